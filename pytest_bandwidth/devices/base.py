@@ -1,0 +1,129 @@
+"""The Protocol that every device fulfils, and the values that cross it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.traffic import Traffic
+
+Call = Callable[[], object]
+Progress = Callable[[str], None]
+Dim = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """Where a kernel's text comes from. `file` is None for text given in the test; `shipped` marks files of cuda_src/."""
+
+    text: str
+    name: str
+    file: Path | None = None
+    shipped: bool = False
+    options: tuple[str, ...] = ()
+    name_expressions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch as CUDA sees it; `args` in the kernel's parameter order."""
+
+    kernel: Any
+    grid: Dim
+    block: Dim
+    args: tuple[Any, ...]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is to be measured: a callable without arguments, and what it moves.
+
+    launch: set where the callable is a kernel launch, for devices that look inside.
+    reads, writes: the declared arrays, where arrays were declared, for devices that check the declaration.
+    stream: the stream the work runs on, as the user's framework names it; None = the device's current one.
+    blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
+    """
+
+    call: Call
+    traffic: Traffic
+    label: str | None = None
+    setup: Call | None = None
+    stream: Any = None
+    launch: Launch | None = None
+    reads: tuple[Any, ...] = ()
+    writes: tuple[Any, ...] = ()
+    precision: str | None = None
+    blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long one measurement may take and how exact it should be (see `domain.samples.precision_of_median`)."""
+
+    min_samples: int = 30
+    max_seconds: float = 1.0
+    precision: float = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed run: the device's seconds and the host's, from call to completion."""
+
+    seconds: float
+    host_seconds: float
+    drop: Finding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A plain copy, read or write of like size and like read:write mix as a workload; moves `bytes_moved` a call."""
+
+    name: str
+    call: Call
+    bytes_moved: int
+
+
+class Device(Protocol):
+    """What the fixture needs of a device."""
+
+    @property
+    def identity(self) -> DeviceIdentity: ...
+    @property
+    def peak(self) -> Peak | None: ...
+    @property
+    def xp(self) -> Any:
+        """The array module: cupy on a GPU, numpy on the host."""
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Finite values with random mantissas, fresh at every call."""
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """An array to be written; its content is undefined (the traffic device reports reads of it)."""
+    def nbytes(self, array: Any) -> int:
+        """Bytes of an array that this device can reach. Raises UsageError for any other."""
+    def kernel(self, source: KernelSource) -> Any:
+        """The compiled kernel. Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here."""
+    def launcher(self, launch: Launch, stream: Any) -> Call:
+        """A callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
+    def resources(self, launch: Launch) -> KernelResources | None: ...
+    def peak_flops(self, precision: str) -> float | None:
+        """Datasheet FLOP/s of a precision, None where unknown."""
+    def run(self, workload: Workload) -> object:
+        """Runs setup and the workload once, untimed, to completion; returns the callable's value."""
+    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement: ...
+    def release(self) -> None:
+        """Gives back memory held between measurements (probe buffers), so that other processes can measure."""
+
+
+class TimedDevice(Protocol):
+    """What the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
+
+    def now(self) -> float:
+        """A monotonic clock in seconds, for budgets."""
+    def time(self, call: Call, stream: Any) -> Sample:
+        """Makes caches cold, runs `call` once and times it on its stream."""
+    def probe(self, traffic: Traffic) -> Probe:
+        """A probe that matches the traffic's size and mix. Raises OutOfMemory."""
+    def conditions(self) -> Conditions: ...

@@ -1,0 +1,165 @@
+"""What a device found out about one workload: every sample, and the figures that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+
+DeviceKind = Literal["cuda", "cpu", "traffic", "scripted"]
+Fact = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """A bandwidth that the device cannot exceed, and who says so."""
+
+    bytes_per_second: float
+    source: str
+
+    @property
+    def gbps(self) -> float:
+        return self.bytes_per_second / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdentity:
+    """Which device this is.
+
+    serial: tells two devices of one model apart (a GPU's UUID, a host's name).
+    settings: whatever makes figures incomparable when it differs (MIG, ECC, thread count, architecture, compiler).
+    facts: whatever helps to explain a change (driver, clocks, cache sizes), by name with the unit in the name.
+    """
+
+    kind: DeviceKind
+    name: str
+    memory_bytes: int | None
+    serial: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def memory_gib(self) -> int | None:
+        return None if self.memory_bytes is None else round(self.memory_bytes / 2**30)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """What the compiler gave a kernel: registers and local memory a thread, static shared memory a block (bytes)."""
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+    max_threads_per_block: int | None = None
+    occupancy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """State of the device around the samples; None where it cannot be read."""
+
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    event_reasons: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    load_average: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something worth telling that is no verdict: a code for programs, a sentence for people."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """All that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
+
+    method: how time was taken (``events+block``, ``events``, ``clock``) or ``ptx`` where traffic was counted, not timed.
+    peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
+    value: the callable's last return value (not part of any comparison or document).
+    """
+
+    label: str | None
+    traffic: Traffic
+    device: DeviceIdentity
+    method: str
+    rounds: Rounds
+    peak: Peak | None = None
+    precision: str | None = None
+    peak_flops: float | None = None
+    resources: KernelResources | None = None
+    conditions_before: Conditions = field(default_factory=Conditions)
+    conditions_after: Conditions = field(default_factory=Conditions)
+    findings: tuple[Finding, ...] = ()
+    invalid: Finding | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    value: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def samples(self) -> tuple[float, ...]:
+        """Seconds of each kept sample, in the order taken."""
+        return self.rounds.kernel_seconds
+
+    @property
+    def seconds(self) -> float | None:
+        """Median seconds of one run; None where nothing was timed."""
+        return self.rounds.seconds
+
+    @property
+    def host_seconds(self) -> float | None:
+        """Median seconds from the call to the end of the device's work, as the host sees it."""
+        return self.rounds.host_seconds
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.traffic.bytes_moved
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """FLOP ÷ bytes moved."""
+        return self.traffic.arithmetic_intensity
+
+    @property
+    def gbps(self) -> float | None:
+        """Achieved bandwidth: bytes moved ÷ median seconds, in GB/s."""
+        return self.traffic.bytes_moved / self.seconds / 1e9 if self.seconds else None
+
+    @property
+    def probe_gbps(self) -> float | None:
+        """Attainable bandwidth: the probe's, in the same rounds, in GB/s."""
+        return self.rounds.probe_gbps
+
+    @property
+    def relative(self) -> float | None:
+        """Achieved ÷ the probe's bandwidth, median over the rounds."""
+        return self.rounds.relative(self.traffic.bytes_moved)
+
+    @property
+    def utilization(self) -> float | None:
+        """Share of the peak; of the probe's bandwidth where the peak is unknown (see `utilization_of`)."""
+        if self.gbps is None:
+            return None
+        if self.peak is not None:
+            return self.gbps * 1e9 / self.peak.bytes_per_second
+        return self.gbps / self.probe_gbps if self.probe_gbps else None
+
+    @property
+    def utilization_of(self) -> Literal["peak", "probe"]:
+        return "probe" if self.peak is None else "peak"
+
+    @property
+    def regime(self) -> str | None:
+        """memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not."""
+        from pytest_bandwidth.domain.roofline import regime_of  # roofline reads measurements, so it comes second
+
+        found = regime_of(self)
+        return None if found is None else found.regime

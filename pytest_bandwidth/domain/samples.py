@@ -1,0 +1,87 @@
+"""Samples of a kernel and of its probe, and their summary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+StopReason = Literal["precision", "max-time", "max-rounds", "counted", "no-samples"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A sample that does not count, and why (`code` for programs)."""
+
+    round: int
+    seconds: float
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """One process's samples: round i holds one kernel and one probe sample, the kernel first where `kernel_first[i]`.
+
+    All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
+    """
+
+    kernel_seconds: tuple[float, ...] = ()
+    probe_seconds: tuple[float, ...] = ()
+    host_kernel_seconds: tuple[float, ...] = ()
+    kernel_first: tuple[bool, ...] = ()
+    probe_bytes: int = 0
+    probe_name: str | None = None
+    dropped: tuple[Dropped, ...] = ()
+    stop: StopReason = "counted"
+    warmup_seconds: float = 0.0
+    warmup_runs: int = 0
+    wall_seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def seconds(self) -> float | None:
+        return median(self.kernel_seconds) if self.kernel_seconds else None
+
+    @property
+    def host_seconds(self) -> float | None:
+        return median(self.host_kernel_seconds) if self.host_kernel_seconds else None
+
+    @property
+    def probe_gbps(self) -> float | None:
+        return self.probe_bytes / median(self.probe_seconds) / 1e9 if self.probe_seconds else None
+
+    def relative(self, bytes_moved: int) -> float | None:
+        """Median over the rounds of kernel bandwidth ÷ probe bandwidth."""
+        if not self.probe_seconds or not self.probe_bytes:
+            return None
+        share = bytes_moved / self.probe_bytes
+        return median(share * p / k for k, p in zip(self.kernel_seconds, self.probe_seconds, strict=True))
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """Quantile by linear interpolation between order statistics (Hyndman and Fan's type 7). Raises ValueError on no values."""
+    if not values:
+        raise ValueError("a quantile needs at least one value")
+    ordered = sorted(values)
+    position = q * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def noise(values: Sequence[float]) -> float:
+    """IQR ÷ median: the spread of samples inside one process."""
+    return (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
+
+
+def precision_of_median(values: Sequence[float]) -> float:
+    """Standard error of the median as a share of it.
+
+    For near-normal samples sd ≈ IQR ÷ 1.349 and the median's standard error is sd·√(π/2)/√n
+    (Kendall and Stuart, The Advanced Theory of Statistics, vol. 1, §10.11). Infinite below 4 samples.
+    """
+    if len(values) < 4:
+        return math.inf
+    return noise(values) / 1.349 * math.sqrt(math.pi / 2 / len(values))

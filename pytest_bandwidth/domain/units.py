@@ -1,0 +1,96 @@
+"""Numbers with units, as people write and read them. Inside the package: bytes, seconds and fractions.
+
+GB are 10⁹ bytes and GiB 2³⁰ bytes throughout.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+GB = 10**9
+GIB = 2**30
+
+_BANDWIDTH_UNITS = {
+    "": 1.0,
+    "MB/s": 1e-3,
+    "GB/s": 1.0,
+    "TB/s": 1e3,
+    "MiB/s": 2**20 / GB,
+    "GiB/s": 2**30 / GB,
+    "TiB/s": 2**40 / GB,
+}
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(\S*)\s*", re.ASCII)
+
+
+def _number_and_unit(text: str) -> tuple[float, str]:
+    match = _NUMBER.fullmatch(text[:64])
+    if match is None or len(text) > 64:
+        raise ValueError(f"found {text[:40]!r}, expected a number")
+    value = float(match[1])
+    if not math.isfinite(value):
+        raise ValueError(f"found {text[:40]!r}, expected a finite number")
+    return value, match[2]
+
+
+def parse_gbps(text: str) -> float:
+    """GB/s from text such as ``1747.1 GB/s``, ``1.6 TiB/s`` or ``1747.1`` (GB/s). Raises ValueError unless positive."""
+    value, unit = _number_and_unit(text)
+    if unit not in _BANDWIDTH_UNITS:
+        raise ValueError(f"found unit {unit[:20]!r}, expected one of {', '.join(u for u in _BANDWIDTH_UNITS if u)}")
+    if value <= 0:
+        raise ValueError(f"found {text[:40]!r}, expected a positive bandwidth")
+    return value * _BANDWIDTH_UNITS[unit]
+
+
+def parse_fraction(text: str) -> float:
+    """Fraction from text such as ``5%`` or ``0.05``. Raises ValueError unless 0 ≤ fraction < 1.
+
+    A bare number has to be below 1, so that ``5`` is an error and not 500 %.
+    """
+    value, unit = _number_and_unit(text)
+    if unit not in ("", "%"):
+        raise ValueError(f"found unit {unit[:20]!r}, expected % or none")
+    if unit == "" and value >= 1:
+        raise ValueError(f"found {text[:40]!r}, expected a fraction below 1 or a percentage such as {text.strip()[:12]}%")
+    fraction = value / 100 if unit == "%" else value
+    if not 0 <= fraction < 1:
+        raise ValueError(f"found {text[:40]!r}, expected at least 0 % and below 100 %")
+    return fraction
+
+
+def format_bytes(count: float) -> str:
+    """Bytes in decimal units with three digits: 805 MB, 1.61 GB, 12 B."""
+    return _scaled(count, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds with three digits: 2.91 ms, 58.5 µs."""
+    return _scaled(seconds, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)), "ns", 1e-9)
+
+
+def format_gbps(gbps: float) -> str:
+    """GB/s with about four digits: 277 GB/s, 41.52 GB/s, 1747 GB/s."""
+    return f"{digits(gbps)} GB/s"
+
+
+def format_percent(fraction: float, decimals: int = 0) -> str:
+    """A fraction as a percentage: 0.62 → 62 %."""
+    return f"{fraction * 100:.{decimals}f} %"
+
+
+def digits(value: float) -> str:
+    """A positive figure with as many decimals as make three to four digits worth reading."""
+    magnitude = abs(value)
+    if magnitude >= 100 or magnitude == 0:
+        return f"{value:.0f}"
+    if magnitude >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if magnitude >= 0.1 else f"{value:.3g}"
+
+
+def _scaled(value: float, steps: tuple[tuple[str, float], ...], small: str, small_size: float = 1.0) -> str:
+    for unit, size in steps:
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}" if value / size < 1000 else f"{value / size:.0f} {unit}"
+    return f"{value / small_size:.3g} {small}"
