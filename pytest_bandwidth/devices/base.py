@@ -97,21 +97,29 @@ class Device(Protocol):
     @property
     def xp(self) -> Any:
         """The array module: cupy on a GPU, numpy on the host."""
+
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Finite values with random mantissas, fresh at every call."""
+
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """An array to be written; its content is undefined (the traffic device reports reads of it)."""
+
     def nbytes(self, array: Any) -> int:
         """Bytes of an array that this device can reach. Raises UsageError for any other."""
+
     def kernel(self, source: KernelSource) -> Any:
         """The compiled kernel. Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here."""
+
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """A callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
+
     def resources(self, launch: Launch) -> KernelResources | None: ...
     def peak_flops(self, precision: str) -> float | None:
         """Datasheet FLOP/s of a precision, None where unknown."""
+
     def run(self, workload: Workload) -> object:
         """Runs setup and the workload once, untimed, to completion; returns the callable's value."""
+
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement: ...
     def release(self) -> None:
         """Gives back memory held between measurements (probe buffers), so that other processes can measure."""
@@ -122,8 +130,11 @@ class TimedDevice(Protocol):
 
     def now(self) -> float:
         """A monotonic clock in seconds, for budgets."""
+
     def time(self, call: Call, stream: Any) -> Sample:
         """Makes caches cold, runs `call` once and times it on its stream."""
+
     def probe(self, traffic: Traffic) -> Probe:
         """A probe that matches the traffic's size and mix. Raises OutOfMemory."""
+
     def conditions(self) -> Conditions: ...

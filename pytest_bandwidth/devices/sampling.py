@@ -1,0 +1,289 @@
+"""The sampling loop: warm up by time, then rounds of kernel and probe in alternating order, until a stop rule holds."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Protocol
+
+from pytest_bandwidth.devices.base import Budget, Call, Device, Launch, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measurement import Conditions, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.samples import Dropped, Rounds, StopReason, precision_of_median
+from pytest_bandwidth.domain.units import format_bytes, format_gbps, format_seconds
+
+# Warm-up: at least this share of the budget, at most the second; in between until the samples stop drifting.
+WARMUP_LEAST_SHARE = 0.05
+WARMUP_MOST_SHARE = 0.30
+DRIFT_WINDOW = 3
+DRIFT_LIMIT = 0.02
+# However slow a kernel is, one round shows nothing of its noise.
+FEWEST_ROUNDS = 3
+MOST_ROUNDS = 10_000
+# Dropping and re-measuring goes on for as long as a measurement may take, but never for more samples than this.
+MOST_DROPPED = 1_000
+PROGRESS_SECONDS = 0.5
+
+
+class MeasuringDevice(Device, TimedDevice, Protocol):
+    """A device that measures time, as `measure_timed` needs it."""
+
+    @property
+    def method(self) -> str:
+        """How time is taken, as it stands in baselines; may change while measuring (a fallback), so read it last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What the loop found: the rounds, the device's state around them, and what is worth telling."""
+
+    rounds: Rounds
+    before: Conditions
+    after: Conditions
+    value: object = None
+
+
+@dataclass(slots=True)
+class _Tally:
+    kernel: list[Sample] = field(default_factory=list)
+    probe: list[Sample] = field(default_factory=list)
+    kernel_first: list[bool] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    attempts: int = 0
+
+    def add(self, kernel: Sample, probe: Sample | None, kernel_first: bool) -> None:
+        self.attempts += 1
+        spoilt = next((s for s in (kernel, probe) if s is not None and s.drop is not None), None)
+        if spoilt is not None and spoilt.drop is not None:
+            # A round with one spoilt sample goes whole: the ratio needs both.
+            self.dropped.append(Dropped(self.attempts - 1, kernel.seconds, spoilt.drop.code, spoilt.drop.text))
+            return
+        self.kernel.append(kernel)
+        self.kernel_first.append(kernel_first)
+        if probe is not None:
+            self.probe.append(probe)
+
+
+def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progress: Progress) -> Sampled:
+    """Samples a workload and its probe as the budget says. Never raises for lack of samples: stop is then `no-samples`.
+
+    Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
+    """
+    last: list[object] = [None]
+
+    def call() -> None:
+        last[0] = workload.call()
+
+    def kernel_sample() -> Sample:
+        if workload.setup is not None:
+            workload.setup()
+        return device.time(call, workload.stream)
+
+    started = device.now()
+    with _garbage_kept():
+        first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
+        probe = device.probe(workload.traffic) if workload.traffic.bytes_moved else None
+        warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
+        warmed = device.now()
+        before = device.conditions()
+        tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
+        after = device.conditions()
+    ended = device.now()
+    return Sampled(
+        Rounds(
+            kernel_seconds=tuple(s.seconds for s in tally.kernel),
+            probe_seconds=tuple(s.seconds for s in tally.probe),
+            host_kernel_seconds=tuple(s.host_seconds for s in tally.kernel),
+            kernel_first=tuple(tally.kernel_first),
+            probe_bytes=probe.bytes_moved if probe else 0,
+            probe_name=probe.name if probe else None,
+            dropped=tuple(tally.dropped),
+            stop=stop,
+            warmup_seconds=warmed - started,
+            warmup_runs=warm_runs,
+            wall_seconds=ended - started,
+        ),
+        before,
+        after,
+        last[0],
+    )
+
+
+def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+    """Measures a workload by time: what every device with a clock does in its `measure`."""
+    resources = _resources(device, workload.launch)
+    sampled = take_rounds(device, workload, budget, progress)
+    measurement = Measurement(
+        label=workload.label,
+        traffic=workload.traffic,
+        device=device.identity,
+        method=device.method,
+        rounds=sampled.rounds,
+        peak=device.peak,
+        precision=workload.precision,
+        peak_flops=device.peak_flops(workload.precision) if workload.precision else None,
+        resources=resources,
+        conditions_before=sampled.before,
+        conditions_after=sampled.after,
+        value=sampled.value,
+    )
+    return _validated(measurement, sampled)
+
+
+def _resources(device: Device, launch: Launch | None) -> KernelResources | None:
+    return device.resources(launch) if launch is not None else None
+
+
+def _validated(measurement: Measurement, sampled: Sampled) -> Measurement:
+    invalid = _why_invalid(measurement, sampled)
+    return measurement if invalid is None else replace(measurement, invalid=invalid)
+
+
+def _why_invalid(measurement: Measurement, sampled: Sampled) -> Finding | None:
+    rounds = sampled.rounds
+    if not rounds.kernel_seconds:
+        reasons = sorted({d.reason for d in rounds.dropped})
+        return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
+    if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
+        return Finding("clock", "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
+    peak, gbps = measurement.peak, measurement.gbps
+    if peak is not None and gbps is not None and gbps * 1e9 > peak.bytes_per_second:
+        return Finding(
+            "above-peak",
+            f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): "
+            f"the work was served from a cache, or declares more than the {format_bytes(measurement.bytes_moved)} it moves",
+        )
+    if measurement.device.kind == "cuda" and (others := sampled.before.others + sampled.after.others):
+        return Finding("others", f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
+    return None
+
+
+def _warm_up(
+    device: TimedDevice,
+    kernel_sample: Callable[[], Sample],
+    probe: Probe | None,
+    workload: Workload,
+    budget: Budget,
+    first: Sample,
+) -> int:
+    """Runs kernel and probe until their samples stop drifting, inside the share of the budget that is for it."""
+    started = device.now()
+    seconds: list[float] = [first.seconds]
+    while True:
+        if probe is not None:
+            device.time(probe.call, workload.stream)
+        seconds.append(kernel_sample().seconds)
+        spent = device.now() - started
+        if spent >= WARMUP_MOST_SHARE * budget.max_seconds:
+            break
+        if spent >= WARMUP_LEAST_SHARE * budget.max_seconds and not _drifts(seconds):
+            break
+    return len(seconds)
+
+
+def _drifts(seconds: list[float]) -> bool:
+    if len(seconds) < 2 * DRIFT_WINDOW:
+        return True
+    earlier = median(seconds[-2 * DRIFT_WINDOW : -DRIFT_WINDOW])
+    later = median(seconds[-DRIFT_WINDOW:])
+    return abs(later - earlier) > DRIFT_LIMIT * earlier
+
+
+def _rounds(
+    device: TimedDevice,
+    kernel_sample: Callable[[], Sample],
+    probe: Probe | None,
+    workload: Workload,
+    budget: Budget,
+    progress: Progress,
+) -> tuple[_Tally, StopReason]:
+    tally = _Tally()
+    started = told = device.now()
+    kernel_first = False
+    while True:
+        kernel_first = not kernel_first
+        if probe is None:
+            tally.add(kernel_sample(), None, True)
+        elif kernel_first:
+            kernel = kernel_sample()
+            tally.add(kernel, device.time(probe.call, workload.stream), True)
+        else:
+            beside = device.time(probe.call, workload.stream)
+            tally.add(kernel_sample(), beside, False)
+        now = device.now()
+        stop = _stop(tally, now - started, budget)
+        if stop is not None:
+            return tally, stop
+        if now - told >= PROGRESS_SECONDS:
+            told = now
+            progress(_progress_text(tally, now - started, budget))
+
+
+def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
+    kept = len(tally.kernel)
+    late = spent >= budget.max_seconds
+    if kept >= min(FEWEST_ROUNDS, budget.min_samples) or len(tally.dropped) >= MOST_DROPPED:
+        if late or len(tally.dropped) >= MOST_DROPPED:
+            return "max-time" if kept else "no-samples"
+        if kept >= MOST_ROUNDS:
+            return "max-rounds"
+    elif late and tally.dropped and spent >= 2 * budget.max_seconds:
+        return "max-time" if kept else "no-samples"
+    # The median's precision is not cheap to know: look at it from min_samples on, every eighth round.
+    if kept >= budget.min_samples and kept % 8 == 0 and _precise(tally, budget.precision):
+        return "precision"
+    return None
+
+
+def _precise(tally: _Tally, asked: float) -> bool:
+    kernel = [s.seconds for s in tally.kernel]
+    if min(kernel) <= 0:
+        return False
+    if not tally.probe:
+        return precision_of_median(kernel) <= asked
+    ratios = [p.seconds / k.seconds for k, p in zip(tally.kernel, tally.probe, strict=True)]
+    return max(precision_of_median(kernel), precision_of_median(ratios)) <= asked
+
+
+def _progress_text(tally: _Tally, spent: float, budget: Budget) -> str:
+    kernel = [s.seconds for s in tally.kernel]
+    if not kernel:
+        return f"{len(tally.dropped)} samples dropped, {format_seconds(spent)} of {format_seconds(budget.max_seconds)}"
+    precision = precision_of_median(kernel)
+    exactness = "" if math.isinf(precision) else f", ±{precision * 100:.1f} %"
+    return f"{len(kernel)} samples, {format_seconds(median(kernel))} each{exactness}"
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """No garbage collection inside a sample."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def check_budget(budget: Budget) -> Budget:
+    """The budget itself. Raises UsageError where no measurement could keep to it."""
+    if budget.min_samples < 1 or budget.max_seconds <= 0 or not 0 < budget.precision < 1:
+        raise UsageError(
+            f"a budget of {budget.min_samples} samples, {budget.max_seconds} s and precision {budget.precision}: "
+            "expected at least 1 sample, more than 0 s and a precision between 0 and 1"
+        )
+    return budget
+
+
+def untimed(workload: Workload, synchronize: Call) -> object:
+    """Runs setup and the workload once and waits: what every device's `run` does."""
+    if workload.setup is not None:
+        workload.setup()
+    value = workload.call()
+    synchronize()
+    return value

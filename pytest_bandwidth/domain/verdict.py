@@ -1,0 +1,67 @@
+"""Verdicts: their statuses, what each does to a test, and the figures they rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_bandwidth.domain.baseline import Figure
+
+
+class Status(str, Enum):
+    """In order of precedence (design: Verdicts). SUSPECT is on its way to one of the others and is never reported."""
+
+    INVALID = "INVALID"
+    NOT_COMPARABLE = "NOT_COMPARABLE"
+    REGRESSED = "REGRESSED"
+    DEVICE = "DEVICE"
+    UNCONFIRMED = "UNCONFIRMED"
+    INSUFFICIENT = "INSUFFICIENT"
+    NO_BASELINE = "NO_BASELINE"
+    IMPROVED = "IMPROVED"
+    WITHIN = "WITHIN"
+    UPDATED = "UPDATED"
+    SUSPECT = "SUSPECT"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def always_fails(self) -> bool:
+        return self in (Status.REGRESSED, Status.NOT_COMPARABLE)
+
+    @property
+    def warns(self) -> bool:
+        """Could not be judged: passes with a warning, fails with ``strict``."""
+        return self in (Status.INVALID, Status.DEVICE, Status.UNCONFIRMED, Status.INSUFFICIENT, Status.NO_BASELINE)
+
+    def fails(self, *, strict: bool) -> bool:
+        return self.always_fails or (strict and self.warns)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A status, the sentence that gives its reason, and every number that was used.
+
+    code: short reason for programs (``drop``, ``floor:min_gbps``, ``bytes``, …).
+    figure: what was judged; observed and reference are values of it (GB/s, or a share of the probe).
+    drop, allowed_drop, visible_drop: fractions of the reference: seen; let pass; the smallest that would have failed.
+    spread: s, the between-process standard deviation of ln(figure) that was assumed.
+    confirmations: the figure in each fresh process.
+    """
+
+    status: Status
+    code: str
+    reason: str
+    figure: Figure | None = None
+    observed: float | None = None
+    reference: float | None = None
+    tolerance: float | None = None
+    drop: float | None = None
+    allowed_drop: float | None = None
+    visible_drop: float | None = None
+    spread: float | None = None
+    degrees: float | None = None
+    baseline_runs: int | None = None
+    confirmations: tuple[float, ...] = ()
+    runs_advised: int | None = None
