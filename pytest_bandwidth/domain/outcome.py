@@ -1,0 +1,205 @@
+"""One measured and judged thing as plain data: what travels between processes and what every renderer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.roofline import regime_of, ridge_point, utilization_class
+from pytest_bandwidth.domain.samples import noise, precision_of_median
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of the JSON document's `results`. Seconds, bytes and GB/s; None where a figure does not exist.
+
+    key: the baseline's key (node id, `` @ label`` where there is one).
+    message: what the failing test says; None where it passed.
+    verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
+    samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
+    detail: what one kind of device adds (the traffic device: per kernel and source line).
+    tags: what a suite says of a row (operation, precision, M, N, K, …).
+    """
+
+    nodeid: str
+    key: str
+    label: str | None
+    status: str
+    code: str
+    reason: str
+    message: str | None = None
+    file: str | None = None
+    line: int | None = None
+    gbps: float | None = None
+    utilization: float | None = None
+    utilization_of: str = "probe"
+    utilization_class: str | None = None
+    relative: float | None = None
+    probe_gbps: float | None = None
+    bytes_read: int = 0
+    bytes_written: int = 0
+    requested_read: int | None = None
+    requested_written: int | None = None
+    flop: int = 0
+    arithmetic_intensity: float | None = None
+    ridge_point: float | None = None
+    regime: str | None = None
+    regime_evidence: str | None = None
+    precision: str | None = None
+    method: str = ""
+    seconds: float | None = None
+    host_seconds: float | None = None
+    noise: float | None = None
+    median_precision: float | None = None
+    samples: tuple[float, ...] = ()
+    probe_samples: tuple[float, ...] = ()
+    host_samples: tuple[float, ...] = ()
+    kernel_first: tuple[bool, ...] = ()
+    dropped: tuple[Mapping[str, Any], ...] = ()
+    stop: str = ""
+    warmup_seconds: float = 0.0
+    warmup_runs: int = 0
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    resources: Mapping[str, Any] | None = None
+    findings: tuple[Mapping[str, str], ...] = ()
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Mapping[str, Any] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def short_name(self) -> str:
+        """The test's own name with its label, without the folder."""
+        name = self.nodeid.rsplit("/", 1)[-1]
+        return f"{name} @ {self.label}" if self.label else name
+
+    def to_plain(self) -> Plain:
+        """JSON-ready mapping; what the traffic device counted (`loads`, `stores`) stands at its top level."""
+        plain = asdict(self)
+        detail = plain.get("detail") or {}
+        for name in ("loads", "stores"):
+            if name in detail:
+                plain[name] = detail[name]
+        return plain
+
+
+_NAMES = frozenset(f.name for f in fields(Outcome))
+_SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings")
+
+
+def outcome_of(
+    nodeid: str,
+    key: str,
+    measurement: Measurement,
+    verdict: Verdict,
+    *,
+    entry: Entry | None = None,
+    message: str | None = None,
+    file: str | None = None,
+    line: int | None = None,
+    tags: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Flattens a measurement and its verdict into a row."""
+    rounds, regime = measurement.rounds, regime_of(measurement)
+    ridge = (
+        ridge_point(measurement.peak_flops, measurement.peak.bytes_per_second)
+        if measurement.peak is not None and measurement.peak_flops is not None
+        else None
+    )
+    utilization = measurement.utilization
+    positive = bool(rounds.kernel_seconds) and min(rounds.kernel_seconds) > 0
+    precise = precision_of_median(rounds.kernel_seconds) if positive and len(rounds.kernel_seconds) >= 4 else None
+    return Outcome(
+        nodeid=nodeid,
+        key=key,
+        label=measurement.label,
+        status=verdict.status.value,
+        code=verdict.code,
+        reason=verdict.reason,
+        message=message,
+        file=file,
+        line=line,
+        gbps=measurement.gbps,
+        utilization=utilization,
+        utilization_of=measurement.utilization_of,
+        utilization_class=None if utilization is None else utilization_class(utilization),
+        relative=measurement.relative,
+        probe_gbps=measurement.probe_gbps,
+        bytes_read=measurement.traffic.bytes_read,
+        bytes_written=measurement.traffic.bytes_written,
+        requested_read=measurement.traffic.requested_read,
+        requested_written=measurement.traffic.requested_written,
+        flop=measurement.traffic.flop,
+        arithmetic_intensity=measurement.arithmetic_intensity,
+        ridge_point=ridge,
+        regime=None if regime is None else regime.regime,
+        regime_evidence=None if regime is None else regime.evidence,
+        precision=measurement.precision,
+        method=measurement.method,
+        seconds=measurement.seconds,
+        host_seconds=measurement.host_seconds,
+        noise=noise(rounds.kernel_seconds) if positive else None,
+        median_precision=precise,
+        samples=rounds.kernel_seconds,
+        probe_samples=rounds.probe_seconds,
+        host_samples=rounds.host_kernel_seconds,
+        kernel_first=rounds.kernel_first,
+        dropped=tuple(asdict(d) for d in rounds.dropped),
+        stop=rounds.stop,
+        warmup_seconds=rounds.warmup_seconds,
+        warmup_runs=rounds.warmup_runs,
+        probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
+        conditions={
+            "before": asdict(measurement.conditions_before),
+            "after": asdict(measurement.conditions_after),
+        },
+        resources=None if measurement.resources is None else asdict(measurement.resources),
+        findings=tuple(asdict(f) for f in measurement.findings),
+        verdict=_verdict_plain(verdict),
+        baseline=None if entry is None else _entry_plain(entry),
+        counts=dict(measurement.counts),
+        detail=dict(measurement.detail),
+        tags=dict(tags or {}),
+    )
+
+
+def from_plain(plain: object) -> Outcome:
+    """The row back from its mapping. Raises UsageError where it is none; unknown keys are ignored."""
+    if not isinstance(plain, Mapping):
+        raise UsageError(f"a result is a {type(plain).__name__}, expected a mapping")
+    known = {name: value for name, value in plain.items() if name in _NAMES}
+    for name in ("nodeid", "key", "status", "code", "reason"):
+        if not isinstance(known.get(name), str):
+            raise UsageError(f"a result's {name} is {known.get(name)!r}, expected text")
+    if known["status"] not in Status.__members__:
+        raise UsageError(
+            f"a result's status is {known['status'][:40]!r}, expected one of {', '.join(Status.__members__)}"
+        )
+    for name in _SEQUENCES:
+        known[name] = tuple(known.get(name) or ())
+    return Outcome(**known)
+
+
+def _verdict_plain(verdict: Verdict) -> Plain:
+    plain = asdict(verdict)
+    plain["status"] = verdict.status.value
+    return plain
+
+
+def _entry_plain(entry: Entry) -> Plain:
+    plain = asdict(entry)
+    del plain["line"], plain["extra"]
+    return plain
