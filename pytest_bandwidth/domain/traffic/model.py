@@ -1,0 +1,117 @@
+"""Traffic: what one run of an operation moves through device memory and computes."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_bandwidth.domain.errors import UsageError
+
+_BYTES_PER_ELEMENT = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint64": 8,
+    "uint32": 4,
+    "uint16": 2,
+    "uint8": 1,
+    "bool": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that one run of an operation has to move, and the FLOP it computes.
+
+    bytes_read, bytes_written: distinct bytes, each buffer byte once per launch.
+    flop: floating-point operations; 0 where the operation only moves data.
+    requested_read, requested_written: bytes asked for by every load and store, where that count is known apart.
+    """
+
+    bytes_read: int
+    bytes_written: int
+    flop: int = 0
+    requested_read: int | None = None
+    requested_written: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("bytes_read", "bytes_written", "flop", "requested_read", "requested_written"):
+            value = getattr(self, name)
+            if value is None and name.startswith("requested"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise UsageError(f"{name} is {value!r}, expected a whole number that is not negative")
+
+    def __add__(self, other: Traffic) -> Traffic:
+        """Two launches, one after the other. A requested count that one of them lacks is its distinct count."""
+        if not isinstance(other, Traffic):
+            return NotImplemented
+        return Traffic(
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.flop + other.flop,
+            _sum_of_requests(self.requested_read, self.bytes_read, other.requested_read, other.bytes_read),
+            _sum_of_requests(self.requested_written, self.bytes_written, other.requested_written, other.bytes_written),
+        )
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read plus bytes written."""
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def bytes_requested(self) -> int:
+        """Bytes asked for by every load and store; the distinct bytes where that count is not known apart."""
+        read = self.bytes_read if self.requested_read is None else self.requested_read
+        written = self.bytes_written if self.requested_written is None else self.requested_written
+        return read + written
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """FLOP ÷ bytes moved; None where nothing is moved."""
+        return self.flop / self.bytes_moved if self.bytes_moved else None
+
+
+def _sum_of_requests(first: int | None, first_distinct: int, second: int | None, second_distinct: int) -> int | None:
+    if first is None and second is None:
+        return None
+    return (first_distinct if first is None else first) + (second_distinct if second is None else second)
+
+
+def bytes_per_element(dtype: Any) -> int:
+    """Bytes of one element: of a name ("float32", "float16", "bfloat16" …), or of anything with an `itemsize`.
+
+    NumPy, CuPy and torch dtypes and NumPy's scalar classes all qualify. Raises UsageError for anything else.
+    """
+    itemsize = getattr(dtype, "itemsize", None)
+    if isinstance(itemsize, int) and not isinstance(itemsize, bool) and itemsize > 0:
+        return itemsize
+    # numpy.float32 is a class: its itemsize is a descriptor, its name is what we know.
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None)
+    if name in _BYTES_PER_ELEMENT:
+        return _BYTES_PER_ELEMENT[name]
+    raise UsageError(
+        f"dtype is {str(dtype)[:40]!r}, expected one of {', '.join(_BYTES_PER_ELEMENT)} or an object with an itemsize"
+    )
+
+
+def count(name: str, value: Any, least: int = 0) -> int:
+    """A size as a plain int; any integer type is accepted. Raises UsageError for anything else, or below `least`."""
+    try:
+        size = operator.index(value)
+    except TypeError:
+        size = -1
+    if isinstance(value, bool) or size < least:
+        raise UsageError(f"{name} is {str(value)[:40]!r}, expected a whole number of at least {least}")
+    return size
+
+
+def tiles(extent: int, tile: int) -> int:
+    """Tiles of `tile` that cover `extent`: ⌈extent ÷ tile⌉."""
+    return -(-extent // tile)
