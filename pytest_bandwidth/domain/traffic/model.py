@@ -97,7 +97,7 @@ def bytes_per_element(dtype: Any) -> int:
     if name in _BYTES_PER_ELEMENT:
         return _BYTES_PER_ELEMENT[name]
     raise UsageError(
-        f"dtype is {str(dtype)[:40]!r}, expected one of {', '.join(_BYTES_PER_ELEMENT)} or an object with an itemsize"
+        f"dtype is {repr(dtype)[:40]}, expected one of {', '.join(_BYTES_PER_ELEMENT)} or an object with an itemsize"
     )
 
 
@@ -108,7 +108,7 @@ def count(name: str, value: Any, least: int = 0) -> int:
     except TypeError:
         size = -1
     if isinstance(value, bool) or size < least:
-        raise UsageError(f"{name} is {str(value)[:40]!r}, expected a whole number of at least {least}")
+        raise UsageError(f"{name} is {repr(value)[:40]}, expected a whole number of at least {least}")
     return size
 
 
