@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
 from pytest_bandwidth.domain.traffic import Traffic
@@ -17,7 +17,7 @@ Dim = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Where a kernel's text comes from. `file` is None for text given in the test; `shipped` marks files of cuda_src/."""
+    """Where a kernel's text comes from: `file` is None for text in the test; `shipped` marks files of cuda_src/."""
 
     text: str
     name: str
@@ -125,6 +125,7 @@ class Device(Protocol):
         """Gives back memory held between measurements (probe buffers), so that other processes can measure."""
 
 
+@runtime_checkable
 class TimedDevice(Protocol):
     """What the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
 

@@ -150,16 +150,23 @@ def _why_invalid(measurement: Measurement, sampled: Sampled) -> Finding | None:
         return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
     if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
         return Finding("clock", "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
-    peak, gbps = measurement.peak, measurement.gbps
-    if peak is not None and gbps is not None and gbps * 1e9 > peak.bytes_per_second:
-        return Finding(
-            "above-peak",
-            f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): "
-            f"the work was served from a cache, or declares more than the {format_bytes(measurement.bytes_moved)} it moves",
-        )
+    if (above := above_peak(measurement)) is not None:
+        return above
     if measurement.device.kind == "cuda" and (others := sampled.before.others + sampled.after.others):
         return Finding("others", f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
     return None
+
+
+def above_peak(measurement: Measurement) -> Finding | None:
+    """Why a figure above the device's peak cannot be true; None where it is not above, or no peak is known."""
+    peak, gbps = measurement.peak, measurement.gbps
+    if peak is None or gbps is None or gbps * 1e9 <= peak.bytes_per_second:
+        return None
+    return Finding(
+        "above-peak",
+        f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
+        f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared",
+    )
 
 
 def _warm_up(

@@ -199,7 +199,7 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
 
 
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:
-    """REGRESSED where the median of the fresh processes is past the gate, else UNCONFIRMED. The suspect does not count."""
+    """REGRESSED where the fresh processes' median is past the gate, else UNCONFIRMED. The suspect does not count."""
     logs = [math.log(value) for value in fresh]
     gate = reference.bound(REGRESSED_LEVEL, tolerance, len(logs))
     drop = reference.centre - median(logs)
@@ -266,13 +266,14 @@ def _insufficient(verdict: Verdict, reference: Reference, confirm: int) -> Verdi
         if advised
         else "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
     )
+    known = "1 baseline run" if reference.runs == 1 else f"{reference.runs or 'no'} baseline runs"
     return replace(
         verdict,
         status=Status.INSUFFICIENT,
         code="noise",
         runs_advised=advised,
         reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise "
-        f"(tolerance {format_percent(tolerance, 1)}, {reference.runs or 'no'} baseline run{'' if reference.runs == 1 else 's'}); {remedy}",
+        f"(tolerance {format_percent(tolerance, 1)}, {known}); {remedy}",
     )
 
 

@@ -82,7 +82,7 @@ class Finding:
 class Measurement:
     """All that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
 
-    method: how time was taken (``events+block``, ``events``, ``clock``) or ``ptx`` where traffic was counted, not timed.
+    method: how time was taken (``events+block``, ``events``, ``clock``), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
     value: the callable's last return value (not part of any comparison or document).
     """

@@ -61,7 +61,7 @@ class Rounds:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """Quantile by linear interpolation between order statistics (Hyndman and Fan's type 7). Raises ValueError on no values."""
+    """Quantile by interpolation between order statistics (Hyndman and Fan's type 7). Raises ValueError on no values."""
     if not values:
         raise ValueError("a quantile needs at least one value")
     ordered = sorted(values)

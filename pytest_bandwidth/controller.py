@@ -1,0 +1,66 @@
+"""The one process of a run that writes: gathers every test's rows, then updates, writes files and shows the summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_bandwidth.options import Settings
+from pytest_bandwidth.processes import Order
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.publishing import Published
+
+
+class Controller:
+    """Registered in every pytest process but xdist's workers. Costs nothing while no report carries rows."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, order: Order | None) -> None:
+        self._config = config
+        self._settings = settings
+        self._order = order
+        # The last report of a test counts: a rerun replaces what came before.
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+        self._failed: set[str] = set()
+        self._device: dict[str, Any] = {}
+        self._published: Published | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
+        elif report.when == "call":
+            self._failed.discard(report.nodeid)
+        rows = vars(report).get("bandwidth_rows")
+        if rows:
+            device = self._device = vars(report)["bandwidth_device"]
+            self._rows.update({(device["serial"], row["key"]): row for row in rows})
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self._rows:
+            return
+        rows = list(self._rows.values())
+        if self._order is not None:
+            self._report_to_parent(Path(self._order.report), rows)
+            return
+        from pytest_bandwidth.publishing import publish
+
+        self._published = publish(self._config, self._settings, self._device, rows, self._failed)
+        if self._published.problems and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._published is not None:
+            from pytest_bandwidth.publishing import show
+
+            show(terminalreporter, self._published, verbose=self._config.option.verbose > 0)
+
+    def _report_to_parent(self, file: Path, rows: list[dict[str, Any]]) -> None:
+        import json
+
+        passed = [row for row in rows if row["nodeid"] not in self._failed]
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(passed), encoding="utf-8")
+        partial.replace(file)

@@ -1,0 +1,93 @@
+"""Finding a kernel's text: a file beside the test, a shipped file of cuda_src/, or source text itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_bandwidth.devices.base import KernelSource
+from pytest_bandwidth.domain.errors import KernelError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+# In a wheel the kernels lie inside the package, in a checkout beside it.
+_SHIPPED_FOLDERS = (_PACKAGE / "cuda_src", _PACKAGE.parent / "cuda_src")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_KERNEL = re.compile(
+    r"__global__\s+(?:(?:static|inline|extern|const)\s+|__launch_bounds__\s*\([^()]*\)\s*)*void\s+"
+    r"(?:__launch_bounds__\s*\([^()]*\)\s*)?([A-Za-z_]\w*)\s*\("
+)
+LARGEST_SOURCE_BYTES = 16 * 2**20
+
+
+def shipped_folder() -> Path:
+    """The folder of the kernels that come with the package."""
+    for folder in _SHIPPED_FOLDERS:
+        if folder.is_dir():
+            return folder
+    raise KernelError(f"no cuda_src folder in {_PACKAGE}: the installation is incomplete, reinstall pytest-bandwidth")
+
+
+def shipped_files() -> list[str]:
+    return sorted(path.name for path in shipped_folder().glob("*.cu"))
+
+
+def kernel_names(text: str) -> list[str]:
+    """Names of the __global__ functions in CUDA C++ text, in order; those that macros make are not seen."""
+    return _KERNEL.findall(_COMMENT.sub(" ", text))
+
+
+def is_text(source: str) -> bool:
+    """Whether a string is CUDA C++ rather than the name of a file."""
+    return "\n" in source or "__global__" in source
+
+
+def read_source(
+    source: str | Path,
+    name: str | None,
+    folders: Sequence[Path],
+    options: Sequence[str] = (),
+    name_expressions: Sequence[str] = (),
+) -> KernelSource:
+    """The text of a kernel. `folders` are searched in order before the shipped files.
+
+    Raises KernelError where file or kernel does not exist, listing those that do.
+    """
+    options, name_expressions = tuple(options), tuple(name_expressions)
+    if isinstance(source, str) and is_text(source):
+        text, file, shipped = source, None, False
+    else:
+        file, shipped = _find(Path(source), folders)
+        text = _read(file)
+    if name is None:
+        names = kernel_names(text)
+        if len(names) != 1:
+            raise KernelError(f"{file or 'the source text'} holds {_listed(names)}: name the one that is meant")
+        name = names[0]
+    if shipped and name not in text and name not in name_expressions:
+        raise KernelError(f"{file and file.name} has no kernel {name!r}, it has {_listed(kernel_names(text))}")
+    return KernelSource(text, name, file, shipped, options, name_expressions)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"the kernels {', '.join(names)}" if names else "no kernel"
+
+
+def _find(path: Path, folders: Sequence[Path]) -> tuple[Path, bool]:
+    candidates = [path] if path.is_absolute() else [folder / path for folder in folders]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate, candidate.parent == shipped_folder()
+    if not path.is_absolute() and (shipped_folder() / path).is_file():
+        return shipped_folder() / path, True
+    looked = ", ".join(str(c.parent) for c in candidates)
+    raise KernelError(f"no kernel file {str(path)!r} in {looked}; shipped files are {', '.join(shipped_files())}")
+
+
+def _read(file: Path) -> str:
+    try:
+        if file.stat().st_size > LARGEST_SOURCE_BYTES:
+            raise KernelError(f"{file} is larger than {LARGEST_SOURCE_BYTES // 2**20} MiB, expected CUDA C++ text")
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KernelError(f"{file} cannot be read as UTF-8 text: {error}") from None

@@ -1,0 +1,50 @@
+"""From a device's name to the device. Only the chosen device's libraries are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+
+
+def open_device(name: str) -> Device:
+    """Opens ``auto``, ``cuda``, ``cuda:N``, ``cpu`` or ``traffic``.
+
+    ``auto`` is the GPU where CuPy finds one, else the host's memory. Raises DeviceUnavailable, one line with the remedy.
+    """
+    kind, _, index = name.partition(":")
+    openers: dict[str, Callable[[], Device]] = {
+        "auto": _open_best,
+        "cuda": lambda: _open_cuda(int(index or 0)),
+        "cpu": _open_cpu,
+        "traffic": _open_traffic,
+    }
+    if kind not in openers:
+        raise DeviceUnavailable(f"found device {name!r}, expected one of {', '.join(openers)} or cuda:N")
+    return openers[kind]()
+
+
+def _open_best() -> Device:
+    try:
+        return _open_cuda(0)
+    except DeviceUnavailable:
+        return _open_cpu()
+
+
+def _open_cuda(index: int) -> Device:
+    from pytest_bandwidth.devices.cuda import open_cuda
+
+    return open_cuda(index)
+
+
+def _open_cpu() -> Device:
+    from pytest_bandwidth.devices.cpu import open_cpu
+
+    return open_cpu()
+
+
+def _open_traffic() -> Device:
+    from pytest_bandwidth.devices.traffic import open_traffic
+
+    return open_traffic()

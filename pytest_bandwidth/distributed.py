@@ -1,0 +1,38 @@
+"""Under pytest-xdist: how the controller tells its workers what a fresh process needs to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_bandwidth.processes import Invocation, started_as_module
+
+
+class XdistHooks:
+    """Registered where xdist is present."""
+
+    def pytest_configure_node(self, node: Any) -> None:
+        """A worker knows its own arguments only; fresh processes are started as the controller was."""
+        node.workerinput["bandwidth_args"] = list(node.config.invocation_params.args)
+        node.workerinput["bandwidth_folder"] = str(node.config.invocation_params.dir)
+        node.workerinput["bandwidth_as_module"] = started_as_module()
+
+
+def invocation_of(config: pytest.Config) -> Invocation:
+    """How this run was started by its user, in a worker too, and what a fresh one needs on top."""
+    from pathlib import Path
+
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    args = given.get("bandwidth_args") or [str(arg) for arg in config.invocation_params.args]
+    extra = []
+    if config.pluginmanager.hasplugin("xdist"):
+        extra += ["-n0"]
+    if config.pluginmanager.hasplugin("_cov") or config.pluginmanager.hasplugin("pytest_cov"):
+        extra += ["--no-cov"]
+    return Invocation(
+        args=tuple(args),
+        folder=Path(given.get("bandwidth_folder") or config.invocation_params.dir),
+        as_module=given.get("bandwidth_as_module", started_as_module()),
+        extra_args=tuple(extra),
+    )

@@ -1,0 +1,46 @@
+"""Likely causes of a drop: what differs between the measurement and its baseline entry."""
+
+from __future__ import annotations
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.units import format_gbps
+
+_RESOURCES = {
+    "registers": "registers {then} → {now}",
+    "local_bytes": "spills {then} → {now} B a thread",
+    "shared_bytes": "shared memory {then} → {now} B a block",
+}
+# The probe counts as unchanged inside this share of what it was.
+PROBE_UNCHANGED = 0.03
+
+
+def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, ...]:
+    """Sentences, the most telling first; empty where nothing that is recorded has changed."""
+    if entry is None:
+        return ()
+    causes = []
+    if measurement.resources is not None:
+        for name, text in _RESOURCES.items():
+            then, now = entry.resources.get(name), getattr(measurement.resources, name)
+            if then is not None and then != now:
+                causes.append(text.format(then=then, now=now))
+    for name, value in measurement.device.facts.items():
+        known = entry.extra.get(name)
+        if known is not None and str(value) != known:
+            causes.append(f"{name} {known} → {value}")
+    if (probe := _probe_sentence(measurement, entry)) is not None:
+        causes.append(probe)
+    return tuple(causes)
+
+
+def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:
+    then = [run.probe_gbps for run in entry.runs if run.probe_gbps is not None]
+    now = measurement.probe_gbps
+    if not then or now is None:
+        return None
+    before = sorted(then)[len(then) // 2]
+    seen = f"{format_gbps(before)} then, {format_gbps(now)} now"
+    if now < before * (1 - PROBE_UNCHANGED):
+        return f"the device is slower, too: a plain copy reached {seen}"
+    return f"the kernel, not the device: a plain copy reached {seen}"

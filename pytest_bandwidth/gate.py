@@ -1,0 +1,231 @@
+"""From the measurements of one test to its verdicts: first look, fresh processes for suspects, last word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log
+from statistics import median
+from typing import Literal
+
+from pytest_bandwidth.domain import judging
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.judging import Conduct, Figures, Floors, Reference
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.units import format_gbps, format_percent
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+# Figures by label, from one fresh process each.
+FreshRun = Callable[[], Mapping[str | None, Figures]]
+# GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s.
+ProbeAlone = Callable[[int, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one test is held to: marker before options; a baseline's own tolerance lies between.
+
+    writes: which entries this run writes.
+    """
+
+    tolerance_of_marker: float | None
+    tolerance_of_options: float
+    floors: Floors
+    judged_on: Figure | None
+    confirm: int
+    writes: Literal["none", "new", "all"] = "none"
+
+    def written(self, entry: Entry | None) -> bool:
+        """Whether this run writes the entry instead of judging by it."""
+        return self.writes == "all" or (self.writes == "new" and entry is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A measurement, what the baseline knows of it, and the verdict."""
+
+    measurement: Measurement
+    entry: Entry | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One measurement with everything the rule needs to judge it."""
+
+    measurement: Measurement
+    entry: Entry | None
+    figures: Figures
+    reference: Reference | None
+    tolerance: float
+
+
+def figures_of(measurement: Measurement) -> Figures:
+    """The figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
+    if measurement.gbps is None:
+        raise ValueError("a measurement without samples has no figures")
+    share = measurement.utilization if measurement.peak is not None else None
+    return Figures(measurement.gbps, measurement.relative, measurement.probe_gbps, share)
+
+
+def judge_test(
+    measurements: Mapping[str, Measurement],
+    baseline: Baseline | None,
+    limits: Limits,
+    fresh_run: FreshRun,
+    probe_alone: ProbeAlone,
+) -> dict[str, Judged]:
+    """Verdicts by key. Suspects are measured again by `fresh_run`, `limits.confirm` times for all of them together.
+
+    Raises UsageError for a floor that is a share of an unknown peak.
+    """
+    judged: dict[str, Judged] = {}
+    suspects: dict[str, _Case] = {}
+    for key, measurement in measurements.items():
+        case, verdict = _first_look(key, measurement, baseline, limits, probe_alone)
+        entry = baseline.find(key) if baseline else None
+        judged[key] = Judged(measurement, entry, verdict)
+        if verdict.status is Status.SUSPECT and case is not None:
+            suspects[key] = case
+    if not suspects:
+        return judged
+    fresh, trouble = _fresh_figures(fresh_run, limits.confirm)
+    for key, case in suspects.items():
+        first = judged[key].verdict
+        seen = [run[case.measurement.label] for run in fresh if case.measurement.label in run]
+        verdict = _last_word(first, case, seen, limits, trouble)
+        judged[key] = replace(judged[key], verdict=verdict)
+    return judged
+
+
+def _first_look(
+    key: str, measurement: Measurement, baseline: Baseline | None, limits: Limits, probe_alone: ProbeAlone
+) -> tuple[_Case | None, Verdict]:
+    if measurement.invalid is not None:
+        return None, Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
+    if limits.floors.min_utilization is not None and measurement.peak is None:
+        raise UsageError(
+            f"min_utilization asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
+            "use min_relative, or set bandwidth_peak in the ini file"
+        )
+    figures = figures_of(measurement)
+    entry = baseline.find(key) if baseline else None
+    case = _case(measurement, figures, entry, baseline, limits)
+    floor = judging.look_at_floors(figures, limits.floors)
+    if floor is not None:
+        return case, floor
+    if limits.written(entry):
+        return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
+    if entry is None:
+        return case, _without_baseline(limits.floors, baseline)
+    conduct = Conduct(
+        measurement.traffic.bytes_read,
+        measurement.traffic.bytes_written,
+        measurement.method,
+        measurement.device.settings,
+    )
+    different = judging.not_comparable(conduct, entry)
+    if different is not None:
+        return case, different
+    if case.reference is None:
+        return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
+    verdict = judging.look(figures, case.reference, case.tolerance, limits.confirm)
+    return case, _device_trouble(verdict, case, baseline, probe_alone) or verdict
+
+
+def _case(
+    measurement: Measurement, figures: Figures, entry: Entry | None, baseline: Baseline | None, limits: Limits
+) -> _Case:
+    tolerance = next(
+        t
+        for t in (
+            limits.tolerance_of_marker,
+            entry.tolerance if entry else None,
+            baseline.tolerance if baseline else None,
+            limits.tolerance_of_options,
+        )
+        if t is not None
+    )
+    figure = judging.choose_figure(limits.judged_on, entry, figures, measurement.regime)
+    reference = None if entry is None else _reference(entry, figure, measurement, baseline)
+    return _Case(measurement, entry, figures, reference, tolerance)
+
+
+def _reference(entry: Entry, figure: Figure, measurement: Measurement, baseline: Baseline | None) -> Reference | None:
+    others = [e for e in baseline.entries.values() if e.key != entry.key] if baseline else []
+    on_host = measurement.device.kind in ("cpu", "scripted")
+    prior = judging.prior_spread(figure, on_host, judging.pooled_spread(others, figure))
+    return judging.reference_of(entry, figure, prior)
+
+
+def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:
+    if floors:
+        return Verdict(Status.WITHIN, "floors", "every floor of the marker holds")
+    if baseline is None:
+        return Verdict(Status.NO_BASELINE, "no-baseline", "no baseline was given: measured only")
+    return Verdict(Status.NO_BASELINE, "no-entry", f"no entry in {baseline.path}: --bandwidth-update-new writes it")
+
+
+def _device_trouble(
+    verdict: Verdict, case: _Case, baseline: Baseline | None, probe_alone: ProbeAlone
+) -> Verdict | None:
+    """DEVICE where GB/s dropped, the share of the probe did not, and a probe alone in a fresh process is down, too."""
+    entry, figures = case.entry, case.figures
+    if entry is None or figures.relative is None:
+        return None
+    absolute = _reference(entry, "gbps", case.measurement, baseline)
+    share = _reference(entry, "relative", case.measurement, baseline)
+    probes = [run.probe_gbps for run in entry.runs if run.probe_gbps is not None]
+    if absolute is None or share is None or not probes:
+        return None
+    allowed = absolute.bound(judging.SUSPECT_LEVEL, case.tolerance, 1)
+    drop = absolute.centre - log(figures.gbps)
+    if drop <= allowed or share.centre - log(figures.relative) > share.bound(judging.SUSPECT_LEVEL, case.tolerance, 1):
+        return None
+    try:
+        alone = probe_alone(case.measurement.traffic.bytes_read, case.measurement.traffic.bytes_written)
+    except BandwidthError:
+        return None  # without that evidence the kernel is judged as if the device were well
+    known = median(probes)
+    if log(known) - log(alone) <= allowed:
+        return None
+    return replace(
+        verdict,
+        status=Status.DEVICE,
+        code="device",
+        reason=f"the device is down, not the kernel: a probe alone reaches {format_gbps(alone)}, "
+        f"{format_gbps(known)} with the baseline; the kernel keeps {format_percent(figures.relative, 1)} of it",
+    )
+
+
+def _fresh_figures(
+    fresh_run: FreshRun, processes: int
+) -> tuple[list[Mapping[str | None, Figures]], BandwidthError | None]:
+    seen = []
+    for _ in range(processes):
+        try:
+            seen.append(fresh_run())
+        except BandwidthError as error:
+            return seen, error
+    return seen, None
+
+
+def _last_word(
+    first: Verdict, case: _Case, fresh: Sequence[Figures], limits: Limits, trouble: BandwidthError | None
+) -> Verdict:
+    if len(fresh) < limits.confirm:
+        why = str(trouble) if trouble else "the fresh processes did not measure it"
+        return replace(
+            first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; not confirmed: {why}"
+        )
+    if first.code.startswith("floor:"):
+        return judging.confirm_floor(first, fresh, limits.floors)
+    if case.reference is None:
+        raise ValueError("a suspect without a reference")
+    values = [value for f in fresh if (value := f.of(case.reference.figure)) is not None]
+    if len(values) < limits.confirm:
+        return replace(
+            first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; no probe ran"
+        )
+    return judging.confirm_drop(first, case.reference, values, case.tolerance)

@@ -1,0 +1,74 @@
+"""One measurement at a time on a device, across every process of the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+
+LARGEST_HOLDER_BYTES = 4096
+
+
+def lock_folder() -> Path:
+    """A folder of this user's own for lock files. Raises DeviceUnavailable where somebody else owns it."""
+    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    folder = Path(tempfile.gettempdir()) / f"pytest-bandwidth-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
+        raise DeviceUnavailable(f"{folder} is not a folder of this user's: remove it, or set TMPDIR")
+    return folder
+
+
+class DeviceLock:
+    """A lock that processes of one user share; reentrant. `held_by_parent`: who started this process has it."""
+
+    def __init__(self, identity: DeviceIdentity, timeout_seconds: float, *, held_by_parent: bool = False) -> None:
+        # Devices without a serial of their own (a host) are one device a machine.
+        text = f"{identity.kind} {identity.serial}"
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        self._device = identity.name
+        self._timeout_seconds = timeout_seconds
+        self._held_by_parent = held_by_parent
+        folder = lock_folder()
+        self._lock = FileLock(folder / f"{identity.kind}-{name}.lock", mode=0o600)
+        self._holder = folder / f"{identity.kind}-{name}.holder"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Waits for the lock and holds it. Raises DeviceUnavailable that names the holder after the time-out."""
+        if self._held_by_parent:
+            yield
+            return
+        try:
+            self._lock.acquire(timeout=self._timeout_seconds)
+        except Timeout:
+            raise DeviceUnavailable(
+                f"{self._device} is being measured by {self._who_holds()} for more than {self._timeout_seconds:.0f} s: "
+                "wait for it, end it, or raise bandwidth_lock_timeout"
+            ) from None
+        try:
+            self._holder.write_text(json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv)[:400]}))
+            yield
+        finally:
+            with suppress(OSError):
+                self._holder.unlink()
+            self._lock.release()
+
+    def _who_holds(self) -> str:
+        try:
+            holder = json.loads(self._holder.read_text()[:LARGEST_HOLDER_BYTES])
+            return f"process {int(holder['pid'])} ({str(holder['command'])[:200]})"
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another process"

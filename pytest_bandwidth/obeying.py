@@ -1,0 +1,28 @@
+"""What a fresh process does differently from the run that started it: it measures what its order names."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_bandwidth.processes import Order
+
+# These choose tests by what failed before, or write what only the parent may write.
+_NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")
+
+
+def obey(config: pytest.Config, order: Order) -> None:
+    """Narrows the run to the order's test and turns off what would write files or wait for a person."""
+    if order.target is not None:
+        config.args[:] = [order.target]
+    config.option.usepdb = False
+    config.option.xmlpath = None
+    config.pluginmanager.register(_ForgetsHistory(), "bandwidth-forgets-history")
+
+
+class _ForgetsHistory:
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        for name in _NOT_IN_A_FRESH_PROCESS:
+            plugin = config.pluginmanager.get_plugin(name)
+            if plugin is not None:
+                config.pluginmanager.unregister(plugin)

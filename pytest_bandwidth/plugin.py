@@ -1,0 +1,134 @@
+"""Hooks and fixture registration, nothing else.
+
+Imports no NumPy, YAML, Jinja2 or device library: those come when bandwidth tests have been collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_bandwidth.controller import Controller
+from pytest_bandwidth.options import MARKER_HELP, Settings, add_options, read_settings
+from pytest_bandwidth.processes import Order, order_of_environment
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.fixture import Bandwidth
+    from pytest_bandwidth.session import BandwidthSession
+
+_SETTINGS = pytest.StashKey[Settings]()
+_ORDER = pytest.StashKey[Order | None]()
+_SESSION = pytest.StashKey["BandwidthSession"]()
+_FIXTURE = pytest.StashKey["Bandwidth"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER_HELP)
+    settings = config.stash[_SETTINGS] = read_settings(config)
+    order = config.stash[_ORDER] = order_of_environment()
+    if order is not None:
+        from pytest_bandwidth.obeying import obey
+
+        obey(config, order)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Controller(config, settings, order), "bandwidth-controller")
+    if config.pluginmanager.hasplugin("xdist"):
+        from pytest_bandwidth.distributed import XdistHooks
+
+        config.pluginmanager.register(XdistHooks(), "bandwidth-xdist")
+
+
+@pytest.fixture
+def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
+    """Measures memory bandwidth: bandwidth(callable, …, reads=, writes=), bandwidth.launch(kernel, grid, block, …)."""
+    fixture = _session_of(request.config).fixture_for(request.node)
+    request.node.stash[_FIXTURE] = fixture
+    return fixture
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    settings, order = config.stash[_SETTINGS], config.stash[_ORDER]
+    wanted = [item for item in items if _is_bandwidth_test(item)]
+    if settings.only or order is not None:
+        _keep_only(config, items, wanted)
+    if settings.skip:
+        for item in wanted:
+            item.add_marker(pytest.mark.skip(reason="--bandwidth-skip"))
+    elif wanted:
+        from pytest_bandwidth.session import start_session
+
+        if order is not None and order.nodeid is not None:
+            _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, order.nodeid)][:1])
+        config.stash[_SESSION] = start_session(config, settings, order)
+
+
+def _is_bandwidth_test(item: pytest.Item) -> bool:
+    return "bandwidth" in getattr(item, "fixturenames", ()) or item.get_closest_marker("bandwidth") is not None
+
+
+def _same_test(nodeid: str, other: str) -> bool:
+    """Compares what follows the file: a fresh process may name the file from another folder."""
+    return nodeid.partition("::")[2] == other.partition("::")[2]
+
+
+def _keep_only(config: pytest.Config, items: list[pytest.Item], keep: list[pytest.Item]) -> None:
+    kept = set(keep)
+    if dropped := [item for item in items if item not in kept]:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = keep
+
+
+def _session_of(config: pytest.Config) -> BandwidthSession:
+    session = config.stash.get(_SESSION, None)
+    if session is None:  # request.getfixturevalue("bandwidth"): no test asked for it by name
+        from pytest_bandwidth.session import start_session
+
+        session = config.stash[_SESSION] = start_session(config, config.stash[_SETTINGS], config.stash[_ORDER])
+    return session
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    session = config.stash.get(_SESSION, None)
+    return [] if session is None or config.option.collectonly else [session.header()]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    if not _is_bandwidth_test(item):
+        return (yield)
+    from pytest_bandwidth.session import one_line_failures
+
+    with one_line_failures():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    fixture = item.stash.get(_FIXTURE, None)
+    if fixture is None:
+        return (yield)
+    from pytest_bandwidth.session import one_line_failures
+
+    with one_line_failures():
+        result = yield
+        _session_of(item.config).judge(item, fixture)
+        return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    session = item.config.stash.get(_SESSION, None)
+    if session is not None and call.when == "call":
+        session.attach(item, report)
+    return report

@@ -1,0 +1,125 @@
+"""The same tests again in fresh processes: same interpreter, options, plugins and root folder.
+
+The parent writes an Order to a file and names it in the environment; the child's plugin obeys it: it collects what the
+order names, measures, writes its outcomes to the order's report and judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.domain.errors import BandwidthError
+
+ORDER_VARIABLE = "PYTEST_BANDWIDTH_ORDER"
+OUTPUT_LINES_KEPT = 12
+# Like `pytest` itself: the current folder is not put on sys.path, as `python -m pytest` would.
+_LIKE_CONSOLE_SCRIPT = "import sys; sys.path[:1] = []; from pytest import console_main; sys.exit(console_main())"
+
+
+class FreshProcessFailed(BandwidthError):
+    """A fresh process gave no outcome; the message holds the end of its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a child is asked for.
+
+    report: the file for its outcomes, a JSON list of plain rows.
+    device: the device's name, already chosen.
+    nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
+    """
+
+    report: str
+    device: str
+    nodeid: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """How this pytest was started, so that another can be started alike."""
+
+    args: tuple[str, ...]
+    folder: Path
+    as_module: bool
+    extra_args: tuple[str, ...] = ()
+
+    def command(self) -> list[str]:
+        start = ["-m", "pytest"] if self.as_module else ["-c", _LIKE_CONSOLE_SCRIPT]
+        return [sys.executable, *start, *self.args, *self.extra_args]
+
+
+def started_as_module() -> bool:
+    """Whether this process is ``python -m pytest`` (which puts the current folder on sys.path)."""
+    return Path(sys.argv[0]).name == "__main__.py"
+
+
+def order_of_environment(environment: Mapping[str, str] = os.environ) -> Order | None:
+    """The order that this process was started with, if any."""
+    path = environment.get(ORDER_VARIABLE)
+    if not path:
+        return None
+    return Order(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def run_fresh(
+    invocation: Invocation, device: str, timeout_seconds: float, *, nodeid: str | None = None, target: str | None = None
+) -> list[dict[str, Any]]:
+    """Runs one test (or all) in a fresh process and returns its outcomes as plain rows.
+
+    Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
+    """
+    with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as folder:
+        report, order_file = Path(folder, "report.json"), Path(folder, "order.json")
+        order = Order(str(report), device, nodeid, target)
+        order_file.write_text(json.dumps(asdict(order)), encoding="utf-8")
+        environment = {**os.environ, ORDER_VARIABLE: str(order_file)}
+        with Path(folder, "output").open("w+b") as output:
+            code = _run(invocation.command(), invocation.folder, environment, output, timeout_seconds)
+            if code is not None and report.exists():
+                rows = json.loads(report.read_text(encoding="utf-8"))
+                if rows:
+                    return list(rows)
+            output.seek(0)
+            tail = output.read().decode(errors="replace").strip().splitlines()[-OUTPUT_LINES_KEPT:]
+        how = f"did not end in {timeout_seconds:.0f} s" if code is None else f"ended with exit status {code}"
+        raise FreshProcessFailed(f"a fresh process {how} and measured nothing; its last lines:\n  " + "\n  ".join(tail))
+
+
+def _run(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Any, timeout_seconds: float
+) -> int | None:
+    """Exit status, or None after the time-out. The child and its own children are ended on every way out."""
+    child = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return child.wait(timeout_seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if child.poll() is None:
+            _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg"):
+        os.killpg(child.pid, signal.SIGKILL)
+    else:
+        child.kill()
+    child.wait()

@@ -1,0 +1,144 @@
+"""After the last test: the baseline's update, the files that were asked for, the terminal's summary."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_bandwidth.distributed import invocation_of
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.environment import describe, new_run_id
+from pytest_bandwidth.options import Settings
+from pytest_bandwidth.rendering.json import document, render_json
+from pytest_bandwidth.rendering.terminal import Line, Span, header_line, summary_lines
+
+BUNDLE_NAME = "bandwidth_report"
+
+
+@dataclass(slots=True)
+class Published:
+    """What was done at the end of a run, for the summary. `problems`: what could not be done."""
+
+    device: Mapping[str, Any]
+    outcomes: list[Outcome]
+    baseline: str | None
+    changes: list[Line] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def publish(
+    config: pytest.Config,
+    settings: Settings,
+    device: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    failed: set[str],
+) -> Published:
+    """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done."""
+    outcomes = [from_plain(row) for row in rows]
+    published = Published(device, outcomes, None if settings.baseline is None else str(settings.baseline))
+    if settings.writes_baseline:
+        _update(config, settings, published, failed)
+    _write_files(config, settings, published)
+    return published
+
+
+def _update(config: pytest.Config, settings: Settings, published: Published, failed: set[str]) -> None:
+    from pytest_bandwidth.updates import update_baseline
+
+    updated = [o for o in published.outcomes if o.status == Status.UPDATED.value and o.nodeid not in failed]
+    if not updated:
+        return
+    try:
+        summary = update_baseline(settings, invocation_of(config), config.rootpath, published.device, updated)
+    except (BandwidthError, OSError) as error:
+        published.problems.append(f"the baseline was not updated: {error}")
+        return
+    published.baseline = summary.path
+    published.changes = summary.lines
+
+
+def _write_files(config: pytest.Config, settings: Settings, published: Published) -> None:
+    run_id = new_run_id()
+    whole = document(
+        run_id,
+        describe(config.rootpath),
+        published.device,
+        {name: str(v) if isinstance(v, Path) else v for name, v in asdict(settings).items()},
+        published.outcomes,
+        published.baseline,
+    )
+    targets: list[tuple[str, Path]] = [
+        (kind, path) for kind in ("json", "csv", "html") if (path := getattr(settings, kind)) is not None
+    ]
+    if settings.dir is not None:
+        folder = settings.dir / run_id
+        targets += [(kind, folder / f"{BUNDLE_NAME}.{kind}") for kind in ("json", "csv", "html")]
+    for kind, path in targets:
+        target = path if path.is_absolute() else config.invocation_params.dir / path
+        try:
+            _write(target, _rendered(kind, whole, published.outcomes))
+        except (OSError, BandwidthError) as error:
+            published.problems.append(f"{path} was not written: {error}")
+        else:
+            published.written.append(str(path))
+
+
+def _rendered(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
+    if kind == "json":
+        return render_json(document)
+    if kind == "csv":
+        from pytest_bandwidth.rendering.csv import render_csv
+
+        return render_csv(outcomes)
+    from pytest_bandwidth.rendering.html import render_html
+
+    return render_html(document)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(partial).chmod(0o666 & ~umask)
+        Path(partial).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(partial).unlink()
+        raise
+
+
+def show(reporter: pytest.TerminalReporter, published: Published, *, verbose: bool) -> None:
+    """The summary, after pytest's own sections."""
+    reporter.section("memory bandwidth", sep="=")
+    peak = published.device.get("peak")
+    reporter.write_line(
+        header_line(str(published.device["name"]), peak and peak["gbps"], peak and peak["source"], published.baseline)
+    )
+    width = reporter._tw.fullwidth
+    for line in (*summary_lines(published.outcomes, width, verbose=verbose), *published.changes):
+        _write_line(reporter, line)
+    for path in published.written:
+        reporter.write_line(f"wrote {path}")
+    for problem in published.problems:
+        _write_line(reporter, (Span(f"ERROR: {problem}", ("red", "bold")),))
+
+
+def _write_line(reporter: pytest.TerminalReporter, line: Line) -> None:
+    for span in line:
+        reporter.write(span.text, **dict.fromkeys(span.markup, True))
+    reporter.write("\n")

@@ -1,0 +1,1 @@
+"""Finished values → text. Imports the domain only."""

@@ -1,0 +1,36 @@
+"""What an update changed, like a diff: one line an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.units import digits
+from pytest_bandwidth.rendering.terminal import Line, Span, printable
+
+MOST_LINES = 40
+
+
+def change_lines(path: str, changes: Sequence[tuple[Entry | None, Entry]]) -> list[Line]:
+    """``+ key  277 GB/s (1 run)`` for new entries, ``~ key  310 → 277 GB/s, −10.6 %`` for changed ones."""
+    lines: list[Line] = [(Span(f"baseline {path}: {_counted(changes)}", ("bold",)),)]
+    for before, after in changes[:MOST_LINES]:
+        lines.append(_line(before, after))
+    if len(changes) > MOST_LINES:
+        lines.append((Span(f"… and {len(changes) - MOST_LINES} more"),))
+    return lines
+
+
+def _counted(changes: Sequence[tuple[Entry | None, Entry]]) -> str:
+    new = sum(before is None for before, _ in changes)
+    return f"{new} new, {len(changes) - new} updated"
+
+
+def _line(before: Entry | None, after: Entry) -> Line:
+    name, runs = printable(after.key), f"({len(after.runs)} run{'' if len(after.runs) == 1 else 's'})"
+    figure = "" if after.gbps is None else f"{digits(after.gbps)} GB/s"
+    if before is None or before.gbps is None or after.gbps is None:
+        return (Span("+ ", ("green",)), Span(f"{name}  {figure} {runs}"))
+    change = f"{(after.gbps / before.gbps - 1) * 100:+.1f} %"
+    afresh = "" if len(after.runs) > len(before.runs) or not before.runs else ", started afresh"
+    return (Span("~ ", ("cyan",)), Span(f"{name}  {digits(before.gbps)} → {figure}, {change} {runs}{afresh}"))

@@ -1,0 +1,77 @@
+"""The JSON document: one run, everything measured. Its form is described in docs/json.md."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Peak
+from pytest_bandwidth.domain.outcome import Outcome
+
+SCHEMA = 1
+
+
+def document(
+    run_id: str,
+    environment: Mapping[str, Any],
+    device: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    outcomes: Sequence[Outcome],
+    baseline_path: str | None,
+    findings: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """The run as one JSON-ready mapping. `results` is sorted by key, so that equal runs give equal text."""
+    return {
+        "schema": SCHEMA,
+        "run_id": run_id,
+        "environment": dict(environment),
+        "device": dict(device),
+        "settings": dict(settings),
+        "baseline_path": baseline_path,
+        "findings": [dict(f) for f in findings],
+        "results": [o.to_plain() for o in sorted(outcomes, key=lambda o: (o.key, o.nodeid))],
+    }
+
+
+def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
+    """A device and its peak as plain data."""
+    return {
+        "kind": identity.kind,
+        "name": identity.name,
+        "memory_gib": identity.memory_gib,
+        "serial": identity.serial,
+        "settings": dict(identity.settings),
+        "facts": dict(identity.facts),
+        "peak": None if peak is None else {"gbps": peak.gbps, "source": peak.source},
+    }
+
+
+def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
+    """The identity back from `device_plain`'s mapping; memory to the GiB."""
+    gib = device.get("memory_gib")
+    return DeviceIdentity(
+        kind=device["kind"],
+        name=str(device["name"]),
+        memory_bytes=None if gib is None else int(gib) * 2**30,
+        serial=str(device["serial"]),
+        settings=dict(device.get("settings") or {}),
+        facts=dict(device.get("facts") or {}),
+    )
+
+
+def render_json(document: Mapping[str, Any]) -> str:
+    """Strict JSON text (no NaN), UTF-8 characters kept, keys in the document's order."""
+    return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities do not exist in JSON: null says that there is no figure."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

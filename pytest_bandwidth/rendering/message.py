@@ -1,0 +1,71 @@
+"""What a failing test says: observation, limit, evidence, likely cause, remedy, on one line each."""
+
+from __future__ import annotations
+
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+REMEDIES = {
+    Status.REGRESSED: "If intended: --bandwidth-update.",
+    Status.NOT_COMPARABLE: "If intended: --bandwidth-update; else measure as the baseline did.",
+    Status.NO_BASELINE: "To write it: --bandwidth-update-new.",
+    Status.INVALID: "Quiet the device and run again.",
+    Status.DEVICE: "Look at the device: clocks, temperature, other users.",
+    Status.UNCONFIRMED: "Run again on a quiet machine.",
+}
+
+
+def failure_message(name: str, measurement: Measurement, verdict: Verdict, causes: tuple[str, ...] = ()) -> str:
+    """The message of a verdict that fails its test."""
+    parts = [f"{name} {observation(measurement)}."]
+    if verdict.status is Status.REGRESSED and verdict.code == "drop":
+        parts.append(_limit(verdict))
+    else:
+        parts.append(f"{verdict.status}: {verdict.reason}.")
+    if verdict.confirmations:
+        parts.append(_confirmed(verdict))
+    elif verdict.status is Status.REGRESSED and not verdict.code.startswith("floor:"):
+        parts.append("Not confirmed in fresh processes (--bandwidth-confirm=0).")
+    if causes:
+        parts.append(f"Likely cause: {'; '.join(causes)}.")
+    if verdict.code.startswith("floor:"):
+        parts.append("If intended: lower the floor in the test's marker.")
+    elif verdict.status in REMEDIES:
+        parts.append(REMEDIES[verdict.status])
+    return " ".join(parts)
+
+
+def observation(measurement: Measurement) -> str:
+    """What was seen: moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)."""
+    moved = f"moved {format_bytes(measurement.bytes_moved)}"
+    if measurement.seconds is None or measurement.gbps is None:
+        return moved
+    seen = f"{moved} in {format_seconds(measurement.seconds)}: {format_gbps(measurement.gbps)}"
+    shares = []
+    if measurement.peak is not None and measurement.utilization is not None:
+        shares.append(f"{format_percent(measurement.utilization)} of peak")
+    if measurement.relative is not None and measurement.probe_gbps is not None:
+        shares.append(f"{format_percent(measurement.relative, 1)} of the probe's {format_gbps(measurement.probe_gbps)}")
+    return f"{seen} ({', '.join(shares)})" if shares else seen
+
+
+def _limit(verdict: Verdict) -> str:
+    reference, allowed = verdict.reference or 0.0, verdict.allowed_drop or 0.0
+    least = reference * (1 - allowed)
+    percent = f"−{allowed * 100:.3g} %"
+    if verdict.figure == "relative":
+        return (
+            f"Baseline {format_percent(reference, 1)} of the probe allows ≥ {format_percent(least, 1)} ({percent}); "
+            f"seen {format_percent(verdict.observed or 0, 1)} (−{(verdict.drop or 0) * 100:.3g} %)."
+        )
+    seen = f"−{(verdict.drop or 0) * 100:.3g} %"
+    return f"Baseline {format_gbps(reference)} allows ≥ {digits(least)} ({percent}); seen {seen}."
+
+
+def _confirmed(verdict: Verdict) -> str:
+    count = len(verdict.confirmations)
+    word = "Confirmed in" if verdict.status is Status.REGRESSED else "Seen in"
+    show = (lambda v: f"{v * 100:.1f} %") if verdict.figure == "relative" else digits
+    values = ", ".join(map(show, verdict.confirmations))
+    return f"{word} {count} fresh process{'' if count == 1 else 'es'} ({values})."

@@ -1,0 +1,167 @@
+"""The terminal's summary: a table sorted by what needs attention, and the counts of every status."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.verdict import Status
+
+# Colours by meaning, as pytest's terminal writer names them.
+_MARKUP = {
+    Status.REGRESSED: ("red", "bold"),
+    Status.NOT_COMPARABLE: ("red", "bold"),
+    Status.INVALID: ("yellow", "bold"),
+    Status.DEVICE: ("yellow", "bold"),
+    Status.UNCONFIRMED: ("yellow",),
+    Status.INSUFFICIENT: ("yellow",),
+    Status.NO_BASELINE: ("yellow",),
+    Status.IMPROVED: ("cyan",),
+    Status.UPDATED: ("cyan",),
+    Status.WITHIN: ("green",),
+}
+_ATTENTION = list(_MARKUP)
+# With more rows, those that are fine are counted instead of listed (all of them with -v).
+MOST_QUIET_ROWS = 30
+NARROWEST_NAME = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a line and how it is marked up (names of pytest's terminal writer)."""
+
+    text: str
+    markup: tuple[str, ...] = ()
+
+
+Line = tuple[Span, ...]
+
+
+def by_attention(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Failures first, then what could not be judged, then the rest; the larger drop first."""
+
+    def order(outcome: Outcome) -> tuple[int, float, str]:
+        return _ATTENTION.index(Status(outcome.status)), -(outcome.verdict.get("drop") or 0.0), outcome.key
+
+    return sorted(outcomes, key=order)
+
+
+def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[Line]:
+    """The table and the counts, at most `width` columns wide (names are shortened in the middle)."""
+    rows = by_attention(outcomes)
+    shown = rows if verbose else _shown(rows)
+    lines = _table([_cells(o) for o in shown], [Status(o.status) for o in shown], width)
+    if len(shown) < len(rows):
+        lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
+    lines.extend(_reasons(shown))
+    lines.append(_counts(outcomes))
+    return lines
+
+
+def header_line(device: str, peak_gbps: float | None, peak_source: str | None, baseline: str | None) -> str:
+    """bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml"""
+    peak = (
+        f"peak {format_gbps(peak_gbps)} ({peak_source})"
+        if peak_gbps
+        else "peak unknown: shares are of the probe's GB/s"
+    )
+    judged_by = printable(baseline) if baseline else "none (measuring only)"
+    return f"bandwidth: {printable(device)}; {peak}; baseline: {judged_by}"
+
+
+def printable(text: str) -> str:
+    """Text without control or direction characters: names come from files and devices."""
+    return "".join(
+        c if c.isprintable() and unicodedata.category(c) != "Cf" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def _shown(rows: list[Outcome]) -> list[Outcome]:
+    quiet = (Status.WITHIN.value, Status.IMPROVED.value, Status.UPDATED.value)
+    loud = [o for o in rows if o.status not in quiet]
+    return loud + [o for o in rows if o.status in quiet][:MOST_QUIET_ROWS]
+
+
+_HEADINGS = ("test", "GB/s", "share", "against baseline", "sees", "verdict")
+
+
+def _cells(outcome: Outcome) -> tuple[str, ...]:
+    share = "" if outcome.utilization is None else format_percent(outcome.utilization)
+    return (
+        printable(outcome.short_name),
+        "" if outcome.gbps is None else digits(outcome.gbps),
+        share and f"{share} of {outcome.utilization_of}",
+        _against(outcome),
+        _sees(outcome),
+        outcome.status,
+    )
+
+
+def _against(outcome: Outcome) -> str:
+    drop, reference = outcome.verdict.get("drop"), outcome.verdict.get("reference")
+    if drop is None or reference is None:
+        return ""
+    known = (
+        f"{digits(reference)} GB/s"
+        if outcome.verdict.get("figure") == "gbps"
+        else f"{format_percent(reference)} of probe"
+    )
+    return f"{-drop * 100:+.1f} % on {known}"
+
+
+def _sees(outcome: Outcome) -> str:
+    """The smallest drop that this row could have seen."""
+    visible = outcome.verdict.get("visible_drop")
+    return "" if visible is None else f"≥ {visible * 100:.1f} %"
+
+
+def _table(rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[Line]:
+    columns = [[heading, *(row[i] for row in rows)] for i, heading in enumerate(_HEADINGS)]
+    widths = [max(map(len, column)) for column in columns]
+    spare = width - sum(widths[1:]) - 2 * (len(widths) - 1)
+    widths[0] = max(min(widths[0], spare), NARROWEST_NAME)
+    lines: list[Line] = [(Span(_joined(_HEADINGS, widths), ("bold",)),)]
+    for row, status in zip(rows, statuses, strict=True):
+        left = _joined((*row[:-1], ""), widths)
+        lines.append((Span(left), Span(row[-1], _MARKUP[status])))
+    return lines
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name = shortened(cells[0], widths[0]).ljust(widths[0])
+    middle = (cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True))
+    return "  ".join((name, *middle, cells[-1]))
+
+
+def shortened(text: str, width: int) -> str:
+    """The text, or its two ends around an ellipsis."""
+    if len(text) <= width:
+        return text
+    left = (width - 1) // 3
+    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
+
+
+def _reasons(rows: Sequence[Outcome]) -> list[Line]:
+    """Why rows could not be judged; one line for all of a status that share the reason."""
+    shared: dict[tuple[str, str], list[str]] = {}
+    for outcome in rows:
+        if Status(outcome.status).warns:
+            shared.setdefault((outcome.status, outcome.reason), []).append(outcome.short_name)
+    lines: list[Line] = []
+    for (status, reason), names in shared.items():
+        who = printable(names[0]) if len(names) == 1 else f"{len(names)} tests"
+        lines.append((Span(status, _MARKUP[Status(status)]), Span(f" {who}: {printable(reason.splitlines()[0])}")))
+    return lines
+
+
+def _counts(outcomes: Sequence[Outcome]) -> Line:
+    counts = Counter(Status(o.status) for o in outcomes)
+    spans = [Span(f"{len(outcomes)} measured: ")]
+    for i, status in enumerate(s for s in _ATTENTION if counts[s]):
+        spans.extend([Span(", ")] if i else [])
+        spans.append(Span(f"{counts[status]} {status}", _MARKUP[status]))
+    return tuple(spans)

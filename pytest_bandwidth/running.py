@@ -1,0 +1,206 @@
+"""One process's run: its device, its baseline, the device's lock, and how a workload is measured under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.devices.base import Budget, Device, Workload
+from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.devices.sampling import above_peak
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
+from pytest_bandwidth.domain.judging import Figures
+from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.fresh_probe import probe_alone
+from pytest_bandwidth.gate import Judged, Limits, judge_test
+from pytest_bandwidth.locking import DeviceLock
+from pytest_bandwidth.options import MarkerOptions, Settings
+from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
+
+# An invalid measurement is taken again so often before INVALID stands.
+INVALID_RETRIES = 2
+# A fresh process may take so many times as long as its parent's test, and never less than this.
+FRESH_SECONDS_LEAST = 180.0
+FRESH_SECONDS_FACTOR = 20.0
+
+
+class BandwidthRun:
+    """Everything of a run that outlives one test. Opens the device and reads the baseline when first asked."""
+
+    def __init__(self, settings: Settings, invocation: Invocation, root: Path, order: Order | None = None) -> None:
+        self.settings = settings
+        self.root = root
+        self.order = order
+        self.tell: Callable[[str], None] = lambda _: None
+        self._invocation = invocation
+        self._lost: str | None = None
+        self._probes_alone: dict[str, float] = {}
+
+    @cached_property
+    def device(self) -> Device:
+        """Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
+        return open_device(self.order.device if self.order else self.settings.device)
+
+    @property
+    def device_name(self) -> str:
+        """A name that a fresh process opens the same device by."""
+        identity = self.device.identity
+        index = identity.facts.get("index", 0)
+        return f"cuda:{index}" if identity.kind == "cuda" else identity.kind
+
+    @cached_property
+    def peak(self) -> Peak | None:
+        """The user's (ini, then baseline) before the device's own."""
+        if self.settings.peak is not None:
+            return Peak(self.settings.peak * 1e9, "bandwidth_peak in the ini file")
+        if self.baseline is not None and self.baseline.device and self.baseline.device.peak_gbps:
+            return Peak(self.baseline.device.peak_gbps * 1e9, f"peak in {self.baseline.path}")
+        return self.device.peak
+
+    @cached_property
+    def baseline_file(self) -> Path | None:
+        """The file that belongs to this device; it need not exist yet where this run writes it."""
+        if self.settings.baseline is None:
+            return None
+        return storage.find_file(self.settings.baseline, self.device.identity)
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        """Raises BaselineError for a file that is missing, bad, or another device's."""
+        file = self.baseline_file
+        if file is None or self.order is not None:
+            return None
+        if not file.exists():
+            if self.settings.writes_baseline:
+                return None
+            raise BaselineError(
+                f"no baseline file {file}: check --bandwidth-baseline, or write it with --bandwidth-update"
+            )
+        baseline = storage.load(file)
+        storage.check_device(baseline, self.device.identity)
+        return baseline
+
+    @cached_property
+    def _lock(self) -> DeviceLock:
+        return DeviceLock(self.device.identity, self.settings.lock_timeout, held_by_parent=self.order is not None)
+
+    def prepare(self) -> None:
+        """Opens the device and reads the baseline now, so that what is wrong is said before any test runs."""
+        _ = self.device.identity
+        _ = self.baseline
+
+    def measure(self, workload: Workload, marker: MarkerOptions) -> Measurement:
+        """Measures under the device's lock; again where the result is invalid. With `disable`, runs once, untimed."""
+        if self._lost is not None:
+            raise DeviceLost(f"not measured: {self._lost}")
+        try:
+            if self.settings.disable:
+                return self._run_untimed(workload)
+            with self._lock.held():
+                return self._measure_valid(workload, self._budget(marker))
+        except DeviceLost as error:
+            self._lost = f"an earlier test in this process broke the device's context ({error})"
+            raise
+
+    def judge(
+        self,
+        measurements: Mapping[str, Measurement],
+        marker: MarkerOptions,
+        nodeid: str,
+        target: str,
+        test_seconds: float,
+    ) -> dict[str, Judged]:
+        """Verdicts of one test's measurements by key; holds the device's lock while fresh processes measure."""
+        settings = self.settings
+        limits = Limits(
+            marker.tolerance,
+            settings.tolerance,
+            marker.floors,
+            marker.judged_on,
+            settings.confirm,
+            "all" if settings.update else "new" if settings.update_new else "none",
+        )
+        timeout = max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * test_seconds)
+        done = 0
+
+        def fresh_run() -> dict[str | None, Figures]:
+            nonlocal done
+            done += 1
+            self.tell(f"suspect: fresh process {done} of {self.settings.confirm}")
+            rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target)
+            return _figures_by_label(rows)
+
+        self.device.release()
+        with self._lock.held():
+            return judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
+
+    def unjudged(self, measurements: Mapping[str, Measurement]) -> dict[str, Judged]:
+        """What a fresh process reports: figures without a verdict; its parent judges."""
+        return {key: Judged(m, None, _no_verdict(m)) for key, m in measurements.items()}
+
+    def fresh_whole_run(self, timeout_seconds: float) -> list[dict[str, Any]]:
+        """Rows of a fresh process that ran everything this one ran. The caller has measured already."""
+        self.device.release()
+        with self._lock.held():
+            return run_fresh(self._invocation, self.device_name, timeout_seconds)
+
+    def _budget(self, marker: MarkerOptions) -> Budget:
+        settings = self.settings
+        return Budget(
+            marker.min_samples or settings.min_samples,
+            marker.max_time or settings.max_time,
+            settings.precision,
+        )
+
+    def _run_untimed(self, workload: Workload) -> Measurement:
+        value = self.device.run(workload)
+        return Measurement(
+            workload.label, workload.traffic, self.device.identity, "disabled", Rounds(), self.peak, value=value
+        )
+
+    def _measure_valid(self, workload: Workload, budget: Budget) -> Measurement:
+        for _attempt in range(1 + INVALID_RETRIES):
+            measurement = self.device.measure(workload, budget, self.tell)
+            measurement = self._on_users_peak(measurement)
+            if measurement.invalid is None:
+                return measurement
+            self.tell(f"invalid, taken again: {measurement.invalid.text}")
+        again = Finding("taken-again", f"{INVALID_RETRIES} further tries were invalid as well")
+        return replace(measurement, findings=(*measurement.findings, again))
+
+    def _on_users_peak(self, measurement: Measurement) -> Measurement:
+        if self.peak == measurement.peak:
+            return measurement
+        on_peak = replace(measurement, peak=self.peak)
+        return replace(on_peak, invalid=on_peak.invalid or above_peak(on_peak))
+
+    def _probe_alone(self, bytes_read: int, bytes_written: int) -> float:
+        """GB/s of a matching probe in a fresh process; once for all tests of the same mix."""
+        share = round(4 * bytes_read / max(bytes_read + bytes_written, 1))
+        mix = f"{share}/4"
+        if mix not in self._probes_alone:
+            self._probes_alone[mix] = probe_alone(self.device_name, bytes_read, bytes_written)
+        return self._probes_alone[mix]
+
+
+def _no_verdict(measurement: Measurement) -> Verdict:
+    if measurement.invalid is not None:
+        return Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
+    return Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
+
+
+def _figures_by_label(rows: list[dict[str, Any]]) -> dict[str | None, Figures]:
+    figures = {}
+    for row in rows:
+        if row.get("status") == "INVALID" or not row.get("gbps"):
+            raise FreshProcessFailed(f"a fresh process measured nothing valid: {row.get('reason')}")
+        share = row["utilization"] if row["utilization_of"] == "peak" else None
+        figures[row["label"]] = Figures(row["gbps"], row["relative"], row["probe_gbps"], share)
+    return figures

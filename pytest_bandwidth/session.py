@@ -1,0 +1,188 @@
+"""One pytest process's bandwidth tests: their fixtures, their verdicts, and the rows that travel with their reports."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from pytest_bandwidth.distributed import invocation_of
+from pytest_bandwidth.domain.diagnosis import likely_causes
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.outcome import Outcome, Plain, outcome_of
+from pytest_bandwidth.fixture import Bandwidth, refuse_other_devices
+from pytest_bandwidth.gate import Judged
+from pytest_bandwidth.options import Settings, read_marker
+from pytest_bandwidth.processes import Order
+from pytest_bandwidth.progress import Progress
+from pytest_bandwidth.rendering.json import device_plain
+from pytest_bandwidth.rendering.message import failure_message
+from pytest_bandwidth.rendering.terminal import header_line
+from pytest_bandwidth.running import BandwidthRun
+
+_ROWS = pytest.StashKey[list[Plain]]()
+_PACKAGE = Path(__file__).resolve().parent
+_SUITE = _PACKAGE / "suite"
+
+
+class BandwidthSession:
+    """Built once bandwidth tests have been collected."""
+
+    def __init__(self, config: pytest.Config, run: BandwidthRun, problem: BandwidthError | None) -> None:
+        self._config = config
+        self._run = run
+        self._problem = problem
+        self._progress = Progress(config)
+
+    def header(self) -> str:
+        """The line that names device, peak and baseline."""
+        run = self._run
+        file = run.baseline_file
+        peak = run.peak
+        return header_line(
+            run.device.identity.name,
+            None if peak is None else peak.gbps,
+            None if peak is None else peak.source,
+            None if file is None else str(file),
+        )
+
+    def fixture_for(self, item: pytest.Item) -> Bandwidth:
+        """The test's own fixture value. Raises what is wrong with device, baseline or marker."""
+        if self._problem is not None:
+            raise self._problem
+        marker = read_marker(list(item.iter_markers("bandwidth")))
+        refuse_other_devices(marker, self._run)
+        item.stash[_ROWS] = []
+        self._run.tell = self._progress.teller(item.name)
+        return Bandwidth(self._run, marker, item.path)
+
+    def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
+        """Verdicts for all that the test measured; fails the test (pytest.fail) where one of them does."""
+        settings = self._run.settings
+        if settings.disable or not fixture.measurements:
+            return
+        key = key_of(item)
+        by_key = {key if label is None else f"{key} @ {label}": m for label, m in fixture.measurements.items()}
+        if self._run.order is not None:
+            judged = self._run.unjudged(by_key)
+        else:
+            seconds = sum(m.rounds.wall_seconds for m in by_key.values())
+            judged = self._run.judge(by_key, fixture.marker, item.nodeid, target_of(item), seconds)
+        self._progress.clear()
+        messages = self._record(item, fixture, judged)
+        failures = [text for _, text in messages]
+        expected = [j.entry.xfail for k, j in judged.items() if k in dict(messages) and j.entry and j.entry.xfail]
+        if failures and len(expected) == len(failures):
+            pytest.xfail(f"{expected[0]} (baseline): {failures[0]}")
+        if failures:
+            pytest.fail("\n".join(failures), pytrace=False)
+
+    def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Puts the test's rows on its report, as plain data that xdist can carry, and the figures into JUnit's XML."""
+        self._progress.clear()
+        rows = item.stash.get(_ROWS, [])
+        if not rows:
+            return
+        # pytest carries further attributes of a report through xdist as they are; user_properties would land in
+        # JUnit's XML, samples and all.
+        device = device_plain(self._run.device.identity, self._run.peak)
+        vars(report).update(bandwidth_rows=rows, bandwidth_device=device)
+        for row in rows:
+            suffix = f"[{row['label']}]" if row["label"] else ""
+            report.user_properties.append((f"bandwidth_gbps{suffix}", row["gbps"]))
+            report.user_properties.append((f"bandwidth_verdict{suffix}", row["status"]))
+
+    def _record(self, item: pytest.Item, fixture: Bandwidth, judged: Mapping[str, Judged]) -> list[tuple[str, str]]:
+        """Stores a row for each measurement; returns (key, message) of those that fail."""
+        failures = []
+        file, line, _ = item.location
+        for key, one in judged.items():
+            message = None
+            if one.verdict.status.fails(strict=self._run.settings.strict):
+                name = _shown_name(item, one.measurement)
+                message = failure_message(name, one.measurement, one.verdict, likely_causes(one.measurement, one.entry))
+                failures.append((key, message))
+            outcome: Outcome = outcome_of(
+                item.nodeid,
+                key,
+                one.measurement,
+                one.verdict,
+                entry=one.entry,
+                message=message,
+                file=file,
+                line=None if line is None else line + 1,
+                tags=fixture.tags,
+            )
+            item.stash[_ROWS].append(outcome.to_plain())
+        return failures
+
+
+def start_session(config: pytest.Config, settings: Settings, order: Order | None) -> BandwidthSession:
+    """Opens the device and reads the baseline, so that what is wrong is said before any test runs.
+
+    Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
+    test fails with it instead.
+    """
+    run = BandwidthRun(settings, invocation_of(config), config.rootpath, order)
+    problem: BandwidthError | None = None
+    if not config.option.collectonly:
+        try:
+            run.prepare()
+        except (DeviceUnavailable, BaselineError) as error:
+            if not hasattr(config, "workerinput"):
+                raise pytest.UsageError(*str(error).splitlines()) from None
+            problem = error
+    return BandwidthSession(config, run, problem)
+
+
+def key_of(item: pytest.Item) -> str:
+    """The baseline's key of a test: its node id; ``package.module::test`` where pytest found the file by --pyargs."""
+    nodeid = item.nodeid
+    file, _, rest = nodeid.partition("::")
+    if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
+        rest = rest.rpartition("@")[0]
+    module = getattr(getattr(item, "module", None), "__name__", "")
+    given = [str(arg).partition("::")[0] for arg in item.config.args]
+    by_name = item.config.option.pyargs and any(module == g or module.startswith(f"{g}.") for g in given)
+    if by_name or _SUITE in item.path.parents:
+        return f"{module or file}::{rest}"
+    return f"{file}::{rest}"
+
+
+def target_of(item: pytest.Item) -> str:
+    """The test as a command-line argument that does not depend on the current folder."""
+    _, _, rest = key_of(item).partition("::")
+    return f"{item.path}::{rest}"
+
+
+def _shown_name(item: pytest.Item, measurement: Measurement) -> str:
+    return f"{item.name} @ {measurement.label}" if measurement.label else item.name
+
+
+@contextmanager
+def one_line_failures() -> Iterator[None]:
+    """Turns the package's own errors into a failure of one line with its place, and NotOnThisDevice into a skip."""
+    try:
+        yield
+    except NotOnThisDevice as reason:
+        raise pytest.skip.Exception(str(reason), _use_item_location=True) from None
+    except BandwidthError as error:
+        place = _place(error, error.__traceback__)
+        raise pytest.fail.Exception(f"{place}{error}", pytrace=False) from None
+
+
+def _place(error: BandwidthError, trace: TracebackType | None) -> str:
+    """``file.py:12: `` of the innermost frame that is the user's own; empty where there is none."""
+    innermost: Any = error.__cause__.__traceback__ if error.__cause__ is not None else trace
+    for frame in reversed(traceback.extract_tb(innermost)):
+        path = Path(frame.filename)
+        ours = _PACKAGE in path.parents and _SUITE not in path.parents
+        if not ours and "site-packages" not in path.parts and path.suffix == ".py" and path.exists():
+            return f"{path.name}:{frame.lineno}: "
+    return ""
