@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from pytest_bandwidth.options import Settings
-from pytest_bandwidth.processes import Order
 
 if TYPE_CHECKING:
     from pytest_bandwidth.publishing import Published
@@ -17,15 +14,22 @@ if TYPE_CHECKING:
 class Controller:
     """Registered in every pytest process but xdist's workers. Costs nothing while no report carries rows."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, order: Order | None) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._settings = settings
-        self._order = order
+        # `processes` says what the variable holds; its import is not worth it here.
+        self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_ORDER"))
         # The last report of a test counts: a rerun replaces what came before.
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
         self._failed: set[str] = set()
         self._device: dict[str, Any] = {}
         self._published: Published | None = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """xdist starts a worker."""
+        from pytest_bandwidth.distributed import tell_worker
+
+        tell_worker(node)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -42,12 +46,14 @@ class Controller:
         if not self._rows:
             return
         rows = list(self._rows.values())
-        if self._order is not None:
-            self._report_to_parent(Path(self._order.report), rows)
+        if self.is_child:
+            from pytest_bandwidth.processes import report_to_parent
+
+            report_to_parent([row for row in rows if row["nodeid"] not in self._failed])
             return
         from pytest_bandwidth.publishing import publish
 
-        self._published = publish(self._config, self._settings, self._device, rows, self._failed)
+        self._published = publish(self._config, self._device, rows, self._failed)
         if self._published.problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
@@ -56,11 +62,3 @@ class Controller:
             from pytest_bandwidth.publishing import show
 
             show(terminalreporter, self._published, verbose=self._config.option.verbose > 0)
-
-    def _report_to_parent(self, file: Path, rows: list[dict[str, Any]]) -> None:
-        import json
-
-        passed = [row for row in rows if row["nodeid"] not in self._failed]
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(passed), encoding="utf-8")
-        partial.replace(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,20 +10,15 @@ import pytest
 from pytest_bandwidth.processes import Invocation, started_as_module
 
 
-class XdistHooks:
-    """Registered where xdist is present."""
-
-    def pytest_configure_node(self, node: Any) -> None:
-        """A worker knows its own arguments only; fresh processes are started as the controller was."""
-        node.workerinput["bandwidth_args"] = list(node.config.invocation_params.args)
-        node.workerinput["bandwidth_folder"] = str(node.config.invocation_params.dir)
-        node.workerinput["bandwidth_as_module"] = started_as_module()
+def tell_worker(node: Any) -> None:
+    """A worker knows its own arguments only; fresh processes are to be started as the controller was."""
+    node.workerinput["bandwidth_args"] = [str(arg) for arg in node.config.invocation_params.args]
+    node.workerinput["bandwidth_folder"] = str(node.config.invocation_params.dir)
+    node.workerinput["bandwidth_as_module"] = started_as_module()
 
 
 def invocation_of(config: pytest.Config) -> Invocation:
     """How this run was started by its user, in a worker too, and what a fresh one needs on top."""
-    from pathlib import Path
-
     given: dict[str, Any] = getattr(config, "workerinput", {})
     args = given.get("bandwidth_args") or [str(arg) for arg in config.invocation_params.args]
     extra = []

@@ -11,8 +11,8 @@ from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import BandwidthError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.options import MarkerOptions
 from pytest_bandwidth.running import BandwidthRun
+from pytest_bandwidth.settings import MarkerOptions
 
 LONGEST_LABEL = 200
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_bandwidth.processes import Order
+from pytest_bandwidth.processes import order_of_environment
 
 # These choose tests by what failed before, or write what only the parent may write.
 _NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 
-def obey(config: pytest.Config, order: Order) -> None:
+def obey(config: pytest.Config) -> None:
     """Narrows the run to the order's test and turns off what would write files or wait for a person."""
-    if order.target is not None:
+    order = order_of_environment()
+    if order is not None and order.target is not None:
         config.args[:] = [order.target]
     config.option.usepdb = False
     config.option.xmlpath = None

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_bandwidth.controller import Controller
-from pytest_bandwidth.options import MARKER_HELP, Settings, add_options, read_settings
-from pytest_bandwidth.processes import Order, order_of_environment
+from pytest_bandwidth.options import MARKER_HELP, add_options, given
 
 if TYPE_CHECKING:
     from pytest_bandwidth.fixture import Bandwidth
     from pytest_bandwidth.session import BandwidthSession
 
-_SETTINGS = pytest.StashKey[Settings]()
-_ORDER = pytest.StashKey[Order | None]()
 _SESSION = pytest.StashKey["BandwidthSession"]()
 _FIXTURE = pytest.StashKey["Bandwidth"]()
 
@@ -31,18 +28,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER_HELP)
-    settings = config.stash[_SETTINGS] = read_settings(config)
-    order = config.stash[_ORDER] = order_of_environment()
-    if order is not None:
+    if given(config):
+        from pytest_bandwidth.settings import read_settings
+
+        read_settings(config)  # a mistake is told now, whether or not bandwidth tests turn up
+    controller = Controller(config)
+    if controller.is_child:
         from pytest_bandwidth.obeying import obey
 
-        obey(config, order)
+        obey(config)
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Controller(config, settings, order), "bandwidth-controller")
-    if config.pluginmanager.hasplugin("xdist"):
-        from pytest_bandwidth.distributed import XdistHooks
-
-        config.pluginmanager.register(XdistHooks(), "bandwidth-xdist")
+        config.pluginmanager.register(controller, "bandwidth-controller")
 
 
 @pytest.fixture
@@ -55,8 +51,13 @@ def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    settings, order = config.stash[_SETTINGS], config.stash[_ORDER]
     wanted = [item for item in items if _is_bandwidth_test(item)]
+    if not wanted and not given(config):
+        return
+    from pytest_bandwidth.processes import order_of_environment
+    from pytest_bandwidth.settings import read_settings
+
+    settings, order = read_settings(config), order_of_environment()
     if settings.only or order is not None:
         _keep_only(config, items, wanted)
     if settings.skip:
@@ -67,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         if order is not None and order.nodeid is not None:
             _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, order.nodeid)][:1])
-        config.stash[_SESSION] = start_session(config, settings, order)
+        config.stash[_SESSION] = start_session(config)
 
 
 def _is_bandwidth_test(item: pytest.Item) -> bool:
@@ -91,7 +92,7 @@ def _session_of(config: pytest.Config) -> BandwidthSession:
     if session is None:  # request.getfixturevalue("bandwidth"): no test asked for it by name
         from pytest_bandwidth.session import start_session
 
-        session = config.stash[_SESSION] = start_session(config, config.stash[_SETTINGS], config.stash[_ORDER])
+        session = config.stash[_SESSION] = start_session(config)
     return session
 
 

@@ -71,6 +71,17 @@ def order_of_environment(environment: Mapping[str, str] = os.environ) -> Order |
     return Order(**json.loads(Path(path).read_text(encoding="utf-8")))
 
 
+def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Hands a child's outcomes to the process that ordered them; nothing happens in any other process."""
+    order = order_of_environment()
+    if order is None:
+        return
+    file = Path(order.report)
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps(rows), encoding="utf-8")
+    partial.replace(file)
+
+
 def run_fresh(
     invocation: Invocation, device: str, timeout_seconds: float, *, nodeid: str | None = None, target: str | None = None
 ) -> list[dict[str, Any]]:

@@ -17,9 +17,9 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.environment import describe, new_run_id
-from pytest_bandwidth.options import Settings
 from pytest_bandwidth.rendering.json import document, render_json
 from pytest_bandwidth.rendering.terminal import Line, Span, header_line, summary_lines
+from pytest_bandwidth.settings import Settings, read_settings
 
 BUNDLE_NAME = "bandwidth_report"
 
@@ -38,12 +38,12 @@ class Published:
 
 def publish(
     config: pytest.Config,
-    settings: Settings,
     device: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     failed: set[str],
 ) -> Published:
     """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done."""
+    settings = read_settings(config)
     outcomes = [from_plain(row) for row in rows]
     published = Published(device, outcomes, None if settings.baseline is None else str(settings.baseline))
     if settings.writes_baseline:

@@ -21,8 +21,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.fresh_probe import probe_alone
 from pytest_bandwidth.gate import Judged, Limits, judge_test
 from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.options import MarkerOptions, Settings
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
+from pytest_bandwidth.settings import MarkerOptions, Settings
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2

@@ -18,13 +18,13 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, Plain, outcome_of
 from pytest_bandwidth.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.gate import Judged
-from pytest_bandwidth.options import Settings, read_marker
-from pytest_bandwidth.processes import Order
+from pytest_bandwidth.processes import order_of_environment
 from pytest_bandwidth.progress import Progress
 from pytest_bandwidth.rendering.json import device_plain
 from pytest_bandwidth.rendering.message import failure_message
 from pytest_bandwidth.rendering.terminal import header_line
 from pytest_bandwidth.running import BandwidthRun
+from pytest_bandwidth.settings import read_marker, read_settings
 
 _ROWS = pytest.StashKey[list[Plain]]()
 _PACKAGE = Path(__file__).resolve().parent
@@ -123,13 +123,13 @@ class BandwidthSession:
         return failures
 
 
-def start_session(config: pytest.Config, settings: Settings, order: Order | None) -> BandwidthSession:
+def start_session(config: pytest.Config) -> BandwidthSession:
     """Opens the device and reads the baseline, so that what is wrong is said before any test runs.
 
     Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
     test fails with it instead.
     """
-    run = BandwidthRun(settings, invocation_of(config), config.rootpath, order)
+    run = BandwidthRun(read_settings(config), invocation_of(config), config.rootpath, order_of_environment())
     problem: BandwidthError | None = None
     if not config.option.collectonly:
         try:

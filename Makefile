@@ -1,0 +1,63 @@
+# Everything a newcomer needs: `make demo` shows it, `make test` checks it. Both make .venv themselves and can be repeated.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RESULTS ?= demo-results
+PYTEST_ARGS ?=
+
+# CuPy for the CUDA that the driver speaks, where there is an NVIDIA driver; the host's memory otherwise.
+CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
+DEVICE_EXTRA := $(if $(filter 12,$(CUDA_MAJOR)),cuda12,$(if $(CUDA_MAJOR),cuda13))
+
+.PHONY: help demo test lint unit bench gpu clean
+
+help:
+	@echo "make demo   measure this machine, compare with a baseline taken just now, write the summary ($(RESULTS)/)"
+	@echo "make test   lint, types, architecture and every test that this machine can run"
+	@echo "make bench  the long experiments behind docs/measurements.md (quiet machine, about an hour)"
+	@echo "make gpu    on a machine with a GPU: tests/gpu, the suite, baselines/<device>.yaml, docs/gpu/<device>.md"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,report$(if $(DEVICE_EXTRA),$(comma)$(DEVICE_EXTRA))]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,traffic,report]' --group dev
+	@touch $@
+
+comma := ,
+
+demo: $(VENV)/.demo
+	@$(BIN)/python benchmarks/demo.py $(RESULTS)
+
+test: lint unit
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.test
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m 'not experiment' $(PYTEST_ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --skip-empty
+
+bench: $(VENV)/.test
+	$(BIN)/python -m pytest -m experiment
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/ceiling.py
+	$(BIN)/python benchmarks/gate.py
+
+gpu: $(VENV)/.test
+	$(if $(DEVICE_EXTRA),$(BIN)/python -m pip install --quiet --editable '.[$(DEVICE_EXTRA)]')
+	$(BIN)/python -m pytest tests/gpu
+	$(BIN)/python benchmarks/gpu.py
+
+clean:
+	rm -rf $(VENV) $(RESULTS) build dist .coverage* .mypy_cache .ruff_cache .pytest_cache

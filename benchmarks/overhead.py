@@ -1,0 +1,86 @@
+"""What the plugin costs a project that does not use it, and what it adds to a measured sample.
+
+    python benchmarks/overhead.py [--pairs 20]
+
+Start-up: `pytest --collect-only` on a project without bandwidth tests, with the plugin and with `-p no:bandwidth`,
+alternated; also names any heavy module that was loaded. Per sample: host time of an empty callable under the sampling
+loop, less its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+HEAVY = ("numpy", "yaml", "ruamel.yaml", "jinja2", "numba", "cupy", "pynvml")
+_CHECK = f"""
+import sys
+def pytest_sessionfinish():
+    print("HEAVY", [name for name in {HEAVY!r} if name in sys.modules])
+"""
+
+
+def start_up_seconds(folder: Path, *, with_plugin: bool) -> tuple[float, str]:
+    """Wall seconds of one collection, and the line that names heavy modules."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    # Other installed plugins would add their own noise, and imports of their own.
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command += ["-p", "bandwidth" if with_plugin else "no:bandwidth"]
+    begun = time.perf_counter()
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    seconds = time.perf_counter() - begun
+    return seconds, next(line for line in done.stdout.splitlines() if line.startswith("HEAVY"))
+
+
+def start_up(pairs: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "conftest.py").write_text(_CHECK)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "test_plain.py").write_text("".join(f"def test_{i}(): pass\n" for i in range(20)))
+        start_up_seconds(folder, with_plugin=True)  # byte code is written once
+        start_up_seconds(folder, with_plugin=False)
+        on, off, differences, heavy = [], [], [], "HEAVY []"
+        for _ in range(pairs):
+            (a, heavy), (b, _) = start_up_seconds(folder, with_plugin=True), start_up_seconds(folder, with_plugin=False)
+            on.append(a)
+            off.append(b)
+            differences.append(a - b)
+    print(f"start-up, median of {pairs} alternated: with {median(on) * 1e3:.1f} ms, without {median(off) * 1e3:.1f} ms, ", end="")
+    print(f"difference {median(differences) * 1e3:+.1f} ms (limit 10 ms); heavy modules loaded: {heavy[6:]}")
+
+
+def per_sample(rounds: int = 2000) -> None:
+    from pytest_bandwidth.devices.base import Budget, Workload
+    from pytest_bandwidth.devices.opening import open_device
+    from pytest_bandwidth.devices.sampling import take_rounds
+    from pytest_bandwidth.domain.traffic import Traffic
+
+    device = open_device("cpu")
+
+    def nothing() -> None:
+        return None
+
+    bare = []
+    for _ in range(rounds):
+        begun = time.perf_counter_ns()
+        nothing()
+        bare.append(time.perf_counter_ns() - begun)
+    budget = Budget(min_samples=rounds, max_seconds=5.0, precision=1e-9)
+    sampled = take_rounds(device, Workload(nothing, Traffic(0, 0)), budget, lambda _: None)
+    loop = median(sampled.rounds.kernel_seconds)
+    print(f"per sample: an empty callable takes {median(bare) / 1e3:.2f} µs bare, {loop * 1e6:.2f} µs as a sample", end="")
+    print(f"; {sampled.rounds.wall_seconds / len(sampled.rounds.kernel_seconds) * 1e6:.0f} µs a round without a probe")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=20)
+    start_up(parser.parse_args().pairs)
+    per_sample()

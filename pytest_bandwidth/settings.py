@@ -1,0 +1,202 @@
+"""What was given on command line, in ini and marker → frozen Settings and MarkerOptions. Read once, here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import parse_fraction, parse_gbps
+from pytest_bandwidth.options import given
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.domain.baseline import Figure
+    from pytest_bandwidth.domain.judging import Floors
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The run's options. Seconds and fractions; None where an option was not given."""
+
+    baseline: Path | None = None
+    device: str = "auto"
+    tolerance: float = 0.05
+    update: bool = False
+    update_new: bool = False
+    runs: int = 1
+    confirm: int = 3
+    strict: bool = False
+    only: bool = False
+    skip: bool = False
+    disable: bool = False
+    max_time: float = 1.0
+    min_samples: int = 30
+    precision: float = 0.005
+    peak: float | None = None
+    lock_timeout: float = 600.0
+    html: Path | None = None
+    json: Path | None = None
+    csv: Path | None = None
+    dir: Path | None = None
+
+    @property
+    def writes_baseline(self) -> bool:
+        return self.update or self.update_new
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerOptions:
+    """What `@pytest.mark.bandwidth(...)` says about one test; None where it is silent."""
+
+    min_gbps: float | None = None
+    min_utilization: float | None = None
+    min_relative: float | None = None
+    tolerance: float | None = None
+    judged_on: Figure | None = None
+    max_time: float | None = None
+    min_samples: int | None = None
+    device: str | None = None
+
+    @property
+    def floors(self) -> Floors:
+        from pytest_bandwidth.domain.judging import Floors  # kept out of start-up
+
+        return Floors(self.min_gbps, self.min_utilization, self.min_relative)
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least or value > 10**6:
+            raise ValueError(f"found {text[:40]!r}, expected a whole number from {least} to 1000000")
+        return value
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise ValueError(f"found {text[:40]!r}, expected seconds, more than 0 and at most 86400")
+    return value
+
+
+def _positive_fraction(text: str) -> float:
+    value = parse_fraction(text)
+    if value == 0:
+        raise ValueError(f"found {text[:40]!r}, expected more than 0 %")
+    return value
+
+
+def _device_name(text: str) -> str:
+    kind, _, index = text.partition(":")
+    if text in ("auto", "cpu", "cuda", "traffic") or (kind == "cuda" and index.isdecimal() and len(index) < 5):
+        return text
+    raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu or traffic")
+
+
+def _figure(text: str) -> str:
+    if text not in ("relative", "gbps"):
+        raise ValueError(f"found {text[:40]!r}, expected 'relative' or 'gbps'")
+    return text
+
+
+# Options that are absent here are switches.
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "baseline": Path,
+    "device": _device_name,
+    "tolerance": parse_fraction,
+    "runs": _count(1),
+    "confirm": _count(0),
+    "max-time": _seconds,
+    "min-samples": _count(1),
+    "precision": _positive_fraction,
+    "html": Path,
+    "json": Path,
+    "csv": Path,
+    "dir": Path,
+    "peak": parse_gbps,
+    "lock-timeout": _seconds,
+}
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """The run's settings: command line before ini before default. Raises pytest.UsageError, one line."""
+    values: dict[str, Any] = {}
+    for name, (value, where) in given(config).items():
+        parse = _PARSERS.get(name)
+        try:
+            values[name.replace("-", "_")] = bool(value) if parse is None else parse(str(value))
+        except ValueError as error:
+            raise pytest.UsageError(f"{where}: {error}") from None
+    settings = Settings(**values)
+    _refuse_contradictions(settings)
+    return settings
+
+
+def _refuse_contradictions(settings: Settings) -> None:
+    if settings.only and settings.skip:
+        raise pytest.UsageError("--bandwidth-only and --bandwidth-skip exclude each other: drop one")
+    if settings.writes_baseline and settings.baseline is None:
+        raise pytest.UsageError("--bandwidth-update needs --bandwidth-baseline=PATH to write to")
+    if settings.writes_baseline and settings.disable:
+        raise pytest.UsageError("--bandwidth-update needs measurements and --bandwidth-disable takes none: drop one")
+    if settings.runs > 1 and not settings.writes_baseline:
+        raise pytest.UsageError("--bandwidth-runs goes with --bandwidth-update or --bandwidth-update-new")
+
+
+_MARKER_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "min_gbps": parse_gbps,
+    "min_utilization": _positive_fraction,
+    "tolerance": parse_fraction,
+    "judged_on": _figure,
+    "max_time": _seconds,
+    "min_samples": _count(1),
+    "device": _device_name,
+}
+
+
+def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
+    """The marker's arguments, the closest mark first. Raises UsageError that lists the known ones."""
+    known = [f.name for f in fields(MarkerOptions)]
+    given: dict[str, Any] = {}
+    for mark in marks:
+        if mark.args:
+            raise UsageError(f"bandwidth marker: found {mark.args[0]!r}, expected keywords only: {', '.join(known)}")
+        for name, value in mark.kwargs.items():
+            if name not in known:
+                raise UsageError(f"bandwidth marker: found {name!r}, expected one of {', '.join(known)}")
+            given.setdefault(name, _marker_value(name, value))
+    return MarkerOptions(**given)
+
+
+def _marker_value(name: str, value: object) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise UsageError(f"bandwidth marker: {name}={value!r}, expected a number or text")
+    parse = _MARKER_PARSERS.get(name, _share)
+    try:
+        return parse(str(value))
+    except ValueError as error:
+        raise UsageError(f"bandwidth marker: {name}: {error}") from None
+
+
+def _share(text: str) -> float:
+    """A share of the probe: may pass 1, since a kernel may beat a plain copy."""
+    percent = text.strip().endswith("%")
+    try:
+        value = float(text.strip().rstrip("%")) / (100 if percent else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 10:
+        raise ValueError(f"found {text[:40]!r}, expected a share of the probe, such as 0.9 or 90%")
+    return value
