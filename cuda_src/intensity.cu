@@ -1,0 +1,92 @@
+// Intensity sweep: one kernel that walks from memory-bound to compute-bound as `repeats` grows.
+//
+//   kernel          per element, repeats times   bytes moved   FLOP            arithmetic intensity
+//   intensity_fma   x = x*factor + addend        2n*s          2*repeats*n     repeats / s
+//   intensity_add   x = x + addend               2n*s          repeats*n       repeats / 2s
+//
+// While the device waits for memory, more repeats cost nothing: the bandwidth stays, the FLOP/s rise. Past the ridge
+// point the FLOP/s stay and the bandwidth falls. That is the roofline, measured. Adds reach half of the FLOP/s of fused
+// multiply-adds, which count as two.
+//
+// f16 here computes in half precision, two halves to an instruction (__half2), because its arithmetic rate is what the
+// sweep is about. Every operation of a chain waits for the one before it; other warps fill that time, so give each
+// multiprocessor all the threads it takes. Keep |factor| <= 1, or the values overflow.
+//
+// Any grid of one-dimensional blocks, any n and repeats, 0 included. Arrays must not overlap; _f16 arrays begin on a
+// 4-byte boundary (any allocation does) or are done one half at a time.
+//
+// Reference: Williams, Waterman and Patterson, Roofline, https://doi.org/10.1145/1498765.1498785;
+// Konstantinidis and Cotronis, mixbench, https://github.com/ekondis/mixbench.
+
+#if defined(__HIP_PLATFORM_AMD__)
+#include <hip/hip_fp16.h>
+#else
+#include <cuda_fp16.h>
+#endif
+
+__device__ __forceinline__ long long thread_index() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
+__device__ __forceinline__ long long thread_count() { return gridDim.x * (long long)blockDim.x; }
+
+__device__ __forceinline__ float multiply_add(float x, float y, float z) { return fmaf(x, y, z); }
+__device__ __forceinline__ double multiply_add(double x, double y, double z) { return fma(x, y, z); }
+__device__ __forceinline__ __half multiply_add(__half x, __half y, __half z) { return __hfma(x, y, z); }
+__device__ __forceinline__ __half2 multiply_add(__half2 x, __half2 y, __half2 z) { return __hfma2(x, y, z); }
+
+__device__ __forceinline__ float plus(float x, float y) { return x + y; }
+__device__ __forceinline__ double plus(double x, double y) { return x + y; }
+__device__ __forceinline__ __half plus(__half x, __half y) { return __hadd(x, y); }
+__device__ __forceinline__ __half2 plus(__half2 x, __half2 y) { return __hadd2(x, y); }
+
+template <typename T> __device__ __forceinline__ T fma_chain(T x, T factor, T addend, int repeats) {
+#pragma unroll 16
+    for (int r = 0; r < repeats; ++r) x = multiply_add(x, factor, addend);
+    return x;
+}
+
+template <typename T> __device__ __forceinline__ T add_chain(T x, T addend, int repeats) {
+#pragma unroll 16
+    for (int r = 0; r < repeats; ++r) x = plus(x, addend);
+    return x;
+}
+
+// Pairs of halves in n; none where an array does not begin on a 4-byte boundary.
+__device__ __forceinline__ long long pairs_in(long long n, const __half* a, const __half* b) {
+    return (reinterpret_cast<unsigned long long>(a) | reinterpret_cast<unsigned long long>(b)) % 4 == 0 ? n / 2 : 0;
+}
+
+#define KERNEL extern "C" __global__ void
+
+KERNEL intensity_fma_f32(float* __restrict__ out, const float* __restrict__ in, float factor, float addend, int repeats,
+                         long long n) {
+    for (long long i = thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], factor, addend, repeats);
+}
+KERNEL intensity_fma_f64(double* __restrict__ out, const double* __restrict__ in, double factor, double addend,
+                         int repeats, long long n) {
+    for (long long i = thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], factor, addend, repeats);
+}
+KERNEL intensity_fma_f16(__half* __restrict__ out, const __half* __restrict__ in, float factor, float addend,
+                         int repeats, long long n) {
+    __half f = __float2half(factor), a = __float2half(addend);
+    long long pairs = pairs_in(n, out, in);
+    for (long long i = thread_index(); i < pairs; i += thread_count())
+        reinterpret_cast<__half2*>(out)[i] =
+            fma_chain(reinterpret_cast<const __half2*>(in)[i], __half2half2(f), __half2half2(a), repeats);
+    for (long long i = 2 * pairs + thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], f, a, repeats);
+}
+KERNEL intensity_add_f32(float* __restrict__ out, const float* __restrict__ in, float addend, int repeats,
+                         long long n) {
+    for (long long i = thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], addend, repeats);
+}
+KERNEL intensity_add_f64(double* __restrict__ out, const double* __restrict__ in, double addend, int repeats,
+                         long long n) {
+    for (long long i = thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], addend, repeats);
+}
+KERNEL intensity_add_f16(__half* __restrict__ out, const __half* __restrict__ in, float addend, int repeats,
+                         long long n) {
+    __half a = __float2half(addend);
+    long long pairs = pairs_in(n, out, in);
+    for (long long i = thread_index(); i < pairs; i += thread_count())
+        reinterpret_cast<__half2*>(out)[i] =
+            add_chain(reinterpret_cast<const __half2*>(in)[i], __half2half2(a), repeats);
+    for (long long i = 2 * pairs + thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], a, repeats);
+}
