@@ -1,0 +1,155 @@
+// What the measuring itself needs on the device: bandwidth probes, random data, a held-back stream, clocks.
+//
+// Probes move 16 bytes a thread and step in a grid-stride loop, four independent loads before the first use, so that
+// enough requests are in flight to fill the memory. Traffic of each, for n vectors of 16 bytes an array:
+//
+//   probe_read    reads  16 n                 writes nothing (the store is never taken, which only we know)
+//   probe_write                               writes 16 n
+//   probe_copy    reads  16 n                 writes 16 n
+//   probe_add     reads  32 n                 writes 16 n
+//
+// Reference: each output equals its input (copy), the bitwise sum of its inputs (add), or the index pattern (write).
+// Grids are one-dimensional; any n including 0; indices are 64-bit. Also builds under HIP, where clocks differ.
+
+#if defined(__HIPCC__) || defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#define ON_HIP 1
+#else
+#define ON_HIP 0
+#endif
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+struct __align__(16) Vector {
+    u32 a, b, c, d;
+};
+
+// Nanoseconds of a clock that all multiprocessors share.
+__device__ __forceinline__ u64 nanoseconds() {
+#if ON_HIP
+    return wall_clock64() * 10;  // 100 MHz on every GPU that ROCm 6 and 7 support
+#else
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+#endif
+}
+
+__device__ __forceinline__ long long first_index() {
+    return (long long)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+__device__ __forceinline__ long long stride() {
+    return (long long)gridDim.x * blockDim.x;
+}
+
+__device__ __forceinline__ u32 folded(Vector v) {
+    return v.a ^ v.b ^ v.c ^ v.d;
+}
+
+__device__ __forceinline__ Vector plus(Vector x, Vector y) {
+    return Vector{x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d};
+}
+
+// The store keeps the loads alive. `never` is a value that the caller does not expect; if it should come up, the
+// store goes to memory of ours and does no harm.
+extern "C" __global__ void probe_read(const Vector* __restrict__ x, u32* sink, u32 never, long long n) {
+    u32 sum = 0;
+    long long i = first_index();
+    const long long step = stride();
+    for (; i + 3 * step < n; i += 4 * step) {
+        const Vector v0 = x[i], v1 = x[i + step], v2 = x[i + 2 * step], v3 = x[i + 3 * step];
+        sum ^= folded(v0) ^ folded(v1) ^ folded(v2) ^ folded(v3);
+    }
+    for (; i < n; i += step) sum ^= folded(x[i]);
+    if (sum == never) *sink = sum;
+}
+
+// Writes bits that differ from place to place and run to run, so that no memory could store them as one pattern.
+extern "C" __global__ void probe_write(Vector* __restrict__ out, u32 seed, long long n) {
+    const long long step = stride();
+    for (long long i = first_index(); i < n; i += step) {
+        const u32 bits = (u32)i * 2654435761u + seed;  // Knuth's multiplicative hash
+        out[i] = Vector{bits, bits ^ 0x9e3779b9u, bits * 3u, bits * 5u};
+    }
+}
+
+extern "C" __global__ void probe_copy(const Vector* __restrict__ x, Vector* __restrict__ out, long long n) {
+    long long i = first_index();
+    const long long step = stride();
+    for (; i + 3 * step < n; i += 4 * step) {
+        const Vector v0 = x[i], v1 = x[i + step], v2 = x[i + 2 * step], v3 = x[i + 3 * step];
+        out[i] = v0;
+        out[i + step] = v1;
+        out[i + 2 * step] = v2;
+        out[i + 3 * step] = v3;
+    }
+    for (; i < n; i += step) out[i] = x[i];
+}
+
+extern "C" __global__ void probe_add(
+    const Vector* __restrict__ x, const Vector* __restrict__ y, Vector* __restrict__ out, long long n) {
+    long long i = first_index();
+    const long long step = stride();
+    for (; i + step < n; i += 2 * step) {
+        const Vector x0 = x[i], y0 = y[i], x1 = x[i + step], y1 = y[i + step];
+        out[i] = plus(x0, y0);
+        out[i + step] = plus(x1, y1);
+    }
+    for (; i < n; i += step) out[i] = plus(x[i], y[i]);
+}
+
+// Random 64-bit words, then shaped: out = (bits & keep) | set. With masks that fix the exponents, every word holds
+// finite floating-point numbers whose mantissas are random.
+// splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; it is a bijection of
+// the counter, so words do not repeat.
+extern "C" __global__ void random_words(u64* __restrict__ out, u64 seed, u64 keep, u64 set, long long n) {
+    const long long step = stride();
+    for (long long i = first_index(); i < n; i += step) {
+        u64 z = seed + ((u64)i + 1) * 0x9e3779b97f4a7c15ull;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+        out[i] = ((z ^ (z >> 31)) & keep) | set;
+    }
+}
+
+// Keeps a stream back until the host's flag reaches the ticket, so that what is queued behind starts without waiting
+// for further launches. Gives up after `nanoseconds_allowed` and says so: a caller that synchronises would otherwise
+// wait for us while we wait for it. Flags are in pinned host memory. One thread.
+extern "C" __global__ void hold_back(
+    const volatile int* released, volatile int* gave_up, int ticket, u64 nanoseconds_allowed) {
+    const u64 start = nanoseconds();
+    while (*released < ticket) {
+        if (nanoseconds() - start > nanoseconds_allowed) {
+            *gave_up = ticket;
+            __threadfence_system();
+            return;
+        }
+    }
+}
+
+// Each multiprocessor's cycle counter beside the common clock: two such stamps give its real clock rate. One thread a
+// block; blocks that find their multiprocessor stamped already leave it. slots: zeroed, (count, 2).
+extern "C" __global__ void stamp_clocks(u64* slots, u32 count) {
+#if !ON_HIP
+    u32 sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    if (sm >= count) return;
+    const u64 now = nanoseconds();
+    const u64 cycles = (u64)clock64();
+    if (atomicCAS(&slots[2 * sm], 0ull, now) == 0ull) slots[2 * sm + 1] = cycles;
+#endif
+}
+
+// The smallest step that the common clock was seen to make, in nanoseconds: it may tick once a microsecond or rarer.
+extern "C" __global__ void clock_step(u64* smallest, int changes) {
+    u64 least = ~0ull, before = nanoseconds();
+    for (int turn = 0, seen = 0; seen < changes && turn < (1 << 20); ++turn) {
+        const u64 now = nanoseconds();
+        if (now == before) continue;
+        if (now - before < least) least = now - before;
+        before = now;
+        ++seen;
+    }
+    *smallest = least;
+}

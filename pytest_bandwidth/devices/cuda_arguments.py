@@ -1,0 +1,143 @@
+"""A launch's arguments, looked at before a kernel misreads them.
+
+CuPy hands every argument to the kernel as so many bytes and knows nothing of the kernel's parameters: a Python float
+becomes a double, an array becomes its first address, whatever its strides. So what cannot be meant is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Dim
+from pytest_bandwidth.domain.errors import UsageError
+
+# DLPack's device types (dlpack.h, DLDeviceType) that a CUDA or HIP kernel reaches at device speed.
+DLPACK_ON_DEVICE = frozenset({2, 10, 13})  # kDLCUDA, kDLROCM, kDLCUDAManaged
+# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": the same from 3.0 to 12.x.
+LARGEST_GRID: Dim = (2**31 - 1, 65535, 65535)
+LARGEST_BLOCK: Dim = (1024, 1024, 64)
+MOST_THREADS_PER_BLOCK = 1024
+# Dynamic shared memory that every kernel may have without asking for more.
+SHARED_BYTES_FOR_ALL = 48 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayWorld:
+    """How CuPy tells its arrays, so that the rules need no GPU to be tested.
+
+    is_array: whether it is a cupy.ndarray; device_of: the device index of one; adopt: a foreign device array as a
+    cupy.ndarray over the same memory.
+    """
+
+    is_array: Callable[[Any], bool]
+    device_of: Callable[[Any], int]
+    adopt: Callable[[Any], Any]
+    index: int
+
+
+def checked_arguments(args: tuple[Any, ...], world: ArrayWorld) -> tuple[Any, ...]:
+    """The arguments as CuPy may have them; arrays of other libraries on the same device become CuPy's, uncopied.
+
+    Raises UsageError, which counts arguments from 1.
+    """
+    return tuple(_checked(argument, f"argument {n}", world) for n, argument in enumerate(args, start=1))
+
+
+def _checked(argument: Any, where: str, world: ArrayWorld) -> Any:
+    # np.float64 is a float too, and is welcome: only the bare ones do not say how wide they are.
+    if type(argument) is float:
+        raise UsageError(
+            f"{where} is the bare Python float {argument!r}, which CuPy passes as a double: "
+            f"write np.float32({argument!r}), or np.float64({argument!r}) if the parameter is a double"
+        )
+    if type(argument) is complex:
+        raise UsageError(f"{where} is the bare Python complex {argument!r}: write np.complex64 or np.complex128 of it")
+    if isinstance(argument, np.ndarray):
+        return _by_value(argument, where)
+    if isinstance(argument, (str, bytes, bytearray, list, tuple, dict, set)):
+        raise UsageError(f"{where} is a {type(argument).__name__}, expected arrays on the GPU and NumPy scalars")
+    if world.is_array(argument):
+        return _on_this_device(argument, where, world)
+    if is_foreign_array(argument):
+        if on_host(argument):
+            raise UsageError(f"{where} is an array in host memory ({_kind(argument)}), expected one on the GPU")
+        return _on_this_device(world.adopt(argument), where, world)
+    return argument
+
+
+def _by_value(argument: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, Any]:
+    if argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None):
+        return argument  # a scalar, or a struct: CuPy passes it by value
+    raise UsageError(
+        f"{where} is a NumPy array in host memory, expected one on the GPU: make it with bandwidth.xp or "
+        "bandwidth.random, or copy it with bandwidth.xp.asarray"
+    )
+
+
+def _on_this_device(array: Any, where: str, world: ArrayWorld) -> Any:
+    found = world.device_of(array)
+    if found != world.index:
+        raise UsageError(f"{where} lies on cuda:{found}, the measurement runs on cuda:{world.index}: copy it over")
+    if not (array.flags.c_contiguous or array.flags.f_contiguous):
+        raise UsageError(
+            f"{where} is not contiguous (shape {array.shape}, strides {array.strides}), and a raw kernel ignores "
+            "strides: pass bandwidth.xp.ascontiguousarray of it, or hand the strides to the kernel yourself"
+        )
+    return array
+
+
+def is_foreign_array(value: Any) -> bool:
+    """Whether another library's array: it offers memory through DLPack or the CUDA array interface."""
+    return hasattr(type(value), "__dlpack_device__") or hasattr(type(value), "__cuda_array_interface__")
+
+
+def on_host(array: Any) -> bool:
+    """Whether an array says of itself that it is in host memory."""
+    if not hasattr(type(array), "__dlpack_device__"):
+        return False
+    return int(array.__dlpack_device__()[0]) not in DLPACK_ON_DEVICE
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+
+
+def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BLOCK) -> None:
+    """Raises UsageError where no GPU could launch so much; `most_threads` a block is the kernel's own limit."""
+    for name, found, largest in (("grid", grid, LARGEST_GRID), ("block", block, LARGEST_BLOCK)):
+        if any(f < 1 or f > most for f, most in zip(found, largest, strict=True)):
+            raise UsageError(f"{name} is {found}, expected 1 to {largest[0]}, {largest[1]} and {largest[2]}")
+    threads = block[0] * block[1] * block[2]
+    if threads > most_threads:
+        raise UsageError(f"block {block} has {threads} threads, this kernel allows {most_threads}")
+
+
+def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int], int]) -> int:
+    """Bytes of an array that the device can reach: CuPy's, PyTorch's, Numba's, JAX's. Raises UsageError for others.
+
+    pointer_device: the device index that an address belongs to, for arrays that do not tell it.
+    """
+    if world.is_array(array):
+        found, size = world.device_of(array), int(array.nbytes)
+    elif hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
+        if on_host(array):
+            raise UsageError(_not_reachable(array, "is in host memory"))
+        found, size = int(array.__dlpack_device__()[1]), int(array.nbytes)
+    elif hasattr(type(array), "__cuda_array_interface__"):
+        interface = array.__cuda_array_interface__
+        size = int(np.prod(interface["shape"], dtype=np.int64)) * np.dtype(interface["typestr"]).itemsize
+        address = interface["data"][0]
+        found = pointer_device(address) if size and address else world.index
+    else:
+        raise UsageError(_not_reachable(array, "is no array on the GPU"))
+    if found != world.index:
+        raise UsageError(_not_reachable(array, f"lies on cuda:{found}, not on cuda:{world.index}"))
+    return size
+
+
+def _not_reachable(array: Any, why: str) -> str:
+    return f"a {_kind(array)} in reads= or writes= {why}: give an array of this device, or the bytes as an int"

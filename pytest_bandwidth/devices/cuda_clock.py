@@ -1,0 +1,68 @@
+"""The multiprocessors' real clock rate, from their cycle counters, and whether it tells of throttling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.domain.measurement import Finding
+
+# As NVBench does: below this share of the nominal clock a sample tells of the power supply, not of the kernel.
+THROTTLED_SHARE = 0.75
+# … and the GPU is given this long to recover before the next sample.
+RECOVERY_SECONDS = 0.05
+# The common clock ticks in steps; an interval of so many steps is known to 5 %.
+STEPS_PER_INTERVAL = 20
+LEAST_INTERVAL_NS = 10_000
+# NVML's clock is what the driver asked for. If the counted one is this much lower, hardware is skipping cycles.
+CLOCKS_AGREE = 0.90
+
+
+def shortest_interval_ns(step_ns: int) -> int:
+    """The shortest interval that a clock of this step measures to 5 %."""
+    return max(LEAST_INTERVAL_NS, STEPS_PER_INTERVAL * step_ns)
+
+
+def clock_from_stamps(before: Any, after: Any, shortest_ns: int) -> float | None:
+    """MHz, median over multiprocessors, from two (slots, 2) uint64 arrays of (nanoseconds, cycles).
+
+    A slot counts where both stamps were taken (0 is not taken). None where no interval is as long as `shortest_ns`.
+    Cycle counters are each multiprocessor's own, so only differences on the same one mean anything.
+    """
+    seen = (before[:, 0] > 0) & (after[:, 0] > before[:, 0]) & (after[:, 1] > before[:, 1])
+    nanoseconds = (after[seen, 0] - before[seen, 0]).astype(np.float64)
+    cycles = (after[seen, 1] - before[seen, 1]).astype(np.float64)
+    long_enough = nanoseconds >= shortest_ns
+    if not long_enough.any():
+        return None
+    return float(np.median(cycles[long_enough] / nanoseconds[long_enough]) * 1e3)
+
+
+def nominal_clock_mhz(default_mhz: float | None, largest_mhz: float | None) -> float | None:
+    """The clock that counts as unthrottled: the default application clock where there is one, else the maximum.
+
+    Cards that cannot hold their maximum under load (a T4: 1590 MHz at most, 585 by default) have such a default.
+    """
+    return default_mhz or largest_mhz or None
+
+
+def throttled(clock_mhz: float | None, nominal_mhz: float | None) -> Finding | None:
+    """Why a sample does not count, if its clock was too low; None where it was not, or is not known."""
+    if clock_mhz is None or not nominal_mhz or clock_mhz >= THROTTLED_SHARE * nominal_mhz:
+        return None
+    return Finding(
+        "throttled",
+        f"the SM clock was below {THROTTLED_SHARE * 100:.0f} % of its nominal {nominal_mhz:.0f} MHz",
+    )
+
+
+def clocks_disagree(counted_mhz: float | None, reported_mhz: float | None) -> Finding | None:
+    """The counted clock is lower than the driver says: the hardware slows itself down. The reverse is idling."""
+    if not counted_mhz or not reported_mhz or counted_mhz >= CLOCKS_AGREE * reported_mhz:
+        return None
+    return Finding(
+        "sm-clock",
+        f"the SM clock counted was {counted_mhz:.0f} MHz while the driver reports {reported_mhz:.0f}: "
+        "the GPU skips cycles (power brake, heat, or a power supply that is too weak)",
+    )
