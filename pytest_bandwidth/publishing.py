@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,12 +59,24 @@ def _update(config: pytest.Config, settings: Settings, published: Published, fai
     if not updated:
         return
     try:
-        summary = update_baseline(settings, invocation_of(config), config.rootpath, published.device, updated)
+        summary = update_baseline(
+            settings, invocation_of(config), config.rootpath, published.device, updated, _teller(config)
+        )
     except (BandwidthError, OSError) as error:
         published.problems.append(f"the baseline was not updated: {error}")
         return
     published.baseline = summary.path
     published.changes = summary.lines
+
+
+def _teller(config: pytest.Config) -> Callable[[str], None]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return (lambda _: None) if reporter is None else (lambda text: _tell(reporter, text))
+
+
+def _tell(reporter: pytest.TerminalReporter, text: str) -> None:
+    reporter.ensure_newline()
+    reporter.write_line(text)
 
 
 def _write_files(config: pytest.Config, settings: Settings, published: Published) -> None:

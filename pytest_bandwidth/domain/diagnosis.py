@@ -25,10 +25,11 @@ def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, .
             then, now = entry.resources.get(name), getattr(measurement.resources, name)
             if then is not None and then != now:
                 causes.append(text.format(then=then, now=now))
+    recorded = entry.runs[-1].extra if entry.runs else {}
     for name, value in measurement.device.facts.items():
-        known = entry.extra.get(name)
+        known = recorded.get(name)
         if known is not None and str(value) != known:
-            causes.append(f"{name} {known} → {value}")
+            causes.append(f"{name.replace('_', ' ')} {known} → {value}")
     if (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)
     return tuple(causes)

@@ -1,0 +1,1 @@
+"""One module a command of `pytest-bandwidth`: `declare(parser)` says what it takes, `run(options)` does it."""

@@ -1,0 +1,75 @@
+"""What this machine's device is, what it can reach, and who says so."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from pytest_bandwidth.devices.base import Device, TimedDevice
+from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.domain.roofline import ridge_point
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.rendering.json import device_plain
+from pytest_bandwidth.rendering.terminal import printable
+
+# Read and written shares of a probe's bytes.
+MIXES = {"read only": (1, 0), "write only": (0, 1), "copy (1:1)": (1, 1), "2 reads, 1 write": (2, 1)}
+PROBE_BYTES = 768 * 2**20
+WARM_RUNS, SAMPLES = 3, 15
+PRECISIONS = ("fp64", "fp32", "fp16-tensor", "bf16-tensor")
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N or cpu (default: auto)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    device = open_device(options.device)
+    facts = device_plain(device.identity, device.peak)
+    facts["probe_gbps"] = _probes(device)
+    facts["ridge_points"] = _ridge_points(device)
+    print(json.dumps(facts, indent=1, ensure_ascii=False) if options.json else "\n".join(_lines(facts)))
+    return 0
+
+
+def _probes(device: Device) -> dict[str, float]:
+    """GB/s of the probe by mix: median of a few samples; a look, not a measurement to judge by."""
+    if not isinstance(device, TimedDevice):
+        return {}
+    found = {}
+    for name, (read, written) in MIXES.items():
+        part = PROBE_BYTES // (read + written)
+        probe = device.probe(Traffic(read * part, written * part))
+        for _ in range(WARM_RUNS):
+            device.time(probe.call, None)
+        found[name] = probe.bytes_moved / median(device.time(probe.call, None).seconds for _ in range(SAMPLES)) / 1e9
+    return found
+
+
+def _ridge_points(device: Device) -> dict[str, float]:
+    peak = device.peak
+    if peak is None:
+        return {}
+    rates = {name: device.peak_flops(name) for name in PRECISIONS}
+    return {name: ridge_point(rate, peak.bytes_per_second) for name, rate in rates.items() if rate is not None}
+
+
+def _lines(facts: Mapping[str, Any]) -> list[str]:
+    peak = facts["peak"]
+    memory = "" if facts["memory_gib"] is None else f", {facts['memory_gib']} GiB"
+    lines = [
+        f"{facts['kind']}: {printable(facts['name'])}{memory}",
+        f"  peak             {format_gbps(peak['gbps'])} ({peak['source']})" if peak else "  peak             unknown",
+    ]
+    for name, gbps in facts["probe_gbps"].items():
+        share = f" ({format_percent(gbps / peak['gbps'])} of peak)" if peak else ""
+        lines.append(f"  {name:16} {format_gbps(gbps)}{share}")
+    lines += [f"  ridge {name:10} {digits(point)} FLOP/byte" for name, point in facts["ridge_points"].items()]
+    lines += [f"  {name:16} {printable(str(value))}" for name, value in facts["settings"].items()]
+    lines += [f"  {name:16} {printable(str(value))}" for name, value in facts["facts"].items() if value is not None]
+    return lines

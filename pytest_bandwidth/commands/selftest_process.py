@@ -1,0 +1,55 @@
+"""One process of the self-test: measures the shipped triad, unchanged and slowed, and prints the figures as JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Budget, Device, Launch, Workload
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.locking import DeviceLock
+
+BLOCK = 256
+GRID = 132 * 16
+LOCK_SECONDS = 600.0
+
+
+def measure(device: Device, mib: int, drop: float) -> dict[str, float]:
+    """Figures of a triad that declares `mib` MiB a vector and works 1/(1 − drop) times as much."""
+    declared = mib * 2**20 // 4
+    worked = round(declared / (1 - drop))
+    b, c = device.random(worked, "float32"), device.random(worked, "float32")
+    a = device.empty(worked, "float32")
+    kernel = device.kernel(read_source("stream.cu", "triad_f32", ()))
+    launch = Launch(kernel, (GRID, 1, 1), (BLOCK, 1, 1), (a, b, c, np.float32(3), np.int64(worked)))
+    workload = Workload(device.launcher(launch, None), Traffic(8 * declared, 4 * declared), launch=launch)
+    found = device.measure(workload, Budget(), lambda _: None)
+    if found.gbps is None or found.relative is None or found.probe_gbps is None:
+        raise BandwidthError(f"nothing valid was measured: {found.invalid and found.invalid.text}")
+    return {"gbps": found.gbps, "relative": found.relative, "probe_gbps": found.probe_gbps}
+
+
+def main(arguments: list[str]) -> int:
+    """DEVICE MIB TURN DROP…: prints figures by drop, measured in an order that changes with the turn."""
+    name, mib, turn, *drops = arguments
+    try:
+        device = open_device(name)
+        order = [0.0, *map(float, drops)]
+        random.Random(int(turn)).shuffle(order)
+        with DeviceLock(device.identity, LOCK_SECONDS).held():
+            found = {str(drop): measure(device, int(mib), drop) for drop in order}
+    except BandwidthError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,187 @@
+"""Every status of the verdict table, from measurements that a scripted history stands behind."""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.judging import Figures, Floors
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.gate import Limits, judge_test
+
+KEY = "tests/test_a.py::test_copy"
+BYTES = 10**9
+GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
+
+
+def measured(gbps, probe_gbps=100.0, **more):
+    """A measurement of one sample whose figures are the given ones."""
+    rounds = Rounds(
+        kernel_seconds=(BYTES / gbps / 1e9,),
+        probe_seconds=(BYTES / probe_gbps / 1e9,),
+        kernel_first=(True,),
+        probe_bytes=BYTES,
+    )
+    return Measurement(None, Traffic(BYTES // 2, BYTES // 2), GPU, "events", rounds, **more)
+
+
+def baseline(*gbps, probe_gbps=100.0, **more):
+    runs = tuple(Run(gbps=g, probe_gbps=probe_gbps) for g in gbps)
+    entry = Entry(KEY, gbps=gbps[0] if gbps else None, runs=runs, **more)
+    return Baseline(BaselineDevice("A card"), {KEY: entry}, path="b.yaml")
+
+
+FIVE = baseline(90.0, 90.0, 90.0, 90.0, 90.0)
+LIMITS = Limits(None, 0.05, Floors(), None, 3)
+
+
+def never():
+    raise AssertionError("no fresh process is needed here")
+
+
+def never_probe(_read, _written):
+    raise AssertionError("no probe is needed here")
+
+
+def judge(measurement, known, limits=LIMITS, fresh=never, probe=never_probe):
+    return judge_test({KEY: measurement}, known, limits, fresh, probe)[KEY].verdict
+
+
+def fresh_processes(*gbps):
+    values = iter(gbps)
+
+    def run():
+        value = next(values)
+        return {None: Figures(value, value / 100.0, 100.0)}
+
+    return run
+
+
+def test_within():
+    assert judge(measured(89.0), FIVE).status is Status.WITHIN
+
+
+def test_improved():
+    assert judge(measured(96.0), FIVE).status is Status.IMPROVED
+
+
+def test_regressed_when_fresh_processes_agree():
+    verdict = judge(measured(80.0), FIVE, fresh=fresh_processes(81.0, 80.5, 80.0))
+    assert verdict.status is Status.REGRESSED
+    assert verdict.confirmations == (0.81, 0.805, 0.80)
+    assert verdict.drop == pytest.approx(1 - 80.5 / 90)
+
+
+def test_unconfirmed_when_fresh_processes_do_not_agree():
+    assert judge(measured(80.0), FIVE, fresh=fresh_processes(80.0, 90.0, 90.0)).status is Status.UNCONFIRMED
+
+
+def test_unconfirmed_when_fresh_processes_cannot_run():
+    def broken():
+        raise BandwidthError("a fresh process ended with exit status 4")
+
+    verdict = judge(measured(80.0), FIVE, fresh=broken)
+    assert verdict.status is Status.UNCONFIRMED
+    assert "exit status 4" in verdict.reason
+
+
+def test_unconfirmed_when_the_label_does_not_turn_up_again():
+    verdict = judge(measured(80.0), FIVE, fresh=lambda: {"other": Figures(80.0, 0.8, 100.0)})
+    assert verdict.status is Status.UNCONFIRMED
+
+
+def test_insufficient():
+    assert judge(measured(90.0), baseline(90.0)).status is Status.INSUFFICIENT
+
+
+def test_no_baseline_at_all_and_no_entry():
+    assert judge(measured(90.0), None).code == "no-baseline"
+    verdict = judge(measured(90.0), replace(FIVE, entries={}))
+    assert (verdict.status, verdict.code) == (Status.NO_BASELINE, "no-entry")
+
+
+def test_not_comparable_before_anything_is_judged():
+    known = baseline(90.0, 90.0, 90.0, 90.0, 90.0, bytes_read=1)
+    assert judge(measured(10.0), known).status is Status.NOT_COMPARABLE
+
+
+def test_invalid_comes_first():
+    spoilt = measured(10.0, invalid=Finding("others", "another process was active"))
+    verdict = judge(spoilt, baseline(90.0, bytes_read=1))
+    assert (verdict.status, verdict.reason) == (Status.INVALID, "another process was active")
+
+
+def test_device_trouble_is_not_the_kernels():
+    # Kernel and probe fell together by a third; a probe alone in a fresh process is down as well.
+    verdict = judge(measured(60.0, probe_gbps=66.7), FIVE, probe=lambda _r, _w: 66.0)
+    assert verdict.status is Status.DEVICE
+    assert "not the kernel" in verdict.reason
+
+
+def test_a_slow_probe_beside_the_kernel_is_no_device_trouble_when_alone_it_is_well():
+    verdict = judge(measured(60.0, probe_gbps=66.7), FIVE, probe=lambda _r, _w: 100.0)
+    assert verdict.status is Status.WITHIN
+
+
+def test_floor_fails_whatever_the_baseline_says():
+    limits = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    verdict = judge(measured(90.0), FIVE, limits, fresh=fresh_processes(90.0, 90.0, 90.0))
+    assert (verdict.status, verdict.code) == (Status.REGRESSED, "floor:min_gbps")
+
+
+def test_floor_without_baseline_is_a_verdict():
+    verdict = judge(measured(90.0), None, replace(LIMITS, floors=Floors(min_gbps=80.0)))
+    assert (verdict.status, verdict.code) == (Status.WITHIN, "floors")
+
+
+def test_floor_on_a_share_of_an_unknown_peak_is_an_error():
+    limits = replace(LIMITS, floors=Floors(min_utilization=0.8))
+    with pytest.raises(UsageError, match=r"peak of A card is unknown: use min_relative"):
+        judge(measured(90.0), FIVE, limits)
+    on_peak = measured(90.0, peak=Peak(100e9, "test"))
+    assert judge(on_peak, FIVE, limits).status is Status.WITHIN
+
+
+def test_tolerance_of_the_marker_beats_entry_beats_file_beats_option():
+    slow = measured(80.0)
+    entry_allows = baseline(90.0, 90.0, 90.0, 90.0, 90.0, tolerance=0.2)
+    assert judge(slow, entry_allows).status is Status.WITHIN
+    assert judge(slow, replace(FIVE, tolerance=0.2)).status is Status.WITHIN
+    strict = replace(LIMITS, tolerance_of_marker=0.05)
+    assert judge(slow, entry_allows, strict, fresh=fresh_processes(80.0, 80.0, 80.0)).status is Status.REGRESSED
+    assert judge(slow, FIVE, replace(LIMITS, tolerance_of_options=0.2)).status is Status.WITHIN
+
+
+def test_update_writes_instead_of_judging():
+    everything, new = replace(LIMITS, writes="all"), replace(LIMITS, writes="new")
+    assert judge(measured(50.0), FIVE, everything).status is Status.UPDATED
+    assert judge(measured(50.0), replace(FIVE, entries={}), new).status is Status.UPDATED
+    assert judge(measured(90.0), FIVE, new).status is Status.WITHIN
+
+
+def test_an_update_does_not_write_what_misses_its_floor():
+    limits = replace(LIMITS, writes="all", floors=Floors(min_gbps=95.0))
+    assert judge(measured(90.0), FIVE, limits, fresh=fresh_processes(90.0, 90.0, 90.0)).status is Status.REGRESSED
+
+
+def test_all_suspects_of_a_test_share_the_fresh_processes():
+    calls = []
+
+    def run():
+        calls.append(1)
+        return {None: Figures(80.0, 0.8, 100.0), "b": Figures(80.0, 0.8, 100.0)}
+
+    other = f"{KEY} @ b"
+    known = replace(FIVE, entries={KEY: FIVE.entries[KEY], other: replace(FIVE.entries[KEY], key=other)})
+    both = {KEY: measured(80.0), other: replace(measured(80.0), label="b")}
+    judged = judge_test(both, known, LIMITS, run, never_probe)
+    assert [j.verdict.status for j in judged.values()] == [Status.REGRESSED, Status.REGRESSED]
+    assert len(calls) == 3
+
+
+def test_without_confirmation_a_clear_drop_fails_at_once():
+    assert judge(measured(70.0), FIVE, replace(LIMITS, confirm=0)).status is Status.REGRESSED
