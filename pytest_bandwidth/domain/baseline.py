@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Literal
+
+from pytest_bandwidth.domain.measurement import DeviceIdentity
 
 SCHEMA = 1
 NEWEST_RUNS_KEPT = 20
@@ -14,7 +17,7 @@ Figure = Literal["relative", "gbps"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One fresh process's evidence. `probe_gbps` is the probe of the same rounds; `extra` keeps keys this version does not know."""
+    """One fresh process's evidence. `probe_gbps`: the probe of the same rounds; `extra`: keys unknown to this version."""
 
     gbps: float
     probe_gbps: float | None = None
@@ -33,6 +36,7 @@ class Entry:
     gbps: achieved GB/s that the entry stands for; exact where there are no runs (written by hand).
     anchor: relative and GB/s of the first generation of runs, fixed while small drops are accepted.
     counts: what the traffic device counted, by name (``load_sectors`` …); empty for timed devices.
+    line: where the entry begins in its file; no part of what the entry says.
     extra: text of scalar keys that this version does not know, kept on a rewrite.
     """
 
@@ -51,7 +55,7 @@ class Entry:
     settings: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
-    line: int | None = None
+    line: int | None = field(default=None, compare=False)
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,11 +67,20 @@ class BaselineDevice:
     memory_gib: int | None = None
     kind: str | None = None
     peak_gbps: float | None = None
+    line: int | None = field(default=None, compare=False)
+
+    def matches(self, identity: DeviceIdentity) -> bool:
+        """Whether this is the device at hand: the same name; the same memory and kind where both sides give them."""
+        return (
+            self.name == identity.name
+            and (self.memory_gib is None or identity.memory_gib is None or self.memory_gib == identity.memory_gib)
+            and (self.kind is None or self.kind == identity.kind)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One baseline file: a device and its entries by key."""
+    """One baseline file: a device and its entries by key, in the file's order."""
 
     device: BaselineDevice | None
     entries: Mapping[str, Entry]
@@ -77,3 +90,46 @@ class Baseline:
     def find(self, key: str) -> Entry | None:
         """The entry of a measurement, or None."""
         return self.entries.get(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry before and after a write; None where it did not exist, or no longer does."""
+
+    key: str
+    before: Entry | None
+    after: Entry | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSummary:
+    """What one write did to a baseline file. `changed` holds only entries whose written form differs."""
+
+    path: str
+    created: bool = False
+    added: tuple[Change, ...] = ()
+    changed: tuple[Change, ...] = ()
+    removed: tuple[Change, ...] = ()
+    unchanged: tuple[str, ...] = ()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether the file differs from what it was."""
+        return bool(self.created or self.added or self.changed or self.removed)
+
+
+def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
+    """The entry as written: the newest runs, GB/s = their median, utilization = GB/s ÷ peak where the file gives one."""
+    runs = entry.runs[-NEWEST_RUNS_KEPT:]
+    gbps = median(run.gbps for run in runs) if runs else entry.gbps
+    utilization = gbps / peak_gbps if gbps is not None and peak_gbps is not None else entry.utilization
+    return replace(entry, runs=runs, gbps=gbps, utilization=utilization)
+
+
+def agrees(written: float, derived: float, rounding: float) -> bool:
+    """Whether a written figure is the derived one but for rounding.
+
+    rounding: what the written digits leave open, in the figure's unit. At most 1 % of the figure counts as rounding,
+    so that ``2 TB/s`` does not stand for 1747 GB/s; one part in a million is always granted to binary arithmetic.
+    """
+    return abs(written - derived) <= min(rounding, 0.01 * derived) + 1e-6 * derived

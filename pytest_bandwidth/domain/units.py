@@ -21,6 +21,7 @@ _BANDWIDTH_UNITS = {
     "TiB/s": 2**40 / GB,
 }
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(\S*)\s*", re.ASCII)
+_COUNT = re.compile(r"[0-9]{1,19}")
 
 
 def _number_and_unit(text: str) -> tuple[float, str]:
@@ -59,6 +60,48 @@ def parse_fraction(text: str) -> float:
     if not 0 <= fraction < 1:
         raise ValueError(f"found {text[:40]!r}, expected at least 0 % and below 100 %")
     return fraction
+
+
+def parse_share(text: str) -> float:
+    """Share of a peak from text such as ``85.7%`` or ``0.857``; a share of a probe may pass 100 %.
+
+    Raises ValueError unless 0 ≤ share ≤ 10. As in `parse_fraction`, a bare number has to be below 1.
+    """
+    value, unit = _number_and_unit(text)
+    if unit not in ("", "%"):
+        raise ValueError(f"found unit {unit[:20]!r}, expected % or none")
+    if unit == "" and value >= 1:
+        raise ValueError(f"found {text[:40]!r}, expected a share below 1 or a percentage such as 85.7%")
+    share = value / 100 if unit == "%" else value
+    if not 0 <= share <= 10:
+        raise ValueError(f"found {text[:40]!r}, expected between 0 % and 1000 %")
+    return share
+
+
+def parse_positive(text: str) -> float:
+    """A positive number without a unit, such as a ratio. Raises ValueError for anything else."""
+    value, unit = _number_and_unit(text)
+    if unit or value <= 0:
+        raise ValueError(f"found {text[:40]!r}, expected a positive number without a unit")
+    return value
+
+
+def parse_count(text: str) -> int:
+    """A whole number below 2⁶³, such as a count of bytes. Raises ValueError for anything else."""
+    if not _COUNT.fullmatch(text) or int(text) >= 2**63:
+        raise ValueError(f"found {text[:40]!r}, expected a whole number that is not negative (below 2^63)")
+    return int(text)
+
+
+def last_place(text: str) -> float:
+    """What one step of the last written digit is worth: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
+
+    In GB/s or as a fraction, like the figure itself. Raises ValueError where the text is no number.
+    """
+    _, unit = _number_and_unit(text)
+    mantissa, _, exponent = text.strip().removesuffix(unit).strip().lower().partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    return float(10.0 ** (int(exponent or 0) - decimals)) * (0.01 if unit == "%" else _BANDWIDTH_UNITS.get(unit, 1.0))
 
 
 def format_bytes(count: float) -> str:

@@ -1,0 +1,35 @@
+"""Baseline files: YAML text ↔ `domain.baseline` values. Imports `domain` only.
+
+`load` → values; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose file it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.storage.device_files import check_device, find_file
+from pytest_bandwidth.storage.reading import read
+from pytest_bandwidth.storage.render import render as dumps
+from pytest_bandwidth.storage.render import render_entry as dumps_entry
+from pytest_bandwidth.storage.writing import init, remove, take_new, update
+
+__all__ = [
+    "SCHEMA_FILE",
+    "check_device",
+    "dumps",
+    "dumps_entry",
+    "find_file",
+    "init",
+    "load",
+    "remove",
+    "take_new",
+    "update",
+]
+
+SCHEMA_FILE = Path(__file__).with_name("baseline.schema.json")
+
+
+def load(path: Path) -> Baseline:
+    """The values of one file. Raises BaselineError with every problem found, one line each."""
+    return read(path).baseline

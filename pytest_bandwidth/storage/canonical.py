@@ -1,0 +1,179 @@
+"""Recognises entries in the form that updates write, many times faster than a YAML parser.
+
+A block is taken here only where its reading as YAML is beyond doubt; anything else is left to the parser, unread.
+No error is reported from here: what fails a check goes to the parser as well, which words the error.
+A property test holds the two readings together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any, cast
+
+from pytest_bandwidth.domain.baseline import Entry, Figure, Run, agrees
+from pytest_bandwidth.domain.units import last_place
+from pytest_bandwidth.storage.render import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
+from pytest_bandwidth.storage.schema import MAX_RUNS
+
+_NUMBER = r"[0-9]{1,12}\.[0-9]{1,12}"
+_WHOLE = r"[0-9]{1,18}"
+_QUOTED = r'"[^"\\\n\t]{1,1000}"'
+_TEXT = rf"{WORD_PATTERN}|{_QUOTED}"
+_RUN = (
+    rf"\{{gbps: ({_NUMBER})(?:, probe_gbps: ({_NUMBER}))?(?:, relative: ({_NUMBER}))?(?:, samples: ({_WHOLE}))?"
+    r"(?:, gpu: ([A-Za-z0-9][A-Za-z0-9_.-]{0,99}))?(?:, commit: ([0-9a-z]{1,64}))?"
+    r"(?:, at: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z))?\}"
+)
+_NAME = r"[a-z][a-z0-9_]{0,99}"
+_WHOLES = rf"{_NAME}: {_WHOLE}(?:, {_NAME}: {_WHOLE})*"
+_TEXTS = rf"{_NAME}: {WORD_PATTERN}(?:, {_NAME}: {WORD_PATTERN})*"
+_HEAD = re.compile(
+    rf"  (?:({KEY_PATTERN})|\"([^\"\\\n\t]{{1,1000}})\"):\n"
+    rf"(?:    bandwidth: ({_NUMBER} GB/s)\n)?"
+    r"(?:    utilization: ([0-9]{1,3}(?:\.[0-9]{1,12})?%)\n)?"
+    r"(?:    tolerance: ([0-9]{1,2}(?:\.[0-9]{1,12})?)%\n)?"
+    r"(?:    judged_on: (relative|gbps)\n)?"
+    rf"(?:    bytes_read: ({_WHOLE})\n)?"
+    rf"(?:    bytes_written: ({_WHOLE})\n)?"
+    rf"(?:    method: ({_TEXT})\n)?"
+    rf"(?:    xfail: ({_TEXT})\n)?"
+    rf"(?:    note: ({_TEXT})\n)?"
+    rf"(?:    resources: \{{({_WHOLES})\}}\n)?"
+    rf"(?:    settings: \{{({_TEXTS})\}}\n)?"
+    rf"(?:    counts: \{{({_WHOLES})\}}\n)?"
+    rf"(?:    anchor: {_RUN}\n)?"
+    r"(    runs:\n)?",
+    re.ASCII,
+)
+_RUN_LINE = re.compile(rf"^      - {_RUN}\n", re.MULTILINE)
+# Longer texts are for the parser, which has limits of its own to apply.
+_MAX_HEAD_CHARACTERS = 8000
+_NONE: Mapping[str, Any] = {}
+
+
+class _Doubt(Exception):
+    """The block is not for this reader."""
+
+
+class CanonicalReader:
+    """Reads the canonical entries of one file; equal texts become one object: a file repeats few GPUs and commits."""
+
+    def __init__(self, peak_gbps: float | None) -> None:
+        self.peak_gbps = peak_gbps
+        self._texts: dict[str, str | None] = {"": None}
+        self._mappings: dict[tuple[str, Callable[[str], Any]], dict[str, Any]] = {}
+
+    def entry(self, text: str, start: int, end: int, line: int) -> Entry | None:
+        """The entry of the block ``text[start:end]``; None where it is not canonical or not in order."""
+        match = _HEAD.match(text, start, end)
+        if match is None or match.end() - start > _MAX_HEAD_CHARACTERS:
+            return None
+        fields = match.groups()
+        try:
+            runs = self._runs(text, match.end(), end, fields[-1] is not None)
+            anchor = self._run(fields[14:21]) if fields[14] else None
+            return self._entry(fields, runs, anchor, line)
+        except _Doubt:
+            return None
+
+    def _entry(self, fields: tuple[str | None, ...], runs: tuple[Run, ...], anchor: Run | None, line: int) -> Entry:
+        plain, quoted, bandwidth, utilization, tolerance, judged_on, bytes_read, bytes_written = fields[:8]
+        key = plain or quoted or ""
+        if len(key) > MAX_SIMPLE_KEY or key != key.strip():
+            raise _Doubt
+        exact = median([run.gbps for run in runs]) if runs else None
+        gbps = exact if bandwidth is None else float(bandwidth[:-5])
+        counts = self._mapping(fields[13], int)
+        if (gbps is None and not counts) or gbps == 0:
+            raise _Doubt
+        share = None if utilization is None else float(utilization[:-1]) / 100
+        self._check_derived(bandwidth, gbps, exact, utilization, share)
+        # By position, in the order of the fields: keywords cost a tenth of the whole load.
+        return Entry(
+            key,
+            gbps,
+            share,
+            None if tolerance is None else float(tolerance) / 100,
+            cast("Figure | None", judged_on),
+            None if bytes_read is None else int(bytes_read),
+            None if bytes_written is None else int(bytes_written),
+            _text(fields[8]),
+            _text(fields[9]),
+            _text(fields[10]),
+            anchor,
+            self._mapping(fields[11], int),
+            self._mapping(fields[12], str),
+            counts,
+            runs,
+            line,
+            _NONE,
+        )
+
+    def _check_derived(
+        self,
+        bandwidth: str | None,
+        gbps: float | None,
+        exact: float | None,
+        utilization: str | None,
+        share: float | None,
+    ) -> None:
+        rounding = 0.0 if bandwidth is None else last_place(bandwidth)
+        if gbps is not None and exact is not None and not agrees(gbps, exact, rounding):
+            raise _Doubt
+        base = gbps if exact is None else exact
+        if utilization is None or share is None or base is None or self.peak_gbps is None:
+            return
+        derived = base / self.peak_gbps
+        if not agrees(share, derived, last_place(utilization) + derived * rounding / base):
+            raise _Doubt
+
+    def _runs(self, text: str, start: int, end: int, expected: bool) -> tuple[Run, ...]:
+        if not expected:
+            if start != end:
+                raise _Doubt
+            return ()
+        found = _RUN_LINE.findall(text, start, end)
+        # Every match is one whole line, so all lines are runs where the counts agree.
+        if not found or len(found) != text.count("\n", start, end) or len(found) > MAX_RUNS:
+            raise _Doubt
+        return tuple([self._run(groups) for groups in found])
+
+    def _run(self, groups: tuple[str | None, ...]) -> Run:
+        gbps, probe_gbps, relative, samples, gpu, commit, at = groups
+        shared = self._texts
+        run = Run(
+            float(gbps or 0),
+            float(probe_gbps) if probe_gbps else None,
+            float(relative) if relative else None,
+            int(samples) if samples else None,
+            shared.setdefault(gpu, gpu) if gpu else None,
+            shared.setdefault(commit, commit) if commit else None,
+            at or None,
+            _NONE,
+        )
+        if run.gbps == 0 or run.probe_gbps == 0 or run.relative == 0:
+            raise _Doubt
+        return run
+
+    def _mapping(self, text: str | None, type_: Callable[[str], Any]) -> Mapping[str, Any]:
+        if text is None:
+            return _NONE
+        found = self._mappings.get((text, type_))
+        if found is None:
+            pairs = [pair.split(": ", 1) for pair in text.split(", ")]
+            found = {name: type_(value) for name, value in pairs}
+            if len(found) != len(pairs):
+                raise _Doubt
+            self._mappings[text, type_] = found
+        return found
+
+
+def _text(found: str | None) -> str | None:
+    if found is None or not found.startswith('"'):
+        return found
+    text = found[1:-1].strip()
+    if not text:
+        raise _Doubt
+    return text

@@ -1,0 +1,80 @@
+"""Which baseline file belongs to which device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
+from pytest_bandwidth.domain.errors import BaselineError, Problem
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.storage.files import files_in, is_folder, slug
+from pytest_bandwidth.storage.reading import read
+from pytest_bandwidth.storage.text import error
+
+_MAX_FILES = 1000
+
+
+def find_file(path: Path, device: DeviceIdentity) -> Path:
+    """A device's file: `path` itself, or in a folder the file whose header names the device, else the name of a new one.
+
+    Raises BaselineError where two files claim the device, or none does and some cannot be read: one might be it.
+    """
+    if not is_folder(path):
+        return path
+    files = files_in(path)
+    if len(files) > _MAX_FILES:
+        raise error(path, 1, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
+    matching: list[Path] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            header = read(file).baseline.device
+        except BaselineError as bad:
+            problems += bad.problems
+            continue
+        if header is not None and header.matches(device):
+            matching.append(file)
+    if len(matching) > 1:
+        raise error(
+            matching[1],
+            1,
+            f"found the device {device.name!r}, expected it in one file only: {matching[0]} is of it, too",
+        )
+    if matching:
+        return matching[0]
+    if problems:
+        raise BaselineError(problems)
+    return _new_name(path, device)
+
+
+def _new_name(folder: Path, device: DeviceIdentity) -> Path:
+    base = slug(device.name)
+    names = [
+        base,
+        *([f"{base}-{device.memory_gib}gib"] if device.memory_gib else []),
+        *(f"{base}-{n}" for n in range(2, 1002)),
+    ]
+    return next(folder / f"{name}.yaml" for name in names if not (folder / f"{name}.yaml").exists())
+
+
+def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
+    """Raises BaselineError, naming both devices, where the file is of another one. A file that names none fits all."""
+    device = baseline.device
+    if device is None or device.matches(identity):
+        return
+    ours = BaselineDevice(identity.name, identity.memory_gib, identity.kind)
+    raise error(
+        baseline.path or "baseline",
+        device.line or 1,
+        f"found a baseline of {_described(device)}, expected one of this run's device, {_described(ours)}: "
+        "name that device's file, or a folder with one file per device",
+    )
+
+
+def _described(device: BaselineDevice) -> str:
+    about = ", ".join(
+        part
+        for part in (f"{device.memory_gib} GiB" if device.memory_gib is not None else "", device.kind or "")
+        if part
+    )
+    return f"{device.name!r} ({about})" if about else repr(device.name)

@@ -1,0 +1,170 @@
+"""Baseline files on disk: which file is a device's, one writer at a time, whole files only."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pytest_bandwidth.storage.text import error
+
+LOCK_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+_SUFFIXES = (".yaml", ".yml")
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path means a folder of one file per device: it is one, or is not there and names no YAML file."""
+    return path.is_dir() or (not path.exists() and path.suffix.lower() not in _SUFFIXES)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The baseline files of a folder, by name."""
+    try:
+        return sorted(
+            path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+        )
+    except FileNotFoundError:
+        return []
+    except OSError as problem:
+        raise error(
+            folder, 1, f"found a folder that cannot be read ({problem.strerror}), expected a readable one"
+        ) from None
+
+
+def slug(name: str) -> str:
+    """A device's name as a file name: ``NVIDIA A100-SXM4-80GB`` → ``nvidia-a100-sxm4-80gb``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:100] or "device"
+
+
+@contextmanager
+def locked(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+    """Holds the lock of a baseline file; the kernel releases it if this process dies.
+
+    The lock file stands beside the baseline, where every machine that shares the folder sees it; release removes it.
+    Raises BaselineError where the folder cannot be written, or with the holder's name once the time is up.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = _acquire(path, lock, time.monotonic() + timeout_seconds, timeout_seconds)
+    try:
+        os.ftruncate(descriptor, 0)
+        # Only for the message of whoever waits in vain; on a full disk it stays empty.
+        with suppress(OSError):
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        # Removed while held: whoever waits on this file sees below that it is no longer the one in the folder.
+        with suppress(OSError):
+            os.unlink(lock)
+        os.close(descriptor)
+
+
+def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) -> int:
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except OSError as problem:
+            raise _not_writable(path, problem) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_current(descriptor, lock):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
+                os.close(descriptor)
+                raise error(
+                    path,
+                    1,
+                    f"found it locked by {holder!r} for more than {timeout_seconds:g} s, expected its turn: try again later",
+                ) from None
+            time.sleep(_POLL_SECONDS)
+        except OSError as problem:
+            os.close(descriptor)
+            raise error(
+                path,
+                1,
+                f"found a folder whose files cannot be locked ({problem.strerror}), expected flock to work there",
+            ) from None
+        os.close(descriptor)
+
+
+def _is_current(descriptor: int, lock: Path) -> bool:
+    try:
+        there = os.stat(lock, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Writes a file whole: at any moment, also after a power cut, the path holds the old bytes or the new.
+
+    Mode and owner of the old file stay. Call it under `locked`.
+    Raises BaselineError, with the old file untouched, where it cannot be written.
+    """
+    # One name, not a random one: what a killed writer left is overwritten by the next, and never piles up.
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with open(descriptor, "wb") as stream:
+            _keep_mode_and_owner(path, stream.fileno())
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError as problem:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise _not_writable(path, problem) from None
+    _sync_folder(path.parent)
+
+
+def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        return
+    new = os.fstat(descriptor)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as problem:
+        # Some file systems cannot sync a folder; the rename is done all the same.
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path, path: Path) -> None:
+    """Makes the folder of a new baseline. Raises BaselineError where that cannot be done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise _not_writable(path, problem) from None
+
+
+def _not_writable(path: Path, problem: OSError) -> Exception:
+    return error(
+        path,
+        1,
+        f"found no way to write it ({problem.strerror}), expected a writable folder {path.parent}: nothing was changed",
+    )

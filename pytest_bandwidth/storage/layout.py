@@ -1,0 +1,62 @@
+"""Where the entries of a baseline file begin and end, as text.
+
+Lines are divided here by their indentation alone. `reading` then checks that YAML divides them at the same places; where
+it does not (a quoted text over several lines, say), the division is dropped and the whole file goes to the parser.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ENTRIES_LINE = re.compile(r"^entries:[ ]*(?:#[^\n]*)?(?:\n|\Z)", re.MULTILINE)
+_FOOT = re.compile(r"\n[^ \n#]")
+_FIRST_ENTRY = re.compile(r"\n( +)[^ \n#]")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Offsets into a file's text: head (with the ``entries:`` line) [0, body), body [body, foot), foot to the end.
+
+    blocks: one (start, end) per entry, without blank and comment lines after it.
+    indent: blanks before an entry's key.
+    """
+
+    head_end: int
+    body: int
+    foot: int
+    indent: int
+    blocks: tuple[tuple[int, int], ...]
+
+
+def divide(text: str) -> Layout | None:
+    """The layout of a file whose entries stand in block style under an ``entries:`` line; None for any other file."""
+    entries_line = _ENTRIES_LINE.search(text)
+    if entries_line is None:
+        return None
+    body = entries_line.end()
+    # Each pattern begins at the newline before a line: a literal first character makes the search fast.
+    foot_match = _FOOT.search(text, body - 1)
+    foot = len(text) if foot_match is None else foot_match.start() + 1
+    first = _FIRST_ENTRY.search(text, body - 1, foot)
+    if first is None:
+        return Layout(entries_line.start(), body, foot, 2, ())
+    indent = len(first[1])
+    starts = [match.start() + 1 for match in _block_start(indent).finditer(text, body - 1, foot)]
+    ends = [*starts[1:], foot]
+    trivia = re.compile(rf"[ ]*(?:\n|\Z)|[ ]{{0,{indent}}}#[^\n]*(?:\n|\Z)")
+    blocks = tuple((start, _without_trivia(text, start, end, trivia)) for start, end in zip(starts, ends, strict=True))
+    return Layout(entries_line.start(), body, foot, indent, blocks)
+
+
+def _block_start(indent: int) -> re.Pattern[str]:
+    # A line that begins with ": " is the value of a "? key" line above it.
+    return re.compile(rf"\n {{{indent}}}(?:(?=[^ \n#:])|(?=:[^ \n]))")
+
+
+def _without_trivia(text: str, start: int, end: int, trivia: re.Pattern[str]) -> int:
+    while True:
+        line = text.rfind("\n", start, end - 1) + 1
+        if line <= start or not trivia.fullmatch(text, line, end):
+            return end
+        end = line

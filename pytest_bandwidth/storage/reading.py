@@ -1,0 +1,228 @@
+"""A baseline file → values: canonical entries by the fast reader, all others by the YAML parser, together."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
+from pytest_bandwidth.storage.canonical import CanonicalReader
+from pytest_bandwidth.storage.layout import Layout, divide
+from pytest_bandwidth.storage.schema import SchemaReader
+from pytest_bandwidth.storage.text import Problems, SourceText, Unreadable, read_source, shown
+from pytest_bandwidth.storage.yaml_tree import Mapping, Scalar, parse
+
+# What the YAML parser gets to see of one file, in characters. It needs about 0.2 s for each 2²⁰ of ordinary text.
+MAX_PARSED_CHARACTERS = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file as read: its values, and where each entry stands in its text (`layout` None: not known)."""
+
+    source: SourceText
+    baseline: Baseline
+    layout: Layout | None
+    spans: dict[str, tuple[int, int]]
+
+
+def read(path: Path) -> Document:
+    """Reads a file. Raises BaselineError with all problems."""
+    return read_text(read_source(path), str(path))
+
+
+def read_text(source: SourceText, file: str) -> Document:
+    """Reads a file's text. Raises BaselineError with all problems of `file`."""
+    problems = Problems(file)
+    try:
+        layout = divide(source.text)
+        document = None
+        if layout is not None:
+            document = _DividedReader(source, layout, problems).read()
+        if document is None:
+            document = _read_whole(source, problems)
+    except Unreadable as problem:
+        problems.add(problem.line, problem.message)
+    problems.raise_all()
+    assert document is not None
+    return document
+
+
+def read_undivided(source: SourceText, file: str) -> Document:
+    """Like `read_text`, by the YAML parser alone: the reference that the fast reading is held to."""
+    problems = Problems(file)
+    try:
+        document = _read_whole(source, problems)
+    except Unreadable as problem:
+        problems.add(problem.line, problem.message)
+    problems.raise_all()
+    return document
+
+
+def _read_whole(source: SourceText, problems: Problems) -> Document:
+    text = source.text
+    if len(text) > MAX_PARSED_CHARACTERS:
+        raise Unreadable(
+            1,
+            f"found {len(text)} characters unlike what updates write, expected at most {MAX_PARSED_CHARACTERS}",
+        )
+    try:
+        root = parse(text, problems.add)
+    except Unreadable as problem:
+        raise _explained(text, problem) from None
+    reader = SchemaReader(problems)
+    device, tolerance, node = reader.header(root)
+    entries: dict[str, Entry] = {}
+    if isinstance(node, Mapping):
+        for key, value in node.items:
+            entry = reader.entry(key, value, device.peak_gbps if device else None)
+            if entry is not None:
+                entries[entry.key] = entry
+    elif node is not None and not (isinstance(node, Scalar) and node.text == ""):
+        problems.add(node.line, "entries: found no mapping, expected node ids, each with its fields below it")
+    return Document(source, Baseline(device, entries, tolerance, problems.file), None, {})
+
+
+def _explained(text: str, problem: Unreadable) -> Unreadable:
+    """The parser stumbles over a merge conflict without knowing it for one."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(("<<<<<<< ", ">>>>>>> ")) or line == "=======":
+            return Unreadable(number, f"found the merge conflict marker {shown(line)}, expected a finished merge")
+    return problem
+
+
+class _Found(NamedTuple):
+    span: tuple[int, int]
+    line: int
+    key: str
+    entry: Entry | None
+
+
+class _Undivided(Exception):
+    """YAML does not divide this file where its indentation suggests."""
+
+
+class _DividedReader:
+    """Reads a file by its layout. Every method raises _Undivided where only the whole file can tell."""
+
+    def __init__(self, source: SourceText, layout: Layout, problems: Problems) -> None:
+        self.source = source
+        self.text = source.text
+        self.layout = layout
+        self.problems = problems
+        self.reader = SchemaReader(problems)
+
+    def read(self) -> Document | None:
+        """The document; None where the layout does not hold and the whole file is small enough to be parsed instead."""
+        try:
+            device, tolerance = self._header()
+            entries, spans = self._entries(device)
+        except (_Undivided, Unreadable) as reason:
+            if len(self.text) > MAX_PARSED_CHARACTERS:
+                raise self._too_large(reason) from None
+            self.problems.found.clear()
+            return None
+        return Document(self.source, Baseline(device, entries, tolerance, self.problems.file), self.layout, spans)
+
+    def _too_large(self, reason: _Undivided | Unreadable) -> Unreadable:
+        if isinstance(reason, Unreadable):
+            return _explained(self.text, reason)
+        return Unreadable(
+            reason.args[0],
+            f"found entries that are not laid out as updates write them, in a file of {len(self.text)} characters, expected "
+            f"so only up to {MAX_PARSED_CHARACTERS}: put this part into the form of the other entries",
+        )
+
+    def _header(self) -> tuple[BaselineDevice | None, float | None]:
+        """Head and foot, parsed with a placeholder for the entries, whose place in the tree shows them to be top-level."""
+        layout, text = self.layout, self.text
+        head, foot = text[: layout.head_end], text[layout.foot :]
+        head_lines = head.count("\n")
+        foot_line = text.count("\n", 0, layout.foot) + 1
+        if len(head) + len(foot) > MAX_PARSED_CHARACTERS:
+            raise _Undivided(1 if len(head) > len(foot) else foot_line)
+        root = parse(
+            f"{head}entries: 0\n{foot}",
+            self.problems.add,
+            lambda line: line if line <= head_lines + 1 else line - head_lines - 2 + foot_line,
+        )
+        places = (
+            [(key.line, value) for key, value in root.items if key.text == "entries"]
+            if isinstance(root, Mapping)
+            else []
+        )
+        if (
+            len(places) != 1
+            or places[0][0] != head_lines + 1
+            or not isinstance(places[0][1], Scalar)
+            or places[0][1].text != "0"
+        ):
+            raise _Undivided(head_lines + 1)
+        device, tolerance, _ = self.reader.header(root)
+        return device, tolerance
+
+    def _entries(self, device: BaselineDevice | None) -> tuple[dict[str, Entry], dict[str, tuple[int, int]]]:
+        text, layout = self.text, self.layout
+        canonical = CanonicalReader(device.peak_gbps if device else None)
+        found: list[_Found] = []
+        odd: list[_Found] = []
+        line, at = 1, 0
+        for span in layout.blocks:
+            line += text.count("\n", at, span[0])
+            at = span[0]
+            entry = canonical.entry(text, *span, line) if layout.indent == 2 else None
+            if entry is None:
+                odd.append(_Found(span, line, "", None))
+            else:
+                found.append(_Found(span, line, entry.key, entry))
+        if odd:
+            parsed = self._parsed(odd, canonical.peak_gbps)
+            found = sorted([*found, *parsed], key=lambda one: one.line)
+        return self._without_duplicates(found, {one.line for one in odd})
+
+    def _without_duplicates(
+        self, found: list[_Found], parsed_lines: set[int]
+    ) -> tuple[dict[str, Entry], dict[str, tuple[int, int]]]:
+        lines: dict[str, int] = {}
+        entries: dict[str, Entry] = {}
+        spans: dict[str, tuple[int, int]] = {}
+        for one in found:
+            first = lines.setdefault(one.key, one.line)
+            # The parser has told of its own.
+            if first != one.line and not (first in parsed_lines and one.line in parsed_lines):
+                self.problems.add(one.line, f"found {shown(one.key)} twice (first on line {first}), expected it once")
+            if one.entry is not None:
+                entries[one.key] = one.entry
+                spans[one.key] = one.span
+        return entries, spans
+
+    def _parsed(self, odd: list[_Found], peak_gbps: float | None) -> list[_Found]:
+        """The blocks that are not canonical, parsed as one text.
+
+        Sound because a block that is a whole key with its value, taken alone, is that in its file as well; that every
+        block's first line holds a top-level key, and no other line does, shows that none reaches into the next.
+        """
+        if sum(end - start for (start, end), *_ in odd) > MAX_PARSED_CHARACTERS:
+            raise _Undivided(odd[0].line)
+        pieces = [self._piece(one) for one in odd]
+        starts = [1]
+        for piece in pieces:
+            starts.append(starts[-1] + piece.count("\n"))
+
+        def line_of(line: int) -> int:
+            at = min(bisect_right(starts, line), len(odd)) - 1
+            return odd[at].line + line - starts[at]
+
+        root = parse("".join(pieces), self.problems.add, line_of)
+        if not isinstance(root, Mapping) or [key.line for key, _ in root.items] != [one.line for one in odd]:
+            raise _Undivided(odd[0].line)
+        return [
+            _Found(one.span, one.line, key.text, self.reader.entry(key, value, peak_gbps))
+            for one, (key, value) in zip(odd, root.items, strict=True)
+        ]
+
+    def _piece(self, one: _Found) -> str:
+        piece = self.text[slice(*one.span)]
+        return piece if piece.endswith("\n") else piece + "\n"

@@ -1,0 +1,145 @@
+"""Baseline values → the canonical text that updates write. `canonical` recognises the same form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+
+from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, Run, settled
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.text import UNWANTED, shown
+
+# What stands unquoted: a subset of YAML's plain scalars on which block and flow context, YAML 1.1 and 1.2 agree.
+# One blank or some colons only ever between two such characters, so neither ": " nor " #" can arise.
+WORD_PATTERN = r"[A-Za-z0-9](?:(?: |:+)?[\w./+@%()~^*=<>$;'-])*"
+KEY_PATTERN = r"[A-Za-z0-9_/.](?:(?: |:+)?[\w./+@%()~^*=<>$;'&!?,\[\]-])*"
+WORD = re.compile(WORD_PATTERN, re.ASCII)
+KEY = re.compile(KEY_PATTERN, re.ASCII)
+# A plain key may take 1024 characters (YAML 1.2, 7.4.2); a longer one needs the "? key" form.
+MAX_SIMPLE_KEY = 1000
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_TO_ESCAPE = re.compile(r'["\\\n\t]')
+
+
+def render(baseline: Baseline) -> str:
+    """A whole file in canonical form. Raises UsageError for text that no baseline may hold."""
+    peak = baseline.device.peak_gbps if baseline.device else None
+    return render_header(baseline.device, baseline.tolerance) + "".join(
+        render_entry(settled(entry, peak)) for entry in baseline.entries.values()
+    )
+
+
+def render_header(device: BaselineDevice | None, tolerance: float | None = None) -> str:
+    """The lines before the first entry."""
+    lines = [f"schema: {SCHEMA}\n"]
+    if device is not None:
+        lines.append(render_device(device))
+    if tolerance is not None:
+        lines.append(f"tolerance: {_percent(tolerance)}\n")
+    return "".join([*lines, "entries:\n"])
+
+
+def render_device(device: BaselineDevice) -> str:
+    """The device's line."""
+    fields = {"name": _word(device.name)}
+    if device.memory_gib is not None:
+        fields["memory_gib"] = str(device.memory_gib)
+    if device.kind is not None:
+        fields["kind"] = _word(device.kind)
+    if device.peak_gbps is not None:
+        fields["peak"] = f"{figure(device.peak_gbps)} GB/s"
+    return f"device: {_flow(fields)}\n"
+
+
+def render_entry(entry: Entry) -> str:
+    """An entry's lines, indented by two. The entry is taken as it is: see `domain.baseline.settled`."""
+    lines = [_key_line(entry.key)]
+    lines += [f"    {_word(name)}: {text}\n" for name, text in entry_fields(entry).items()]
+    if entry.runs:
+        lines.append("    runs:\n")
+        lines += [f"      - {render_run(run)}\n" for run in entry.runs]
+    return "".join(lines)
+
+
+def entry_fields(entry: Entry) -> dict[str, str]:
+    """Every field but `runs` by name, each value as YAML text that fits one line, in canonical order."""
+    found: dict[str, str | None] = {
+        "bandwidth": None if entry.gbps is None else f"{figure(entry.gbps)} GB/s",
+        "utilization": None if entry.utilization is None else _percent(entry.utilization, 3),
+        "tolerance": None if entry.tolerance is None else _percent(entry.tolerance),
+        "judged_on": entry.judged_on,
+        "bytes_read": _integer(entry.bytes_read),
+        "bytes_written": _integer(entry.bytes_written),
+        "method": _optional(entry.method),
+        "xfail": _optional(entry.xfail),
+        "note": _optional(entry.note),
+        "resources": _flow({name: str(value) for name, value in entry.resources.items()}) if entry.resources else None,
+        "settings": _flow({name: _word(text) for name, text in entry.settings.items()}) if entry.settings else None,
+        "counts": _flow({name: str(value) for name, value in entry.counts.items()}) if entry.counts else None,
+        "anchor": None if entry.anchor is None else render_run(entry.anchor),
+        **{name: _word(text) for name, text in entry.extra.items()},
+    }
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def render_run(run: Run) -> str:
+    """One run as a mapping on one line."""
+    fields = {"gbps": figure(run.gbps)}
+    if run.probe_gbps is not None:
+        fields["probe_gbps"] = figure(run.probe_gbps)
+    if run.relative is not None:
+        fields["relative"] = figure(run.relative)
+    if run.samples is not None:
+        fields["samples"] = str(run.samples)
+    for name in ("gpu", "commit", "at"):
+        text = getattr(run, name)
+        if text is not None:
+            fields[name] = _word(text)
+    return _flow({**fields, **{name: _word(text) for name, text in run.extra.items()}})
+
+
+def figure(value: float) -> str:
+    """Six significant digits (noise is a thousand times that), a decimal point, no exponent: 1747.1, 0.996066."""
+    if not 1e-9 <= value < 1e12:
+        return f"{value:.5e}"
+    text = format(Decimal(f"{value:.5e}"), "f")
+    whole, _, decimals = text.partition(".")
+    return f"{whole}.{decimals.rstrip('0') or '0'}"
+
+
+def _percent(fraction: float, significant: int = 6) -> str:
+    """A fraction as a percentage, trailing zeros cut: 5%, 85.7%, 0.25%."""
+    if fraction == 0:
+        return "0%"
+    text = format(Decimal(f"{fraction * 100:.{significant - 1}e}"), "f")
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + "%"
+
+
+def _integer(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _optional(text: str | None) -> str | None:
+    return None if text is None else _word(text)
+
+
+def _flow(fields: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{_word(name)}: {text}" for name, text in fields.items()) + "}"
+
+
+def _word(text: str) -> str:
+    return text if WORD.fullmatch(text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    if match := UNWANTED.search(text):
+        raise UsageError(
+            f"found the character U+{ord(match[0]):04X} in {shown(text)}, expected visible text in a baseline"
+        )
+    return '"' + _TO_ESCAPE.sub(lambda match: _ESCAPES[match[0]], text) + '"'
+
+
+def _key_line(key: str) -> str:
+    text = key if KEY.fullmatch(key) else _quoted(key)
+    return f"  {text}:\n" if len(text) <= MAX_SIMPLE_KEY else f"  ? {text}\n  :\n"

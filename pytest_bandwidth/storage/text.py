@@ -1,0 +1,143 @@
+"""Bytes of a baseline file → checked text, before any parser sees it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_bandwidth.domain.errors import BaselineError, Problem
+
+MAX_FILE_BYTES = 512 * 2**20
+MAX_PROBLEMS = 1000
+
+# Control characters reach terminals and reports; line and paragraph separators are line ends to YAML but to few
+# editors; bidirectional overrides make a line read other than it is.
+_UNWANTED = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
+UNWANTED = re.compile(f"[{_UNWANTED}\ud800-\udfff]")
+_WANTED_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
+_LONE_RETURN = re.compile(r"\r(?!\n)")
+_LONE_NEWLINE = re.compile(r"(?<!\r)\n")
+
+
+class Unreadable(Exception):
+    """Reading cannot go on after this one problem."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+class Problems:
+    """Collects what is wrong with one file; bounded, so that a hostile file cannot fill memory."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Problem] = []
+
+    def add(self, line: int, message: str) -> None:
+        """Notes a problem. Raises BaselineError with all so far once there are too many to be worth reading."""
+        self.found.append(Problem(self.file, line, message))
+        if len(self.found) >= MAX_PROBLEMS:
+            self.found.append(Problem(self.file, line, f"stopped here: the file has {MAX_PROBLEMS} problems or more"))
+            self.raise_all()
+
+    def raise_all(self) -> None:
+        """Raises BaselineError, by line, where anything was found."""
+        if self.found:
+            raise BaselineError(sorted(self.found, key=lambda problem: problem.line))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A file's text with ``\\n`` line ends, and the line end that the file itself uses."""
+
+    text: str
+    newline: str = "\n"
+
+    def encode(self, text: str) -> bytes:
+        """Bytes of a new text in this file's own line ends."""
+        return (text if self.newline == "\n" else text.replace("\n", self.newline)).encode("utf-8")
+
+
+def error(path: Path | str, line: int, message: str) -> BaselineError:
+    """The error of one problem."""
+    return BaselineError([Problem(str(path), line, message)])
+
+
+def shown(text: str, limit: int = 60) -> str:
+    """Text of a file as it may stand in a message: quoted, escaped, cut."""
+    return repr(text if len(text) <= limit else text[:limit] + "…")
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def read_source(path: Path) -> SourceText:
+    """The checked text of a file. Raises BaselineError, with one problem, for what is no UTF-8 text of bearable size."""
+    try:
+        # Non-blocking, so that a named pipe without a writer does not hold up the run.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise error(path, 1, "found no such file, expected a baseline: --bandwidth-update makes one") from None
+    except OSError as problem:
+        raise error(
+            path, 1, f"found a file that cannot be opened ({problem.strerror}), expected a readable one"
+        ) from None
+    with open(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
+            raise error(path, 1, f"found {kind}, expected a baseline file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise error(
+                path, 1, f"found {status.st_size} bytes, expected at most {MAX_FILE_BYTES}: split the suite's baseline"
+            )
+        try:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        except OSError as problem:
+            raise error(
+                path, 1, f"found a file that cannot be read ({problem.strerror}), expected a readable one"
+            ) from None
+    try:
+        return decode(data)
+    except Unreadable as problem:
+        raise error(path, problem.line, problem.message) from None
+
+
+def decode(data: bytes) -> SourceText:
+    """Checked text of a file's bytes. Raises Unreadable."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        name = "UTF-8" if data[0] == 0xEF else "UTF-16"
+        raise Unreadable(1, f"found a byte order mark of {name}, expected plain UTF-8: save the file without one")
+    if unwanted := data.translate(None, _WANTED_BYTES):
+        at = data.index(unwanted[:1])
+        raise Unreadable(
+            data.count(b"\n", 0, at) + 1, f"found the byte 0x{unwanted[0]:02x}, expected text: this is no YAML file"
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        at = problem.start
+        raise Unreadable(
+            data.count(b"\n", 0, at) + 1, f"found the byte 0x{data[at]:02x}, expected UTF-8 text"
+        ) from None
+    if not data.isascii() and (match := UNWANTED.search(text)):
+        line = text.count("\n", 0, match.start()) + 1
+        raise Unreadable(line, f"found the character U+{ord(match[0]):04X}, expected visible text")
+    return _with_unix_line_ends(text)
+
+
+def _with_unix_line_ends(text: str) -> SourceText:
+    if "\r" not in text:
+        return SourceText(text)
+    for pattern, kind in ((_LONE_RETURN, "a lone carriage return"), (_LONE_NEWLINE, "line ends of two kinds")):
+        if match := pattern.search(text):
+            line = text.count("\n", 0, match.start()) + 1
+            raise Unreadable(line, f"found {kind}, expected the same line ends throughout: convert the file")
+    return SourceText(text.replace("\r\n", "\n"), "\r\n")

@@ -1,0 +1,129 @@
+"""Changes to a baseline file: under its lock, from what it says at that moment, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.storage.device_files import check_device
+from pytest_bandwidth.storage.editing import edited
+from pytest_bandwidth.storage.files import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
+from pytest_bandwidth.storage.reading import Document, read, read_text
+from pytest_bandwidth.storage.render import render_entry, render_header
+from pytest_bandwidth.storage.text import SourceText, error
+
+Merge = Callable[[Entry | None, Entry], Entry | None]
+
+
+def take_new(old: Entry | None, new: Entry) -> Entry | None:
+    """The merge that replaces what the file says."""
+    del old
+    return new
+
+
+def update(
+    path: Path,
+    identity: DeviceIdentity,
+    updates: Sequence[Entry],
+    *,
+    merge: Merge = take_new,
+    timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+) -> UpdateSummary:
+    """Writes entries into one device's file, which is made where there is none.
+
+    merge: called under the lock, once for each of `updates`, with the entry that the file holds at that moment (None where
+    it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other processes
+    wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) before it is written.
+    Raises BaselineError, with the file untouched, where it is bad, another device's, locked too long or not writable.
+    """
+    path = _real(path)
+    _refuse_repeated(updates)
+    make_folder(path.parent, path)
+    with locked(path, timeout_seconds):
+        created = not path.exists()
+        document = _new_document(path, identity) if created else read(path)
+        check_device(document.baseline, identity)
+        device = document.baseline.device or device_of(identity)
+        changes, unchanged = _changes(document.baseline, device, updates, merge)
+        if changes or created:
+            replace_file(path, document.source.encode(edited(document, device, changes)))
+    return UpdateSummary(
+        str(path),
+        created,
+        added=tuple(change for change in changes if change.before is None),
+        changed=tuple(change for change in changes if change.before is not None),
+        unchanged=tuple(unchanged),
+    )
+
+
+def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
+    """Removes entries; keys that the file does not hold are not in the summary. Raises BaselineError as `update` does."""
+    path = _real(path)
+    wanted = dict.fromkeys(keys)
+    if not path.is_file():
+        read(path)
+    with locked(path, timeout_seconds):
+        document = read(path)
+        entries = document.baseline.entries
+        changes = [Change(key, entries[key], None) for key in wanted if key in entries]
+        if changes:
+            replace_file(path, document.source.encode(edited(document, None, changes)))
+    return UpdateSummary(str(path), removed=tuple(changes))
+
+
+def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
+    """Makes a device's file without entries. Raises BaselineError where there is one, or it cannot be written."""
+    path = _real(path)
+    make_folder(path.parent, path)
+    with locked(path, timeout_seconds):
+        if path.exists():
+            raise error(path, 1, "found a baseline that is there already, expected none: remove it first or update it")
+        replace_file(path, render_header(device_of(identity)).encode())
+    return UpdateSummary(str(path), created=True)
+
+
+def device_of(identity: DeviceIdentity) -> BaselineDevice:
+    """The header of a new file for this device."""
+    return BaselineDevice(identity.name, identity.memory_gib, identity.kind)
+
+
+def _real(path: Path) -> Path:
+    """Behind a symbolic link stands the file to be replaced, not the link."""
+    return path.resolve()
+
+
+def _refuse_repeated(updates: Sequence[Entry]) -> None:
+    seen: set[str] = set()
+    for entry in updates:
+        if entry.key in seen:
+            raise UsageError(
+                f"found two updates of {entry.key!r}, expected one: measurements in one test need different labels"
+            )
+        seen.add(entry.key)
+
+
+def _new_document(path: Path, identity: DeviceIdentity) -> Document:
+    return read_text(SourceText(render_header(device_of(identity))), str(path))
+
+
+def _changes(
+    baseline: Baseline, device: BaselineDevice, updates: Sequence[Entry], merge: Merge
+) -> tuple[list[Change], list[str]]:
+    changes: list[Change] = []
+    unchanged: list[str] = []
+    for new in updates:
+        old = baseline.entries.get(new.key)
+        merged = merge(old, new)
+        if merged is None or merged is old:
+            if old is not None:
+                unchanged.append(new.key)
+            continue
+        after = settled(merged, device.peak_gbps)
+        if old is not None and render_entry(old) == render_entry(after):
+            unchanged.append(new.key)
+        else:
+            changes.append(Change(new.key, old, after))
+    return changes, unchanged
