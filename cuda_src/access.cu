@@ -49,40 +49,44 @@ __device__ __forceinline__ void gather(T* out, const T* in, const Index* index, 
     }
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL strided_read_f32(float* __restrict__ out, const float* __restrict__ in, long long stride, long long n) {
+extern "C" __global__ void strided_read_f32(float* __restrict__ out, const float* __restrict__ in, long long stride,
+                                            long long n) {
     strided_read(out, in, stride, n);
 }
-KERNEL strided_read_f16(__half* __restrict__ out, const __half* __restrict__ in, long long stride, long long n) {
+extern "C" __global__ void strided_read_f16(__half* __restrict__ out, const __half* __restrict__ in, long long stride,
+                                            long long n) {
     strided_read(out, in, stride, n);
 }
-KERNEL strided_write_f32(float* __restrict__ out, const float* __restrict__ in, long long stride, long long n) {
+extern "C" __global__ void strided_write_f32(float* __restrict__ out, const float* __restrict__ in, long long stride,
+                                             long long n) {
     strided_write(out, in, stride, n);
 }
-KERNEL strided_write_f16(__half* __restrict__ out, const __half* __restrict__ in, long long stride, long long n) {
+extern "C" __global__ void strided_write_f16(__half* __restrict__ out, const __half* __restrict__ in, long long stride,
+                                             long long n) {
     strided_write(out, in, stride, n);
 }
-KERNEL misaligned_f32(float* __restrict__ out, const float* __restrict__ in, long long offset, long long n) {
+extern "C" __global__ void misaligned_f32(float* __restrict__ out, const float* __restrict__ in, long long offset,
+                                          long long n) {
     misaligned(out, in, offset, n);
 }
-KERNEL misaligned_f16(__half* __restrict__ out, const __half* __restrict__ in, long long offset, long long n) {
+extern "C" __global__ void misaligned_f16(__half* __restrict__ out, const __half* __restrict__ in, long long offset,
+                                          long long n) {
     misaligned(out, in, offset, n);
 }
 // _i32 and _i64: the width of the indices, which are traffic too.
-KERNEL gather_f32_i32(float* __restrict__ out, const float* __restrict__ in, const int* __restrict__ index,
-                      long long length, long long n) {
+extern "C" __global__ void gather_f32_i32(float* __restrict__ out, const float* __restrict__ in,
+                                          const int* __restrict__ index, long long length, long long n) {
     gather(out, in, index, length, n);
 }
-KERNEL gather_f32_i64(float* __restrict__ out, const float* __restrict__ in, const long long* __restrict__ index,
-                      long long length, long long n) {
+extern "C" __global__ void gather_f32_i64(float* __restrict__ out, const float* __restrict__ in,
+                                          const long long* __restrict__ index, long long length, long long n) {
     gather(out, in, index, length, n);
 }
-KERNEL gather_f16_i32(__half* __restrict__ out, const __half* __restrict__ in, const int* __restrict__ index,
-                      long long length, long long n) {
+extern "C" __global__ void gather_f16_i32(__half* __restrict__ out, const __half* __restrict__ in,
+                                          const int* __restrict__ index, long long length, long long n) {
     gather(out, in, index, length, n);
 }
-KERNEL gather_f16_i64(__half* __restrict__ out, const __half* __restrict__ in, const long long* __restrict__ index,
-                      long long length, long long n) {
+extern "C" __global__ void gather_f16_i64(__half* __restrict__ out, const __half* __restrict__ in,
+                                          const long long* __restrict__ index, long long length, long long n) {
     gather(out, in, index, length, n);
 }

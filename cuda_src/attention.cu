@@ -27,8 +27,8 @@
 #endif
 
 static constexpr int TILE = 32;
-static constexpr int WARPS = 8;                        // threads along y
-static constexpr int ROWS_PER_WARP = TILE / WARPS;     // rows y, y + 8, y + 16, y + 24 of a tile
+static constexpr int WARPS = 8;                     // threads along y
+static constexpr int ROWS_PER_WARP = TILE / WARPS;  // rows y, y + 8, y + 16, y + 24 of a tile
 static constexpr int MAX_HEAD = 128;
 static constexpr int COLS_PER_LANE = MAX_HEAD / TILE;  // columns x, x + 32, x + 64, x + 96 of the result
 
@@ -205,29 +205,33 @@ __device__ __forceinline__ void output_all(T* o, const T* p, const T* v, long lo
         output(o + head * n * d, p + head * n * n, v + head * n * d, n, d);
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL attention_scores_f32(float* __restrict__ s, const float* __restrict__ q, const float* __restrict__ k,
-                            float scale, long long heads, long long n, long long d) {
+extern "C" __global__ void attention_scores_f32(float* __restrict__ s, const float* __restrict__ q,
+                                                const float* __restrict__ k, float scale, long long heads, long long n,
+                                                long long d) {
     scores_all(s, q, k, scale, heads, n, d);
 }
-KERNEL attention_scores_f16(__half* __restrict__ s, const __half* __restrict__ q, const __half* __restrict__ k,
-                            float scale, long long heads, long long n, long long d) {
+extern "C" __global__ void attention_scores_f16(__half* __restrict__ s, const __half* __restrict__ q,
+                                                const __half* __restrict__ k, float scale, long long heads, long long n,
+                                                long long d) {
     scores_all(s, q, k, scale, heads, n, d);
 }
-KERNEL attention_output_f32(float* __restrict__ o, const float* __restrict__ p, const float* __restrict__ v,
-                            long long heads, long long n, long long d) {
+extern "C" __global__ void attention_output_f32(float* __restrict__ o, const float* __restrict__ p,
+                                                const float* __restrict__ v, long long heads, long long n,
+                                                long long d) {
     output_all(o, p, v, heads, n, d);
 }
-KERNEL attention_output_f16(__half* __restrict__ o, const __half* __restrict__ p, const __half* __restrict__ v,
-                            long long heads, long long n, long long d) {
+extern "C" __global__ void attention_output_f16(__half* __restrict__ o, const __half* __restrict__ p,
+                                                const __half* __restrict__ v, long long heads, long long n,
+                                                long long d) {
     output_all(o, p, v, heads, n, d);
 }
-KERNEL attention_flash_f32(float* __restrict__ o, const float* __restrict__ q, const float* __restrict__ k,
-                           const float* __restrict__ v, float scale, long long heads, long long n, long long d) {
+extern "C" __global__ void attention_flash_f32(float* __restrict__ o, const float* __restrict__ q,
+                                               const float* __restrict__ k, const float* __restrict__ v, float scale,
+                                               long long heads, long long n, long long d) {
     flash_all(o, q, k, v, scale, heads, n, d);
 }
-KERNEL attention_flash_f16(__half* __restrict__ o, const __half* __restrict__ q, const __half* __restrict__ k,
-                           const __half* __restrict__ v, float scale, long long heads, long long n, long long d) {
+extern "C" __global__ void attention_flash_f16(__half* __restrict__ o, const __half* __restrict__ q,
+                                               const __half* __restrict__ k, const __half* __restrict__ v, float scale,
+                                               long long heads, long long n, long long d) {
     flash_all(o, q, k, v, scale, heads, n, d);
 }

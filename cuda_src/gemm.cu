@@ -37,8 +37,8 @@ __device__ __forceinline__ void gemm_naive(T* c, const T* a, const T* b, long lo
 }
 
 static constexpr int TILE = 32;
-static constexpr int BLOCK_ROWS = 8;                          // threads along y
-static constexpr int ROWS_PER_THREAD = TILE / BLOCK_ROWS;     // rows y, y + 8, y + 16, y + 24 of the tile
+static constexpr int BLOCK_ROWS = 8;                       // threads along y
+static constexpr int ROWS_PER_THREAD = TILE / BLOCK_ROWS;  // rows y, y + 8, y + 16, y + 24 of the tile
 
 template <typename T>
 __device__ __forceinline__ void gemm_tiled(T* c, const T* a, const T* b, long long m, long long n, long long k) {
@@ -123,29 +123,27 @@ __device__ __forceinline__ void gemm_blocked(T* c, const T* a, const T* b, long 
     }
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL gemm_naive_f32(float* __restrict__ c, const float* __restrict__ a, const float* __restrict__ b, long long m,
-                      long long n, long long k) {
+extern "C" __global__ void gemm_naive_f32(float* __restrict__ c, const float* __restrict__ a,
+                                          const float* __restrict__ b, long long m, long long n, long long k) {
     gemm_naive(c, a, b, m, n, k);
 }
-KERNEL gemm_naive_f16(__half* __restrict__ c, const __half* __restrict__ a, const __half* __restrict__ b, long long m,
-                      long long n, long long k) {
+extern "C" __global__ void gemm_naive_f16(__half* __restrict__ c, const __half* __restrict__ a,
+                                          const __half* __restrict__ b, long long m, long long n, long long k) {
     gemm_naive(c, a, b, m, n, k);
 }
-KERNEL gemm_tiled_f32(float* __restrict__ c, const float* __restrict__ a, const float* __restrict__ b, long long m,
-                      long long n, long long k) {
+extern "C" __global__ void gemm_tiled_f32(float* __restrict__ c, const float* __restrict__ a,
+                                          const float* __restrict__ b, long long m, long long n, long long k) {
     gemm_tiled(c, a, b, m, n, k);
 }
-KERNEL gemm_tiled_f16(__half* __restrict__ c, const __half* __restrict__ a, const __half* __restrict__ b, long long m,
-                      long long n, long long k) {
+extern "C" __global__ void gemm_tiled_f16(__half* __restrict__ c, const __half* __restrict__ a,
+                                          const __half* __restrict__ b, long long m, long long n, long long k) {
     gemm_tiled(c, a, b, m, n, k);
 }
-KERNEL gemm_blocked_f32(float* __restrict__ c, const float* __restrict__ a, const float* __restrict__ b, long long m,
-                        long long n, long long k) {
+extern "C" __global__ void gemm_blocked_f32(float* __restrict__ c, const float* __restrict__ a,
+                                            const float* __restrict__ b, long long m, long long n, long long k) {
     gemm_blocked(c, a, b, m, n, k);
 }
-KERNEL gemm_blocked_f16(__half* __restrict__ c, const __half* __restrict__ a, const __half* __restrict__ b, long long m,
-                        long long n, long long k) {
+extern "C" __global__ void gemm_blocked_f16(__half* __restrict__ c, const __half* __restrict__ a,
+                                            const __half* __restrict__ b, long long m, long long n, long long k) {
     gemm_blocked(c, a, b, m, n, k);
 }

@@ -37,13 +37,15 @@ __device__ __forceinline__ double plus(double x, double y) { return x + y; }
 __device__ __forceinline__ __half plus(__half x, __half y) { return __hadd(x, y); }
 __device__ __forceinline__ __half2 plus(__half2 x, __half2 y) { return __hadd2(x, y); }
 
-template <typename T> __device__ __forceinline__ T fma_chain(T x, T factor, T addend, int repeats) {
+template <typename T>
+__device__ __forceinline__ T fma_chain(T x, T factor, T addend, int repeats) {
 #pragma unroll 16
     for (int r = 0; r < repeats; ++r) x = multiply_add(x, factor, addend);
     return x;
 }
 
-template <typename T> __device__ __forceinline__ T add_chain(T x, T addend, int repeats) {
+template <typename T>
+__device__ __forceinline__ T add_chain(T x, T addend, int repeats) {
 #pragma unroll 16
     for (int r = 0; r < repeats; ++r) x = plus(x, addend);
     return x;
@@ -54,18 +56,16 @@ __device__ __forceinline__ long long pairs_in(long long n, const __half* a, cons
     return (reinterpret_cast<unsigned long long>(a) | reinterpret_cast<unsigned long long>(b)) % 4 == 0 ? n / 2 : 0;
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL intensity_fma_f32(float* __restrict__ out, const float* __restrict__ in, float factor, float addend, int repeats,
-                         long long n) {
+extern "C" __global__ void intensity_fma_f32(float* __restrict__ out, const float* __restrict__ in, float factor,
+                                             float addend, int repeats, long long n) {
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], factor, addend, repeats);
 }
-KERNEL intensity_fma_f64(double* __restrict__ out, const double* __restrict__ in, double factor, double addend,
-                         int repeats, long long n) {
+extern "C" __global__ void intensity_fma_f64(double* __restrict__ out, const double* __restrict__ in, double factor,
+                                             double addend, int repeats, long long n) {
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], factor, addend, repeats);
 }
-KERNEL intensity_fma_f16(__half* __restrict__ out, const __half* __restrict__ in, float factor, float addend,
-                         int repeats, long long n) {
+extern "C" __global__ void intensity_fma_f16(__half* __restrict__ out, const __half* __restrict__ in, float factor,
+                                             float addend, int repeats, long long n) {
     __half f = __float2half(factor), a = __float2half(addend);
     long long pairs = pairs_in(n, out, in);
     for (long long i = thread_index(); i < pairs; i += thread_count())
@@ -73,16 +73,16 @@ KERNEL intensity_fma_f16(__half* __restrict__ out, const __half* __restrict__ in
             fma_chain(reinterpret_cast<const __half2*>(in)[i], __half2half2(f), __half2half2(a), repeats);
     for (long long i = 2 * pairs + thread_index(); i < n; i += thread_count()) out[i] = fma_chain(in[i], f, a, repeats);
 }
-KERNEL intensity_add_f32(float* __restrict__ out, const float* __restrict__ in, float addend, int repeats,
-                         long long n) {
+extern "C" __global__ void intensity_add_f32(float* __restrict__ out, const float* __restrict__ in, float addend,
+                                             int repeats, long long n) {
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], addend, repeats);
 }
-KERNEL intensity_add_f64(double* __restrict__ out, const double* __restrict__ in, double addend, int repeats,
-                         long long n) {
+extern "C" __global__ void intensity_add_f64(double* __restrict__ out, const double* __restrict__ in, double addend,
+                                             int repeats, long long n) {
     for (long long i = thread_index(); i < n; i += thread_count()) out[i] = add_chain(in[i], addend, repeats);
 }
-KERNEL intensity_add_f16(__half* __restrict__ out, const __half* __restrict__ in, float addend, int repeats,
-                         long long n) {
+extern "C" __global__ void intensity_add_f16(__half* __restrict__ out, const __half* __restrict__ in, float addend,
+                                             int repeats, long long n) {
     __half a = __float2half(addend);
     long long pairs = pairs_in(n, out, in);
     for (long long i = thread_index(); i < pairs; i += thread_count())

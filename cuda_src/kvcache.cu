@@ -169,51 +169,55 @@ __device__ __forceinline__ void decode_combine(T* out, const float* partial_resu
     }
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL kv_append_f32(float* __restrict__ k_cache, float* __restrict__ v_cache, const float* __restrict__ k_new,
-                     const float* __restrict__ v_new, long long position, long long batch, long long kv_heads,
-                     long long tokens, long long d, long long capacity) {
+extern "C" __global__ void kv_append_f32(float* __restrict__ k_cache, float* __restrict__ v_cache,
+                                         const float* __restrict__ k_new, const float* __restrict__ v_new,
+                                         long long position, long long batch, long long kv_heads, long long tokens,
+                                         long long d, long long capacity) {
     append(k_cache, v_cache, k_new, v_new, position, batch * kv_heads, tokens, d, capacity);
 }
-KERNEL kv_append_f16(__half* __restrict__ k_cache, __half* __restrict__ v_cache, const __half* __restrict__ k_new,
-                     const __half* __restrict__ v_new, long long position, long long batch, long long kv_heads,
-                     long long tokens, long long d, long long capacity) {
+extern "C" __global__ void kv_append_f16(__half* __restrict__ k_cache, __half* __restrict__ v_cache,
+                                         const __half* __restrict__ k_new, const __half* __restrict__ v_new,
+                                         long long position, long long batch, long long kv_heads, long long tokens,
+                                         long long d, long long capacity) {
     append(k_cache, v_cache, k_new, v_new, position, batch * kv_heads, tokens, d, capacity);
 }
-KERNEL kv_decode_f32(float* __restrict__ out, const float* __restrict__ q, const float* __restrict__ k_cache,
-                     const float* __restrict__ v_cache, float scale, long long batch, long long query_heads,
-                     long long kv_heads, long long d, long long tokens, long long capacity) {
+extern "C" __global__ void kv_decode_f32(float* __restrict__ out, const float* __restrict__ q,
+                                         const float* __restrict__ k_cache, const float* __restrict__ v_cache,
+                                         float scale, long long batch, long long query_heads, long long kv_heads,
+                                         long long d, long long tokens, long long capacity) {
     decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, capacity);
 }
-KERNEL kv_decode_f16(__half* __restrict__ out, const __half* __restrict__ q, const __half* __restrict__ k_cache,
-                     const __half* __restrict__ v_cache, float scale, long long batch, long long query_heads,
-                     long long kv_heads, long long d, long long tokens, long long capacity) {
+extern "C" __global__ void kv_decode_f16(__half* __restrict__ out, const __half* __restrict__ q,
+                                         const __half* __restrict__ k_cache, const __half* __restrict__ v_cache,
+                                         float scale, long long batch, long long query_heads, long long kv_heads,
+                                         long long d, long long tokens, long long capacity) {
     decode(out, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d, tokens, capacity);
 }
-KERNEL kv_decode_split_f32(float* __restrict__ partial_result, float* __restrict__ partial_max,
-                           float* __restrict__ partial_sum, const float* __restrict__ q,
-                           const float* __restrict__ k_cache, const float* __restrict__ v_cache, float scale,
-                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
-                           long long capacity, long long splits) {
+extern "C" __global__ void kv_decode_split_f32(float* __restrict__ partial_result, float* __restrict__ partial_max,
+                                               float* __restrict__ partial_sum, const float* __restrict__ q,
+                                               const float* __restrict__ k_cache, const float* __restrict__ v_cache,
+                                               float scale, long long batch, long long query_heads, long long kv_heads,
+                                               long long d, long long tokens, long long capacity, long long splits) {
     decode_split(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d,
                  tokens, capacity, splits);
 }
-KERNEL kv_decode_split_f16(float* __restrict__ partial_result, float* __restrict__ partial_max,
-                           float* __restrict__ partial_sum, const __half* __restrict__ q,
-                           const __half* __restrict__ k_cache, const __half* __restrict__ v_cache, float scale,
-                           long long batch, long long query_heads, long long kv_heads, long long d, long long tokens,
-                           long long capacity, long long splits) {
+extern "C" __global__ void kv_decode_split_f16(float* __restrict__ partial_result, float* __restrict__ partial_max,
+                                               float* __restrict__ partial_sum, const __half* __restrict__ q,
+                                               const __half* __restrict__ k_cache, const __half* __restrict__ v_cache,
+                                               float scale, long long batch, long long query_heads, long long kv_heads,
+                                               long long d, long long tokens, long long capacity, long long splits) {
     decode_split(partial_result, partial_max, partial_sum, q, k_cache, v_cache, scale, batch, query_heads, kv_heads, d,
                  tokens, capacity, splits);
 }
-KERNEL kv_decode_combine_f32(float* __restrict__ out, const float* __restrict__ partial_result,
-                             const float* __restrict__ partial_max, const float* __restrict__ partial_sum,
-                             long long heads, long long d, long long splits) {
+extern "C" __global__ void kv_decode_combine_f32(float* __restrict__ out, const float* __restrict__ partial_result,
+                                                 const float* __restrict__ partial_max,
+                                                 const float* __restrict__ partial_sum, long long heads, long long d,
+                                                 long long splits) {
     decode_combine(out, partial_result, partial_max, partial_sum, heads, d, splits);
 }
-KERNEL kv_decode_combine_f16(__half* __restrict__ out, const float* __restrict__ partial_result,
-                             const float* __restrict__ partial_max, const float* __restrict__ partial_sum,
-                             long long heads, long long d, long long splits) {
+extern "C" __global__ void kv_decode_combine_f16(__half* __restrict__ out, const float* __restrict__ partial_result,
+                                                 const float* __restrict__ partial_max,
+                                                 const float* __restrict__ partial_sum, long long heads, long long d,
+                                                 long long splits) {
     decode_combine(out, partial_result, partial_max, partial_sum, heads, d, splits);
 }

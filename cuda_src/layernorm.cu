@@ -87,21 +87,23 @@ __device__ __forceinline__ void layer_norm_staged(T* out, const T* in, const T* 
     }
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL layer_norm_naive_f32(float* __restrict__ out, const float* __restrict__ in, const float* __restrict__ gamma,
-                            const float* __restrict__ beta, float epsilon, long long rows, long long cols) {
+extern "C" __global__ void layer_norm_naive_f32(float* __restrict__ out, const float* __restrict__ in,
+                                                const float* __restrict__ gamma, const float* __restrict__ beta,
+                                                float epsilon, long long rows, long long cols) {
     layer_norm_naive(out, in, gamma, beta, epsilon, rows, cols);
 }
-KERNEL layer_norm_naive_f16(__half* __restrict__ out, const __half* __restrict__ in, const __half* __restrict__ gamma,
-                            const __half* __restrict__ beta, float epsilon, long long rows, long long cols) {
+extern "C" __global__ void layer_norm_naive_f16(__half* __restrict__ out, const __half* __restrict__ in,
+                                                const __half* __restrict__ gamma, const __half* __restrict__ beta,
+                                                float epsilon, long long rows, long long cols) {
     layer_norm_naive(out, in, gamma, beta, epsilon, rows, cols);
 }
-KERNEL layer_norm_staged_f32(float* __restrict__ out, const float* __restrict__ in, const float* __restrict__ gamma,
-                             const float* __restrict__ beta, float epsilon, long long rows, long long cols) {
+extern "C" __global__ void layer_norm_staged_f32(float* __restrict__ out, const float* __restrict__ in,
+                                                 const float* __restrict__ gamma, const float* __restrict__ beta,
+                                                 float epsilon, long long rows, long long cols) {
     layer_norm_staged(out, in, gamma, beta, epsilon, rows, cols);
 }
-KERNEL layer_norm_staged_f16(__half* __restrict__ out, const __half* __restrict__ in, const __half* __restrict__ gamma,
-                             const __half* __restrict__ beta, float epsilon, long long rows, long long cols) {
+extern "C" __global__ void layer_norm_staged_f16(__half* __restrict__ out, const __half* __restrict__ in,
+                                                 const __half* __restrict__ gamma, const __half* __restrict__ beta,
+                                                 float epsilon, long long rows, long long cols) {
     layer_norm_staged(out, in, gamma, beta, epsilon, rows, cols);
 }

@@ -97,33 +97,35 @@ __device__ __forceinline__ void row_log_sum(T* out, const T* exps, const T* max,
     }
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL logsumexp_fused_f32(float* __restrict__ out, const float* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void logsumexp_fused_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
+                                               long long cols) {
     logsumexp_fused(out, in, rows, cols);
 }
-KERNEL logsumexp_fused_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void logsumexp_fused_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
+                                               long long cols) {
     logsumexp_fused(out, in, rows, cols);
 }
-KERNEL row_max_f32(float* __restrict__ max, const float* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void row_max_f32(float* __restrict__ max, const float* __restrict__ in, long long rows,
+                                       long long cols) {
     row_max(max, in, rows, cols);
 }
-KERNEL row_max_f16(__half* __restrict__ max, const __half* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void row_max_f16(__half* __restrict__ max, const __half* __restrict__ in, long long rows,
+                                       long long cols) {
     row_max(max, in, rows, cols);
 }
-KERNEL exp_shifted_f32(float* __restrict__ out, const float* __restrict__ in, const float* __restrict__ max,
-                       long long rows, long long cols) {
+extern "C" __global__ void exp_shifted_f32(float* __restrict__ out, const float* __restrict__ in,
+                                           const float* __restrict__ max, long long rows, long long cols) {
     exp_shifted(out, in, max, rows, cols);
 }
-KERNEL exp_shifted_f16(__half* __restrict__ out, const __half* __restrict__ in, const __half* __restrict__ max,
-                       long long rows, long long cols) {
+extern "C" __global__ void exp_shifted_f16(__half* __restrict__ out, const __half* __restrict__ in,
+                                           const __half* __restrict__ max, long long rows, long long cols) {
     exp_shifted(out, in, max, rows, cols);
 }
-KERNEL row_log_sum_f32(float* __restrict__ out, const float* __restrict__ exps, const float* __restrict__ max,
-                       long long rows, long long cols) {
+extern "C" __global__ void row_log_sum_f32(float* __restrict__ out, const float* __restrict__ exps,
+                                           const float* __restrict__ max, long long rows, long long cols) {
     row_log_sum(out, exps, max, rows, cols);
 }
-KERNEL row_log_sum_f16(__half* __restrict__ out, const __half* __restrict__ exps, const __half* __restrict__ max,
-                       long long rows, long long cols) {
+extern "C" __global__ void row_log_sum_f16(__half* __restrict__ out, const __half* __restrict__ exps,
+                                           const __half* __restrict__ max, long long rows, long long cols) {
     row_log_sum(out, exps, max, rows, cols);
 }

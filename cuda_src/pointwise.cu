@@ -65,47 +65,55 @@ __device__ __forceinline__ void map(T* out, const T* in, Operation operation, lo
 }
 
 // Two operations one after the other, the value between them in a register: this is all that fusion is.
-template <typename First, typename Second> struct Then {
+template <typename First, typename Second>
+struct Then {
     First first;
     Second second;
     __device__ float operator()(float x, long long i) const { return second(first(x, i), i); }
 };
-template <typename First, typename Second> __device__ __forceinline__ Then<First, Second> then(First f, Second s) {
+template <typename First, typename Second>
+__device__ __forceinline__ Then<First, Second> then(First f, Second s) {
     return Then<First, Second>{f, s};
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL bias_f32(float* __restrict__ out, const float* __restrict__ in, float bias, long long n) {
+extern "C" __global__ void bias_f32(float* __restrict__ out, const float* __restrict__ in, float bias, long long n) {
     map(out, in, Bias{bias}, n);
 }
-KERNEL bias_f16(__half* __restrict__ out, const __half* __restrict__ in, float bias, long long n) {
+extern "C" __global__ void bias_f16(__half* __restrict__ out, const __half* __restrict__ in, float bias, long long n) {
     map(out, in, Bias{bias}, n);
 }
-KERNEL relu_f32(float* __restrict__ out, const float* __restrict__ in, long long n) { map(out, in, Relu{}, n); }
-KERNEL relu_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) { map(out, in, Relu{}, n); }
+extern "C" __global__ void relu_f32(float* __restrict__ out, const float* __restrict__ in, long long n) {
+    map(out, in, Relu{}, n);
+}
+extern "C" __global__ void relu_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) {
+    map(out, in, Relu{}, n);
+}
 
-KERNEL dropout_f32(float* __restrict__ out, const float* __restrict__ in, float probability, unsigned int seed,
-                   long long n) {
+extern "C" __global__ void dropout_f32(float* __restrict__ out, const float* __restrict__ in, float probability,
+                                       unsigned int seed, long long n) {
     map(out, in, Dropout{probability, seed}, n);
 }
-KERNEL dropout_f16(__half* __restrict__ out, const __half* __restrict__ in, float probability, unsigned int seed,
-                   long long n) {
+extern "C" __global__ void dropout_f16(__half* __restrict__ out, const __half* __restrict__ in, float probability,
+                                       unsigned int seed, long long n) {
     map(out, in, Dropout{probability, seed}, n);
 }
-KERNEL bias_relu_dropout_f32(float* __restrict__ out, const float* __restrict__ in, float bias, float probability,
-                             unsigned int seed, long long n) {
+extern "C" __global__ void bias_relu_dropout_f32(float* __restrict__ out, const float* __restrict__ in, float bias,
+                                                 float probability, unsigned int seed, long long n) {
     map(out, in, then(then(Bias{bias}, Relu{}), Dropout{probability, seed}), n);
 }
-KERNEL bias_relu_dropout_f16(__half* __restrict__ out, const __half* __restrict__ in, float bias, float probability,
-                             unsigned int seed, long long n) {
+extern "C" __global__ void bias_relu_dropout_f16(__half* __restrict__ out, const __half* __restrict__ in, float bias,
+                                                 float probability, unsigned int seed, long long n) {
     map(out, in, then(then(Bias{bias}, Relu{}), Dropout{probability, seed}), n);
 }
-KERNEL cos_f32(float* __restrict__ out, const float* __restrict__ in, long long n) { map(out, in, Cos{}, n); }
-KERNEL cos_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) { map(out, in, Cos{}, n); }
-KERNEL cos_cos_f32(float* __restrict__ out, const float* __restrict__ in, long long n) {
+extern "C" __global__ void cos_f32(float* __restrict__ out, const float* __restrict__ in, long long n) {
+    map(out, in, Cos{}, n);
+}
+extern "C" __global__ void cos_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) {
+    map(out, in, Cos{}, n);
+}
+extern "C" __global__ void cos_cos_f32(float* __restrict__ out, const float* __restrict__ in, long long n) {
     map(out, in, then(Cos{}, Cos{}), n);
 }
-KERNEL cos_cos_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) {
+extern "C" __global__ void cos_cos_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) {
     map(out, in, then(Cos{}, Cos{}), n);
 }

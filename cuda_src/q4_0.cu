@@ -43,7 +43,8 @@ __device__ __forceinline__ float low_nibble(unsigned int byte) { return static_c
 __device__ __forceinline__ float high_nibble(unsigned int byte) { return static_cast<int>(byte >> 4 & 15) - 8; }
 
 // One thread per byte of nibbles, which makes two elements.
-template <typename T> __device__ __forceinline__ void dequantize(T* out, const unsigned char* blocks, long long n) {
+template <typename T>
+__device__ __forceinline__ void dequantize(T* out, const unsigned char* blocks, long long n) {
     long long bytes = (n + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS * (BLOCK_ELEMENTS / 2);
     for (long long i = thread_index(); i < bytes; i += thread_count()) {
         const unsigned char* block = blocks + i / (BLOCK_ELEMENTS / 2) * BLOCK_BYTES;
@@ -120,43 +121,47 @@ __device__ __forceinline__ void linear_product(T* y, const T* x, const T* w, lon
 
 static constexpr int GEMM_ROWS = 8;  // rows of X that one pass over a row of W serves
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL q4_0_dequantize_f32(float* __restrict__ out, const unsigned char* __restrict__ blocks, long long n) {
+extern "C" __global__ void q4_0_dequantize_f32(float* __restrict__ out, const unsigned char* __restrict__ blocks,
+                                               long long n) {
     dequantize(out, blocks, n);
 }
-KERNEL q4_0_dequantize_f16(__half* __restrict__ out, const unsigned char* __restrict__ blocks, long long n) {
+extern "C" __global__ void q4_0_dequantize_f16(__half* __restrict__ out, const unsigned char* __restrict__ blocks,
+                                               long long n) {
     dequantize(out, blocks, n);
 }
-KERNEL q4_0_gemv_f32(float* __restrict__ y, const float* __restrict__ x, const unsigned char* __restrict__ blocks,
-                     long long m, long long n, long long k) {
+extern "C" __global__ void q4_0_gemv_f32(float* __restrict__ y, const float* __restrict__ x,
+                                         const unsigned char* __restrict__ blocks, long long m, long long n,
+                                         long long k) {
     q4_0_product<1>(y, x, blocks, m, n, k);
 }
-KERNEL q4_0_gemv_f16(__half* __restrict__ y, const __half* __restrict__ x, const unsigned char* __restrict__ blocks,
-                     long long m, long long n, long long k) {
+extern "C" __global__ void q4_0_gemv_f16(__half* __restrict__ y, const __half* __restrict__ x,
+                                         const unsigned char* __restrict__ blocks, long long m, long long n,
+                                         long long k) {
     q4_0_product<1>(y, x, blocks, m, n, k);
 }
-KERNEL q4_0_gemm_f32(float* __restrict__ y, const float* __restrict__ x, const unsigned char* __restrict__ blocks,
-                     long long m, long long n, long long k) {
+extern "C" __global__ void q4_0_gemm_f32(float* __restrict__ y, const float* __restrict__ x,
+                                         const unsigned char* __restrict__ blocks, long long m, long long n,
+                                         long long k) {
     q4_0_product<GEMM_ROWS>(y, x, blocks, m, n, k);
 }
-KERNEL q4_0_gemm_f16(__half* __restrict__ y, const __half* __restrict__ x, const unsigned char* __restrict__ blocks,
-                     long long m, long long n, long long k) {
+extern "C" __global__ void q4_0_gemm_f16(__half* __restrict__ y, const __half* __restrict__ x,
+                                         const unsigned char* __restrict__ blocks, long long m, long long n,
+                                         long long k) {
     q4_0_product<GEMM_ROWS>(y, x, blocks, m, n, k);
 }
-KERNEL linear_gemv_f32(float* __restrict__ y, const float* __restrict__ x, const float* __restrict__ w, long long m,
-                       long long n, long long k) {
+extern "C" __global__ void linear_gemv_f32(float* __restrict__ y, const float* __restrict__ x,
+                                           const float* __restrict__ w, long long m, long long n, long long k) {
     linear_product<1>(y, x, w, m, n, k);
 }
-KERNEL linear_gemv_f16(__half* __restrict__ y, const __half* __restrict__ x, const __half* __restrict__ w, long long m,
-                       long long n, long long k) {
+extern "C" __global__ void linear_gemv_f16(__half* __restrict__ y, const __half* __restrict__ x,
+                                           const __half* __restrict__ w, long long m, long long n, long long k) {
     linear_product<1>(y, x, w, m, n, k);
 }
-KERNEL linear_gemm_f32(float* __restrict__ y, const float* __restrict__ x, const float* __restrict__ w, long long m,
-                       long long n, long long k) {
+extern "C" __global__ void linear_gemm_f32(float* __restrict__ y, const float* __restrict__ x,
+                                           const float* __restrict__ w, long long m, long long n, long long k) {
     linear_product<GEMM_ROWS>(y, x, w, m, n, k);
 }
-KERNEL linear_gemm_f16(__half* __restrict__ y, const __half* __restrict__ x, const __half* __restrict__ w, long long m,
-                       long long n, long long k) {
+extern "C" __global__ void linear_gemm_f16(__half* __restrict__ y, const __half* __restrict__ x,
+                                           const __half* __restrict__ w, long long m, long long n, long long k) {
     linear_product<GEMM_ROWS>(y, x, w, m, n, k);
 }

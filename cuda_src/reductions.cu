@@ -23,22 +23,31 @@
 #define SHUFFLE_DOWN(value, lanes) __shfl_down_sync(0xffffffffu, value, lanes)
 #endif
 
-template <typename T> struct Arithmetic { typedef T type; };
-template <> struct Arithmetic<__half> { typedef float type; };
-template <typename T> using ArithmeticOf = typename Arithmetic<T>::type;
+template <typename T>
+struct Arithmetic {
+    typedef T type;
+};
+template <>
+struct Arithmetic<__half> {
+    typedef float type;
+};
+template <typename T>
+using ArithmeticOf = typename Arithmetic<T>::type;
 
 __device__ __forceinline__ long long thread_index() { return blockIdx.x * (long long)blockDim.x + threadIdx.x; }
 __device__ __forceinline__ long long thread_count() { return gridDim.x * (long long)blockDim.x; }
 
 // Sum over the 32 lanes of a warp, in lane 0: half of the lanes hand their value down, then a quarter ...
-template <typename W> __device__ __forceinline__ W warp_sum(W value) {
+template <typename W>
+__device__ __forceinline__ W warp_sum(W value) {
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) value += SHUFFLE_DOWN(value, lanes);
     return value;
 }
 
 // Sum over the block, in thread 0: each warp by itself, then the first warp over the warps' sums.
-template <typename W> __device__ __forceinline__ W block_sum(W value) {
+template <typename W>
+__device__ __forceinline__ W block_sum(W value) {
     __shared__ W of_warp[32];
     value = warp_sum(value);
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
@@ -47,7 +56,8 @@ template <typename W> __device__ __forceinline__ W block_sum(W value) {
     return value;
 }
 
-template <typename T, typename W> __device__ __forceinline__ void sum(W* partials, const T* in, long long n) {
+template <typename T, typename W>
+__device__ __forceinline__ void sum(W* partials, const T* in, long long n) {
     W total = 0;
     for (long long i = thread_index(); i < n; i += thread_count()) total += static_cast<W>(in[i]);
     total = block_sum(total);
@@ -63,18 +73,21 @@ __device__ __forceinline__ void dot(W* partials, const T* a, const T* b, long lo
 }
 
 // 16 bytes that are loaded with one instruction.
-template <typename T> struct __align__(16) Pack {
+template <typename T>
+struct __align__(16) Pack {
     static constexpr int WIDTH = 16 / sizeof(T);
     T lane[WIDTH];
 };
 
 // Packs in n elements; none where an array does not begin on a 16-byte boundary, because such a load would fault.
-template <typename T> __device__ __forceinline__ long long packs_in(long long n, const T* a, const T* b = nullptr) {
+template <typename T>
+__device__ __forceinline__ long long packs_in(long long n, const T* a, const T* b = nullptr) {
     unsigned long long bits = reinterpret_cast<unsigned long long>(a) | reinterpret_cast<unsigned long long>(b);
     return bits % sizeof(Pack<T>) == 0 ? n / Pack<T>::WIDTH : 0;
 }
 
-template <typename T> __device__ __forceinline__ void sum_wide(float* partials, const T* in, long long n) {
+template <typename T>
+__device__ __forceinline__ void sum_wide(float* partials, const T* in, long long n) {
     float total = 0;
     long long packs = packs_in(n, in);
     for (long long i = thread_index(); i < packs; i += thread_count()) {
@@ -103,28 +116,38 @@ __device__ __forceinline__ void dot_wide(float* partials, const T* a, const T* b
     if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL sum_f32(float* __restrict__ partials, const float* __restrict__ in, long long n) { sum(partials, in, n); }
-KERNEL sum_f16(float* __restrict__ partials, const __half* __restrict__ in, long long n) { sum(partials, in, n); }
-KERNEL sum_f64(double* __restrict__ partials, const double* __restrict__ in, long long n) { sum(partials, in, n); }
-KERNEL sum_f32x4(float* __restrict__ partials, const float* __restrict__ in, long long n) { sum_wide(partials, in, n); }
-KERNEL sum_f16x8(float* __restrict__ partials, const __half* __restrict__ in, long long n) {
+extern "C" __global__ void sum_f32(float* __restrict__ partials, const float* __restrict__ in, long long n) {
+    sum(partials, in, n);
+}
+extern "C" __global__ void sum_f16(float* __restrict__ partials, const __half* __restrict__ in, long long n) {
+    sum(partials, in, n);
+}
+extern "C" __global__ void sum_f64(double* __restrict__ partials, const double* __restrict__ in, long long n) {
+    sum(partials, in, n);
+}
+extern "C" __global__ void sum_f32x4(float* __restrict__ partials, const float* __restrict__ in, long long n) {
     sum_wide(partials, in, n);
 }
-KERNEL dot_f32(float* __restrict__ partials, const float* __restrict__ a, const float* __restrict__ b, long long n) {
+extern "C" __global__ void sum_f16x8(float* __restrict__ partials, const __half* __restrict__ in, long long n) {
+    sum_wide(partials, in, n);
+}
+extern "C" __global__ void dot_f32(float* __restrict__ partials, const float* __restrict__ a,
+                                   const float* __restrict__ b, long long n) {
     dot(partials, a, b, n);
 }
-KERNEL dot_f16(float* __restrict__ partials, const __half* __restrict__ a, const __half* __restrict__ b, long long n) {
+extern "C" __global__ void dot_f16(float* __restrict__ partials, const __half* __restrict__ a,
+                                   const __half* __restrict__ b, long long n) {
     dot(partials, a, b, n);
 }
-KERNEL dot_f64(double* __restrict__ partials, const double* __restrict__ a, const double* __restrict__ b, long long n) {
+extern "C" __global__ void dot_f64(double* __restrict__ partials, const double* __restrict__ a,
+                                   const double* __restrict__ b, long long n) {
     dot(partials, a, b, n);
 }
-KERNEL dot_f32x4(float* __restrict__ partials, const float* __restrict__ a, const float* __restrict__ b, long long n) {
+extern "C" __global__ void dot_f32x4(float* __restrict__ partials, const float* __restrict__ a,
+                                     const float* __restrict__ b, long long n) {
     dot_wide(partials, a, b, n);
 }
-KERNEL dot_f16x8(float* __restrict__ partials, const __half* __restrict__ a, const __half* __restrict__ b,
-                 long long n) {
+extern "C" __global__ void dot_f16x8(float* __restrict__ partials, const __half* __restrict__ a,
+                                     const __half* __restrict__ b, long long n) {
     dot_wide(partials, a, b, n);
 }

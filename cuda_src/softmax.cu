@@ -115,23 +115,27 @@ __device__ __forceinline__ void softmax_staged(T* out, const T* in, long long ro
     }
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL softmax_naive_f32(float* __restrict__ out, const float* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void softmax_naive_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
+                                             long long cols) {
     softmax_naive(out, in, rows, cols);
 }
-KERNEL softmax_naive_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void softmax_naive_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
+                                             long long cols) {
     softmax_naive(out, in, rows, cols);
 }
-KERNEL softmax_online_f32(float* __restrict__ out, const float* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void softmax_online_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
+                                              long long cols) {
     softmax_online(out, in, rows, cols);
 }
-KERNEL softmax_online_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void softmax_online_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
+                                              long long cols) {
     softmax_online(out, in, rows, cols);
 }
-KERNEL softmax_staged_f32(float* __restrict__ out, const float* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void softmax_staged_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
+                                              long long cols) {
     softmax_staged(out, in, rows, cols);
 }
-KERNEL softmax_staged_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void softmax_staged_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
+                                              long long cols) {
     softmax_staged(out, in, rows, cols);
 }

@@ -24,9 +24,16 @@
 #endif
 
 // What a type is computed in.
-template <typename T> struct Arithmetic { typedef T type; };
-template <> struct Arithmetic<__half> { typedef float type; };
-template <typename T> using ArithmeticOf = typename Arithmetic<T>::type;
+template <typename T>
+struct Arithmetic {
+    typedef T type;
+};
+template <>
+struct Arithmetic<__half> {
+    typedef float type;
+};
+template <typename T>
+using ArithmeticOf = typename Arithmetic<T>::type;
 
 // A grid-stride loop lets any grid cover any n: thread i takes elements i, i + threads, i + 2*threads ... Neighbouring
 // threads take neighbouring elements, so that a warp's accesses fall into as few 32-byte sectors as can be.
@@ -73,68 +80,81 @@ __device__ __forceinline__ void triad(T* a, const T* b, const T* c, W scalar, lo
         a[i] = static_cast<T>(static_cast<W>(b[i]) + scalar * static_cast<W>(c[i]));
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL read_f32(float* __restrict__ sink, const float* __restrict__ in, float never, long long n) {
+extern "C" __global__ void read_f32(float* __restrict__ sink, const float* __restrict__ in, float never, long long n) {
     read(sink, in, never, n);
 }
-KERNEL read_f16(float* __restrict__ sink, const __half* __restrict__ in, float never, long long n) {
+extern "C" __global__ void read_f16(float* __restrict__ sink, const __half* __restrict__ in, float never, long long n) {
     read(sink, in, never, n);
 }
-KERNEL read_f64(double* __restrict__ sink, const double* __restrict__ in, double never, long long n) {
+extern "C" __global__ void read_f64(double* __restrict__ sink, const double* __restrict__ in, double never,
+                                    long long n) {
     read(sink, in, never, n);
 }
-KERNEL write_f32(float* __restrict__ out, float value, long long n) { write(out, value, n); }
-KERNEL write_f16(__half* __restrict__ out, float value, long long n) { write(out, value, n); }
-KERNEL write_f64(double* __restrict__ out, double value, long long n) { write(out, value, n); }
+extern "C" __global__ void write_f32(float* __restrict__ out, float value, long long n) { write(out, value, n); }
+extern "C" __global__ void write_f16(__half* __restrict__ out, float value, long long n) { write(out, value, n); }
+extern "C" __global__ void write_f64(double* __restrict__ out, double value, long long n) { write(out, value, n); }
 
-KERNEL copy_f32(float* __restrict__ out, const float* __restrict__ in, long long n) { copy(out, in, n); }
-KERNEL copy_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) { copy(out, in, n); }
-KERNEL copy_f64(double* __restrict__ out, const double* __restrict__ in, long long n) { copy(out, in, n); }
+extern "C" __global__ void copy_f32(float* __restrict__ out, const float* __restrict__ in, long long n) {
+    copy(out, in, n);
+}
+extern "C" __global__ void copy_f16(__half* __restrict__ out, const __half* __restrict__ in, long long n) {
+    copy(out, in, n);
+}
+extern "C" __global__ void copy_f64(double* __restrict__ out, const double* __restrict__ in, long long n) {
+    copy(out, in, n);
+}
 
-KERNEL scale_f32(float* __restrict__ out, const float* __restrict__ in, float scalar, long long n) {
+extern "C" __global__ void scale_f32(float* __restrict__ out, const float* __restrict__ in, float scalar, long long n) {
     scale(out, in, scalar, n);
 }
-KERNEL scale_f16(__half* __restrict__ out, const __half* __restrict__ in, float scalar, long long n) {
+extern "C" __global__ void scale_f16(__half* __restrict__ out, const __half* __restrict__ in, float scalar,
+                                     long long n) {
     scale(out, in, scalar, n);
 }
-KERNEL scale_f64(double* __restrict__ out, const double* __restrict__ in, double scalar, long long n) {
+extern "C" __global__ void scale_f64(double* __restrict__ out, const double* __restrict__ in, double scalar,
+                                     long long n) {
     scale(out, in, scalar, n);
 }
-KERNEL add_f32(float* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b, long long n) {
+extern "C" __global__ void add_f32(float* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b,
+                                   long long n) {
     add(out, a, b, n);
 }
-KERNEL add_f16(__half* __restrict__ out, const __half* __restrict__ a, const __half* __restrict__ b, long long n) {
+extern "C" __global__ void add_f16(__half* __restrict__ out, const __half* __restrict__ a, const __half* __restrict__ b,
+                                   long long n) {
     add(out, a, b, n);
 }
-KERNEL add_f64(double* __restrict__ out, const double* __restrict__ a, const double* __restrict__ b, long long n) {
+extern "C" __global__ void add_f64(double* __restrict__ out, const double* __restrict__ a, const double* __restrict__ b,
+                                   long long n) {
     add(out, a, b, n);
 }
-KERNEL triad_f32(float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c, float scalar,
-                 long long n) {
+extern "C" __global__ void triad_f32(float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
+                                     float scalar, long long n) {
     triad(a, b, c, scalar, n);
 }
-KERNEL triad_f16(__half* __restrict__ a, const __half* __restrict__ b, const __half* __restrict__ c, float scalar,
-                 long long n) {
+extern "C" __global__ void triad_f16(__half* __restrict__ a, const __half* __restrict__ b, const __half* __restrict__ c,
+                                     float scalar, long long n) {
     triad(a, b, c, scalar, n);
 }
-KERNEL triad_f64(double* __restrict__ a, const double* __restrict__ b, const double* __restrict__ c, double scalar,
-                 long long n) {
+extern "C" __global__ void triad_f64(double* __restrict__ a, const double* __restrict__ b, const double* __restrict__ c,
+                                     double scalar, long long n) {
     triad(a, b, c, scalar, n);
 }
 
 // ---- 16 bytes at a time ---------------------------------------------------------------------------------------------
 
 // 16 bytes that are loaded and stored with one instruction each: float4, or eight halves.
-template <typename T> struct __align__(16) Pack {
+template <typename T>
+struct __align__(16) Pack {
     static constexpr int WIDTH = 16 / sizeof(T);
     T lane[WIDTH];
 };
 
-template <typename T> __device__ __forceinline__ Pack<T> load(const T* in, long long pack) {
+template <typename T>
+__device__ __forceinline__ Pack<T> load(const T* in, long long pack) {
     return reinterpret_cast<const Pack<T>*>(in)[pack];
 }
-template <typename T> __device__ __forceinline__ void store(T* out, long long pack, const Pack<T>& value) {
+template <typename T>
+__device__ __forceinline__ void store(T* out, long long pack, const Pack<T>& value) {
     reinterpret_cast<Pack<T>*>(out)[pack] = value;
 }
 
@@ -161,7 +181,8 @@ __device__ __forceinline__ void read_wide(float* sink, const T* in, float never,
     if (sum == never) *sink = sum;
 }
 
-template <typename T> __device__ __forceinline__ void write_wide(T* out, float value, long long n) {
+template <typename T>
+__device__ __forceinline__ void write_wide(T* out, float value, long long n) {
     long long packs = packs_in(n, out), done = packs * Pack<T>::WIDTH;
     Pack<T> filled;
 #pragma unroll
@@ -170,13 +191,15 @@ template <typename T> __device__ __forceinline__ void write_wide(T* out, float v
     write(out + done, value, n - done);
 }
 
-template <typename T> __device__ __forceinline__ void copy_wide(T* out, const T* in, long long n) {
+template <typename T>
+__device__ __forceinline__ void copy_wide(T* out, const T* in, long long n) {
     long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH;
     for (long long i = thread_index(); i < packs; i += thread_count()) store(out, i, load(in, i));
     copy(out + done, in + done, n - done);
 }
 
-template <typename T> __device__ __forceinline__ void scale_wide(T* out, const T* in, float scalar, long long n) {
+template <typename T>
+__device__ __forceinline__ void scale_wide(T* out, const T* in, float scalar, long long n) {
     long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH;
     for (long long i = thread_index(); i < packs; i += thread_count()) {
         Pack<T> x = load(in, i);
@@ -187,7 +210,8 @@ template <typename T> __device__ __forceinline__ void scale_wide(T* out, const T
     scale(out + done, in + done, scalar, n - done);
 }
 
-template <typename T> __device__ __forceinline__ void add_wide(T* out, const T* a, const T* b, long long n) {
+template <typename T>
+__device__ __forceinline__ void add_wide(T* out, const T* a, const T* b, long long n) {
     long long packs = packs_in(n, out, a, b), done = packs * Pack<T>::WIDTH;
     for (long long i = thread_index(); i < packs; i += thread_count()) {
         Pack<T> x = load(a, i), y = load(b, i);
@@ -212,35 +236,47 @@ __device__ __forceinline__ void triad_wide(T* a, const T* b, const T* c, float s
     triad(a + done, b + done, c + done, scalar, n - done);
 }
 
-KERNEL read_f32x4(float* __restrict__ sink, const float* __restrict__ in, float never, long long n) {
+extern "C" __global__ void read_f32x4(float* __restrict__ sink, const float* __restrict__ in, float never,
+                                      long long n) {
     read_wide(sink, in, never, n);
 }
-KERNEL read_f16x8(float* __restrict__ sink, const __half* __restrict__ in, float never, long long n) {
+extern "C" __global__ void read_f16x8(float* __restrict__ sink, const __half* __restrict__ in, float never,
+                                      long long n) {
     read_wide(sink, in, never, n);
 }
-KERNEL write_f32x4(float* __restrict__ out, float value, long long n) { write_wide(out, value, n); }
-KERNEL write_f16x8(__half* __restrict__ out, float value, long long n) { write_wide(out, value, n); }
+extern "C" __global__ void write_f32x4(float* __restrict__ out, float value, long long n) { write_wide(out, value, n); }
+extern "C" __global__ void write_f16x8(__half* __restrict__ out, float value, long long n) {
+    write_wide(out, value, n);
+}
 
-KERNEL copy_f32x4(float* __restrict__ out, const float* __restrict__ in, long long n) { copy_wide(out, in, n); }
-KERNEL copy_f16x8(__half* __restrict__ out, const __half* __restrict__ in, long long n) { copy_wide(out, in, n); }
+extern "C" __global__ void copy_f32x4(float* __restrict__ out, const float* __restrict__ in, long long n) {
+    copy_wide(out, in, n);
+}
+extern "C" __global__ void copy_f16x8(__half* __restrict__ out, const __half* __restrict__ in, long long n) {
+    copy_wide(out, in, n);
+}
 
-KERNEL scale_f32x4(float* __restrict__ out, const float* __restrict__ in, float scalar, long long n) {
+extern "C" __global__ void scale_f32x4(float* __restrict__ out, const float* __restrict__ in, float scalar,
+                                       long long n) {
     scale_wide(out, in, scalar, n);
 }
-KERNEL scale_f16x8(__half* __restrict__ out, const __half* __restrict__ in, float scalar, long long n) {
+extern "C" __global__ void scale_f16x8(__half* __restrict__ out, const __half* __restrict__ in, float scalar,
+                                       long long n) {
     scale_wide(out, in, scalar, n);
 }
-KERNEL add_f32x4(float* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b, long long n) {
+extern "C" __global__ void add_f32x4(float* __restrict__ out, const float* __restrict__ a, const float* __restrict__ b,
+                                     long long n) {
     add_wide(out, a, b, n);
 }
-KERNEL add_f16x8(__half* __restrict__ out, const __half* __restrict__ a, const __half* __restrict__ b, long long n) {
+extern "C" __global__ void add_f16x8(__half* __restrict__ out, const __half* __restrict__ a,
+                                     const __half* __restrict__ b, long long n) {
     add_wide(out, a, b, n);
 }
-KERNEL triad_f32x4(float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c, float scalar,
-                   long long n) {
+extern "C" __global__ void triad_f32x4(float* __restrict__ a, const float* __restrict__ b, const float* __restrict__ c,
+                                       float scalar, long long n) {
     triad_wide(a, b, c, scalar, n);
 }
-KERNEL triad_f16x8(__half* __restrict__ a, const __half* __restrict__ b, const __half* __restrict__ c, float scalar,
-                   long long n) {
+extern "C" __global__ void triad_f16x8(__half* __restrict__ a, const __half* __restrict__ b,
+                                       const __half* __restrict__ c, float scalar, long long n) {
     triad_wide(a, b, c, scalar, n);
 }

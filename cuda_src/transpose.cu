@@ -47,17 +47,19 @@ __device__ __forceinline__ void transpose_tiled(T* out, const T* in, long long r
     }
 }
 
-#define KERNEL extern "C" __global__ void
-
-KERNEL transpose_naive_f32(float* __restrict__ out, const float* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void transpose_naive_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
+                                               long long cols) {
     transpose_naive(out, in, rows, cols);
 }
-KERNEL transpose_naive_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void transpose_naive_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
+                                               long long cols) {
     transpose_naive(out, in, rows, cols);
 }
-KERNEL transpose_tiled_f32(float* __restrict__ out, const float* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void transpose_tiled_f32(float* __restrict__ out, const float* __restrict__ in, long long rows,
+                                               long long cols) {
     transpose_tiled(out, in, rows, cols);
 }
-KERNEL transpose_tiled_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows, long long cols) {
+extern "C" __global__ void transpose_tiled_f16(__half* __restrict__ out, const __half* __restrict__ in, long long rows,
+                                               long long cols) {
     transpose_tiled(out, in, rows, cols);
 }

@@ -5,6 +5,7 @@ import functools
 import kernel_resources
 import pytest
 
+from pytest_bandwidth.devices.kernel_source import kernel_names
 from pytest_bandwidth.domain.errors import KernelError
 from pytest_bandwidth.domain.measurement import KernelResources
 
@@ -29,6 +30,19 @@ def test_compiles_without_a_warning_and_without_local_memory(file):
     assert kernels, f'{file.name} has no extern "C" kernel'
     spills = kernel_resources.spilling(kernels)
     assert not spills, f"{file.name} keeps values in local memory:\n  " + "\n  ".join(spills)
+
+
+@file_by_file
+def test_every_kernel_is_found_by_its_name_in_the_text(file):
+    # No macro may make kernels: a wrong name could not be answered with the list of those that exist.
+    assert sorted(kernel_names(file.read_text(encoding="utf-8"))) == sorted(compiled(file))
+
+
+@file_by_file
+def test_is_plain_ascii_within_120_columns(file):
+    text = file.read_text(encoding="ascii")
+    assert max(map(len, text.splitlines())) <= 120
+    assert text.startswith("// "), "a header comment tells what the family is"
 
 
 @file_by_file
