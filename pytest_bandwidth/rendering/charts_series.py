@@ -1,0 +1,174 @@
+"""Charts of results that belong together: FP32 beside FP16, and one operation over many sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
+from pytest_bandwidth.rendering.charts_theme import Spec, base
+from pytest_bandwidth.rendering.document import RunDocument, one_line
+from pytest_bandwidth.rendering.pairs import precision_pairs, size_sweeps
+
+PAIRS_AT_MOST = 40
+SWEEPS_AT_MOST = 24
+
+
+def pairs_spec(run: RunDocument) -> Spec | None:
+    """GB/s of each operation in FP32 and FP16, with both ratios; None where there is no such pair."""
+    pairs = precision_pairs(run.outcomes)
+    if not pairs:
+        return None
+    rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
+    names = _unique([one_line(pair.name, 60) for pair in pairs[:PAIRS_AT_MOST]])
+    points, spans = [], []
+    for name, pair in zip(names, pairs, strict=False):
+        ratios = _ratio_text(pair.bandwidth_ratio, pair.time_ratio)
+        ends = [pair.fp32.gbps or 0.0, pair.fp16.gbps or 0.0]
+        spans.append({"pair": name, "low": min(ends), "high": max(ends), "ratio": ratios})
+        for precision, outcome in (("FP32", pair.fp32), ("FP16", pair.fp16)):
+            points.append(
+                {
+                    "row": rows[id(outcome)],
+                    "pair": name,
+                    "precision": precision,
+                    "gbps": outcome.gbps,
+                    "bandwidth": f"{digits(outcome.gbps or 0)} GB/s",
+                    "FP16 ÷ FP32": ratios,
+                }
+            )
+    spec = base(
+        _titled("FP32 and FP16", len(pairs), PAIRS_AT_MOST),
+        f"GB/s of {len(spans)} operations in both",
+        14 + 22 * len(spans),
+    )
+    y: Spec = {"field": "pair", "type": "nominal", "sort": names, "axis": {"title": None, "labelColor": "$ink"}}
+    spec["layer"] = [
+        {
+            "data": {"values": spans},
+            "mark": {"type": "rule", "color": "$axis", "strokeWidth": 2},
+            "encoding": {"y": y, "x": _gbps("low"), "x2": {"field": "high"}},
+        },
+        {
+            "data": {"values": spans},
+            "mark": {"type": "text", "align": "left", "dx": 9},
+            "encoding": {"y": y, "x": _gbps("high"), "text": {"field": "ratio"}},
+        },
+        {
+            "data": {"values": points},
+            "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "cursor": "pointer"},
+            "encoding": {
+                "y": y,
+                "x": _gbps("gbps"),
+                **_by_precision(["FP32", "FP16"]),
+                "tooltip": [{"field": f, "type": "nominal"} for f in ("pair", "precision", "bandwidth", "FP16 ÷ FP32")],
+            },
+        },
+    ]
+    return spec
+
+
+def sweeps_spec(run: RunDocument) -> Spec | None:
+    """GB/s over bytes moved, one small chart for each operation; None where none has three sizes."""
+    sweeps = size_sweeps(run.outcomes)
+    if not sweeps:
+        return None
+    rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
+    names = list(dict.fromkeys(sweep.name for sweep in sweeps))
+    shown = {name: one_line(name, 40) for name in names[:SWEEPS_AT_MOST]}
+    points: list[dict[str, Any]] = [
+        _sweep_point(rows[id(outcome)], shown[sweep.name], sweep.precision, outcome)
+        for sweep in sweeps
+        if sweep.name in shown
+        for outcome in sweep.outcomes
+    ]
+    precisions = list(dict.fromkeys(p["precision"] for p in points))
+    spec = base(
+        _titled("Size sweeps", len(names), SWEEPS_AT_MOST), f"GB/s over bytes moved of {len(shown)} operations", 96
+    )
+    del spec["width"], spec["height"], spec["autosize"]
+    spec |= {
+        "data": {"values": points},
+        "columns": 3,
+        "facet": {"field": "sweep", "type": "nominal", "sort": list(shown.values()), "header": {"labelLimit": 190}},
+        "spacing": {"row": 14, "column": 18},
+        "spec": {
+            "width": 190,
+            "height": 96,
+            "mark": {"type": "line", "point": {"filled": True, "size": 34}, "strokeWidth": 1.5, "cursor": "pointer"},
+            "encoding": {
+                "x": {
+                    "field": "bytes",
+                    "type": "quantitative",
+                    "scale": {"type": "log"},
+                    "axis": {"title": "bytes moved", "format": "~s", "tickCount": 4, "grid": False},
+                },
+                "y": _gbps("gbps") | {"axis": {"title": "GB/s", "tickCount": 4}},
+                **_by_precision(precisions),
+                "tooltip": [{"field": f, "type": "nominal"} for f in ("test", "bandwidth", "of probe", "moved")],
+            },
+        },
+    }
+    return spec
+
+
+def _sweep_point(row: int, name: str, precision: str, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "row": row,
+        "sweep": name,
+        "precision": one_line(precision, 12).upper() or "unnamed",
+        "test": one_line(outcome.short_name, 80),
+        "bytes": outcome.bytes_moved,
+        "gbps": outcome.gbps,
+        "bandwidth": f"{digits(outcome.gbps or 0)} GB/s",
+        "of probe": "–" if outcome.relative is None else format_percent(outcome.relative, 1),
+        "moved": format_bytes(outcome.bytes_moved),
+    }
+
+
+def _by_precision(precisions: list[str]) -> dict[str, Spec]:
+    legend = None if len(precisions) == 1 else {"orient": "top", "title": None}
+    colours = ["$mark", "$other", "$ink", "$muted"]
+    return {
+        "color": {
+            "field": "precision",
+            "type": "nominal",
+            "scale": {"domain": precisions, "range": [colours[i % len(colours)] for i in range(len(precisions))]},
+            "legend": legend,
+        },
+        "shape": {
+            "field": "precision",
+            "type": "nominal",
+            "scale": {
+                "domain": precisions,
+                "range": [("circle", "square", "diamond", "triangle-up")[i % 4] for i in range(len(precisions))],
+            },
+            "legend": legend,
+        },
+    }
+
+
+def _gbps(field: str) -> Spec:
+    return {"field": field, "type": "quantitative", "scale": {"zero": True}, "axis": {"title": "GB/s", "tickCount": 5}}
+
+
+def _ratio_text(bandwidth: float | None, time: float | None) -> str:
+    parts = []
+    if bandwidth is not None:
+        parts.append(f"{bandwidth:.2f} × GB/s")
+    if time is not None:
+        parts.append(f"{time:.2f} × time")
+    return ", ".join(parts)
+
+
+def _titled(title: str, found: int, at_most: int) -> str:
+    return title if found <= at_most else f"{title} (the first {at_most} of {found})"
+
+
+def _unique(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return unique

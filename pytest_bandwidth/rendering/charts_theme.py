@@ -1,0 +1,135 @@
+"""Colours and chart configuration, in one place for the page's style sheet and for every chart.
+
+Specs name colours by token (``$bad``); `resolved` puts a palette's colours in their place. Text colours reach 4.5 : 1
+on `surface` and on `raised`, marks 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Spec = dict[str, Any]
+Palette = Mapping[str, str]
+
+LIGHT: Palette = {
+    "surface": "#ffffff",
+    "raised": "#f5f6f7",
+    "line": "#dcdfe3",
+    "control": "#858d98",
+    "ink": "#1b1f24",
+    "muted": "#58616c",
+    "link": "#1d5bb8",
+    "bad": "#b3261e",
+    "bad-soft": "#fcecea",
+    "warn": "#8a5200",
+    "warn-soft": "#fbf1de",
+    "good": "#17693c",
+    "good-soft": "#e7f4ec",
+    "mark": "#4a6f9c",
+    "mark-soft": "#d3deeb",
+    "other": "#9a6a24",
+    "axis": "#8b939d",
+    "grid": "#eceef0",
+}
+DARK: Palette = {
+    "surface": "#14171b",
+    "raised": "#1d2126",
+    "line": "#31373e",
+    "control": "#707a86",
+    "ink": "#e5e8eb",
+    "muted": "#a0a9b4",
+    "link": "#8ab6f5",
+    "bad": "#ff8a80",
+    "bad-soft": "#3a1f1e",
+    "warn": "#eab55c",
+    "warn-soft": "#352a17",
+    "good": "#79cf9d",
+    "good-soft": "#17301f",
+    "mark": "#8aaed8",
+    "mark-soft": "#2b3a4c",
+    "other": "#d8ab68",
+    "axis": "#727b86",
+    "grid": "#252a30",
+}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+
+# How results end, in words; failures are drawn last, so that they lie on top.
+ENDINGS = {"plain": "passed", "good": "improved", "warn": "not judged", "bad": "failed"}
+
+
+def base(title: str, description: str, height: int) -> Spec:
+    """What every chart starts from."""
+    return {
+        "$schema": SCHEMA,
+        "title": title,
+        "description": description,
+        "width": 560,
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "config": CONFIG,
+    }
+
+
+def ending_encoding(present: set[str]) -> dict[str, Spec]:
+    """Colour and shape by how a result ended: never by colour alone. No legend where all ended alike."""
+    domain = [ending for ending in ENDINGS.values() if ending in present]
+    tones = {ending: f"${'mark' if tone == 'plain' else tone}" for tone, ending in ENDINGS.items()}
+    shapes = {"passed": "circle", "improved": "triangle-up", "not judged": "diamond", "failed": "square"}
+    legend = None if len(domain) == 1 else {"orient": "top", "title": None, "symbolOpacity": 1}
+    return {
+        "color": {
+            "field": "ending",
+            "type": "nominal",
+            "scale": {"domain": domain, "range": [tones[d] for d in domain]},
+            "legend": legend,
+        },
+        "shape": {
+            "field": "ending",
+            "type": "nominal",
+            "scale": {"domain": domain, "range": [shapes[d] for d in domain]},
+            "legend": legend,
+        },
+    }
+
+
+def resolved(spec: Any, palette: Palette) -> Any:
+    """The spec with every colour token replaced; data is left as it is, whatever it spells."""
+    if isinstance(spec, str):
+        return palette.get(spec[1:], spec) if spec.startswith("$") else spec
+    if isinstance(spec, Mapping):
+        return {k: v if k in ("data", "datasets") else resolved(v, palette) for k, v in spec.items()}
+    if isinstance(spec, list):
+        return [resolved(item, palette) for item in spec]
+    return spec
+
+
+CONFIG: Spec = {
+    "background": "$surface",
+    "font": FONT,
+    "view": {"stroke": None},
+    "title": {"anchor": "start", "fontSize": 13, "fontWeight": 600, "color": "$ink", "offset": 10},
+    "axis": {
+        "labelColor": "$muted",
+        "titleColor": "$muted",
+        "titleFontWeight": "normal",
+        "titleFontSize": 11,
+        "labelFontSize": 11,
+        "gridColor": "$grid",
+        "domainColor": "$axis",
+        "tickColor": "$axis",
+        "tickSize": 4,
+        "labelFlush": True,
+    },
+    "axisY": {"domain": False, "ticks": False, "labelLimit": 230},
+    "legend": {"labelColor": "$muted", "labelFontSize": 11, "symbolSize": 60, "offset": 2},
+    "header": {
+        "labelColor": "$ink",
+        "labelFontSize": 11,
+        "labelFontWeight": 600,
+        "labelAnchor": "start",
+        "title": None,
+    },
+    "text": {"color": "$muted", "fontSize": 11},
+}

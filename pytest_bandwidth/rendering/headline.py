@@ -1,0 +1,103 @@
+"""A run in a sentence, and the order in which its results deserve attention."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.rendering.document import RunDocument
+
+Tone = Literal["bad", "warn", "good", "plain"]
+
+_WORDS = {
+    Status.REGRESSED: "regressed",
+    Status.NOT_COMPARABLE: "not comparable with the baseline",
+    Status.INVALID: "invalid",
+    Status.DEVICE: "slowed by the device",
+    Status.UNCONFIRMED: "unconfirmed",
+    Status.INSUFFICIENT: "too noisy to judge",
+    Status.NO_BASELINE: "without a baseline",
+    Status.IMPROVED: "improved",
+    Status.WITHIN: "within what is allowed",
+    Status.UPDATED: "written to the baseline",
+    Status.SUSPECT: "suspect",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    """One status that occurs in the run: how often, and how it ends."""
+
+    status: Status
+    count: int
+    tone: Tone
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self.status]
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """sentence: the verdict; explanation: what it rests on; counts: statuses that occur, the gravest first."""
+
+    sentence: str
+    explanation: str
+    tone: Tone
+    counts: tuple[StatusCount, ...]
+
+
+def tone_of(status: Status, *, strict: bool) -> Tone:
+    """bad fails its test, warn could not be judged, good is news worth having, plain is as it should be."""
+    if status.fails(strict=strict):
+        return "bad"
+    if status.warns or status is Status.SUSPECT:
+        return "warn"
+    return "good" if status is Status.IMPROVED else "plain"
+
+
+def headline_of(run: RunDocument) -> Headline:
+    """The verdict on a whole run."""
+    found = Counter(Status[outcome.status] for outcome in run.outcomes)
+    counts = tuple(
+        StatusCount(status, found[status], tone_of(status, strict=run.strict))
+        for status in sorted(found, key=lambda s: gravity(s, strict=run.strict))
+    )
+    total = len(run.outcomes)
+    failed = sum(c.count for c in counts if c.tone == "bad")
+    unjudged = sum(c.count for c in counts if c.tone == "warn")
+    listed = ", ".join(f"{c.count} {c.words}" for c in counts)
+    if total == 0:
+        return Headline("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
+    if failed:
+        return Headline(f"{failed} of {_measurements(total)} failed", f"{_capital(listed)}.", "bad", counts)
+    if found[Status.NO_BASELINE] == total:
+        return Headline(
+            f"{_measurements(total)}, no baseline to judge by", "Measured and reported only.", "warn", counts
+        )
+    if unjudged:
+        verb = "was" if unjudged == 1 else "were"
+        sentence = f"Nothing failed, but {unjudged} of {_measurements(total)} {verb} not judged"
+        return Headline(sentence, f"{_capital(listed)}.", "warn", counts)
+    if found[Status.UPDATED] == total:
+        return Headline(
+            f"{_measurements(total)} written to the baseline", "This run set the baseline.", "plain", counts
+        )
+    whole = "The measurement" if total == 1 else f"All {_measurements(total)}"
+    return Headline(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
+
+
+def gravity(status: Status, *, strict: bool) -> tuple[int, int]:
+    """Sort key: what fails first, then what could not be judged, then the rest; inside those by precedence."""
+    rank = {"bad": 0, "warn": 1, "good": 2, "plain": 3}[tone_of(status, strict=strict)]
+    return rank, list(Status).index(status)
+
+
+def _measurements(count: int) -> str:
+    return f"{count} measurement{'' if count == 1 else 's'}"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

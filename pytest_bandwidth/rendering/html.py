@@ -1,0 +1,130 @@
+"""The HTML summary: one self-contained file that needs no network and trusts nothing in the document.
+
+All text goes through Jinja2's autoescape or, as JSON, into a script element that is never executed; scripts and styles
+run by their hashes under a Content-Security-Policy that allows nothing else. Charts are Vega-Lite, drawn in the page by
+Vega with its expression interpreter, so that the policy needs no ``unsafe-eval``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.rendering.charts import MISSING, charts_available, javascript_bundle, token_specs
+from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
+from pytest_bandwidth.rendering.document import RunDevice, RunDocument, clean, one_line, prose, read_document
+from pytest_bandwidth.rendering.headline import Headline, headline_of
+from pytest_bandwidth.rendering.html_data import page_data
+from pytest_bandwidth.rendering.html_rows import Row, Table, table_of
+
+FAILURES_LISTED = 12
+_TEMPLATES = "pytest_bandwidth.rendering"
+
+
+def render_html(document: Mapping[str, Any]) -> str:
+    """The page of a run document. Raises UsageError where the document is not one (see `read_document`)."""
+    run = read_document(document)
+    table, headline = table_of(run), headline_of(run)
+    with_charts = charts_available() and bool(run.outcomes)
+    library = javascript_bundle() if with_charts else ""
+    specs = token_specs(run) if with_charts else {}
+    style = _render("report.css", columns=table.columns, light=LIGHT, dark=DARK)
+    script = _text("report.js")
+    return _render(
+        "report.html.j2",
+        title=f"{headline.sentence} · {one_line(run.device.name, 60)}",
+        policy=_policy(style, [script, *([library] if library else [])]),
+        style=style,
+        script=script,
+        library=library,
+        run=run,
+        headline=headline,
+        subtitle=_subtitle(run),
+        findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
+        failures=_failures(run, headline, table),
+        failures_listed=FAILURES_LISTED,
+        table=table,
+        charts=list(specs),
+        charts_missing=None if charts_available() else MISSING,
+        environment=_environment(run),
+        data=page_data(run, table, specs),
+    )
+
+
+def _failures(run: RunDocument, headline: Headline, table: Table) -> list[tuple[Row, str]]:
+    """Failed results with what their tests said; where none failed there is nothing to list."""
+    if headline.tone != "bad":
+        return []
+    return [(row, _said(run.outcomes[row.index])) for row in table.rows if row.tone == "bad"]
+
+
+def _said(outcome: Outcome) -> str:
+    """What the test said, less its own name in front: the list has that as a heading."""
+    said = outcome.message or outcome.reason
+    for name in (outcome.key, outcome.nodeid, outcome.short_name):
+        if said.startswith(f"{name} "):
+            said = said[len(name) + 1 :]
+            break
+    return prose(said[:1].upper() + said[1:], 1200)
+
+
+def _subtitle(run: RunDocument) -> list[str]:
+    device = run.device
+    memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
+    facts = [one_line(device.name, 120), memory, _peak_words(device)]
+    if commit := run.fact("commit"):
+        facts.append(f"commit {one_line(commit, 48)}")
+    facts.append(one_line(run.fact("started_at") or "", 48))
+    facts.append(f"against {one_line(run.baseline_path, 120)}" if run.baseline_path else "no baseline")
+    return [fact for fact in facts if fact]
+
+
+def _peak_words(device: RunDevice) -> str:
+    if device.peak_gbps is None:
+        return "peak unknown"
+    source = one_line(device.peak_source, 120)
+    return f"peak {device.peak_gbps:.0f} GB/s ({source})" if source else f"peak {device.peak_gbps:.0f} GB/s"
+
+
+def _environment(run: RunDocument) -> list[tuple[str, list[tuple[str, str]]]]:
+    device = run.device
+    own = [("kind", clean(device.kind, 100)), ("name", clean(device.name, 400)), ("serial", clean(device.serial, 400))]
+    own += [("memory", f"{device.memory_gib:.0f} GiB")] if device.memory_gib is not None else []
+    own += [("peak", _peak_words(device).removeprefix("peak "))]
+    groups = [
+        ("Device", [*own, *device.settings, *device.facts]),
+        ("Run", [("run id", clean(run.run_id, 200)), *run.environment]),
+        ("Settings", list(run.settings)),
+    ]
+    return [
+        (title, [(name.replace("_", " "), value) for name, value in pairs if value]) for title, pairs in groups if pairs
+    ]
+
+
+def _policy(style: str, scripts: list[str]) -> str:
+    sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(content: str) -> str:
+    return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+def _text(name: str) -> str:
+    return resources.files(_TEMPLATES).joinpath(f"templates/{name}").read_text(encoding="utf-8")
+
+
+def _render(name: str, **values: Any) -> str:
+    from jinja2 import BaseLoader, Environment, StrictUndefined  # not before a page is asked for
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=BaseLoader()
+    )
+    return environment.from_string(_text(name)).render(**values)

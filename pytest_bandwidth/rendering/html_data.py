@@ -1,0 +1,81 @@
+"""The data of the HTML summary's script, packed: texts that repeat are written once and then named by their number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pytest_bandwidth.rendering.charts_detail import detail_specs
+from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
+from pytest_bandwidth.rendering.document import RunDocument
+from pytest_bandwidth.rendering.html_details import detail_of, samples_each
+from pytest_bandwidth.rendering.html_rows import Table
+
+# The page's tooltips read the table, so that points need not carry their texts.
+_IN_THE_TABLE = frozenset(
+    ("test", "status", "bandwidth", "of peak", "of probe", "moved", "FLOP/byte", "GFLOP/s", "probe")
+)
+_FACT_GROUPS = ("verdict", "measured", "work")
+
+
+def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
+    """JSON for a script element that is never executed; rows in the table's order. Nothing in it ends the element."""
+    each = samples_each(len(run.outcomes))
+    texts: dict[str, int] = {}
+    position = {row.index: place for place, row in enumerate(table.rows)}
+    data = {
+        "panels": [_packed(detail_of(run.outcomes[row.index], each), texts) for row in table.rows],
+        "texts": list(texts),
+        "sort": {
+            column.key: [_short(row.cells[i].sort) for row in table.rows] for i, column in enumerate(table.columns)
+        },
+        "rowOf": [position[index] for index in range(len(run.outcomes))] if specs else [],
+        "charts": {name: _light(spec) for name, spec in specs.items()},
+        "detailCharts": detail_specs() if specs else {},
+        "palettes": {"light": LIGHT, "dark": DARK},
+    }
+    dense = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return dense.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _packed(panel: dict[str, Any], texts: dict[str, int]) -> dict[str, Any]:
+    def named(text: str) -> int:
+        return texts.setdefault(text, len(texts))
+
+    for group in _FACT_GROUPS:
+        if group in panel:
+            panel[group] = [named(text) for fact in panel[group] for text in fact]
+    if "conditions" in panel:
+        panel["conditions"] = [named(text) for line in panel["conditions"] for text in line]
+    if "findings" in panel:
+        panel["findings"] = [named(text or code) for code, text in panel["findings"]]
+    if "history" in panel:
+        history = panel["history"]
+        history["runs"] = [item for value, stamp in history["runs"] for item in (value, named(stamp))]
+    return panel
+
+
+def _light(spec: Any) -> Any:
+    """A spec whose points leave out what the page's table holds already, and spell their figures to five digits."""
+    if isinstance(spec, Mapping):
+        return {k: _points(v) if k == "values" and isinstance(v, list) else _light(v) for k, v in spec.items()}
+    return [_light(item) for item in spec] if isinstance(spec, list) else spec
+
+
+def _points(values: Iterable[Any]) -> list[Any]:
+    return [
+        {k: _short(v) for k, v in point.items() if k not in _IN_THE_TABLE or _needed(point, k)}
+        if isinstance(point, Mapping)
+        else point
+        for point in values
+    ]
+
+
+def _needed(point: Mapping[str, Any], key: str) -> bool:
+    """A figure is drawn, and what has no row of its own cannot be looked up."""
+    return "row" not in point or isinstance(point[key], float)
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.5g}") if isinstance(value, float) else value

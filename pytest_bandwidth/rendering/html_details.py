@@ -1,0 +1,315 @@
+"""What the HTML summary tells of one result when its row is opened: finished text, and the data of two small charts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.samples import quantile
+from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
+from pytest_bandwidth.rendering.document import (
+    Plain,
+    clean,
+    mapping,
+    mappings,
+    number,
+    numbers,
+    one_line,
+    optional_text,
+    prose,
+    read_notes,
+    scalar_text,
+    sequence,
+    text,
+)
+from pytest_bandwidth.rendering.html_rows import signed_percent
+from pytest_bandwidth.rendering.pairs import precision_of
+
+Facts = list[tuple[str, str]]
+# The samples of all results share this many figures, so that a page's size depends little on how many were taken.
+SAMPLES_IN_ALL = 200_000
+SAMPLES_EACH = (20, 120)
+# Samples are kept to this share of their median: finer than any timer resolves, and small in the page.
+SAMPLE_STEP = 1e-4
+ACCESSES_AT_MOST = 100
+COMMAND_AT_MOST = 300
+
+
+def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
+    """One result's panel. Keys without content are left out; every string is cleaned and bounded."""
+    panel: dict[str, Any] = {
+        "name": clean(outcome.key),
+        "reason": prose(outcome.reason),
+        "message": prose(outcome.message or ""),
+        "source": _source(outcome),
+        "command": _command(outcome),
+        "findings": [
+            [clean(note.code, 80), prose(note.text)] for note in read_notes({"f": list(outcome.findings)}, "f")
+        ],
+        "verdict": _verdict_facts(outcome),
+        "measured": _measured_facts(outcome),
+        "work": _work_facts(outcome),
+        "conditions": _conditions(outcome),
+        "accesses": _accesses(outcome),
+        "history": _history(outcome),
+        "samples": _samples(outcome, samples_at_most),
+    }
+    return {name: value for name, value in panel.items() if value}
+
+
+def samples_each(results: int) -> int:
+    """How many samples of each series a page with so many results shows."""
+    least, most = SAMPLES_EACH
+    return max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * results)))
+
+
+def _verdict_facts(outcome: Outcome) -> Facts:
+    verdict, baseline = outcome.verdict, outcome.baseline or {}
+    show = _shower(_figure_name(outcome))
+    tolerance = number(verdict, "tolerance")
+    runs, spread = number(verdict, "baseline_runs"), number(verdict, "spread")
+    facts = [
+        ("judged on", _figure_words(verdict)),
+        ("this run", _optional(_own_figure(outcome), show)),
+        ("baseline", _optional(number(verdict, "reference"), show)),
+        ("change", _optional(number(verdict, "drop"), lambda v: signed_percent(-v))),
+        ("allowed drop", _percent(number(verdict, "allowed_drop"))),
+        ("smallest drop it could see", _percent(number(verdict, "visible_drop"))),
+        ("tolerance", _percent(tolerance)),
+        ("baseline runs", _optional(runs, lambda v: f"{v:.0f}" if v else "none: written by hand")),
+        ("between-run spread", _optional(spread, lambda v: format_percent(v, 2))),
+        ("fresh processes", ", ".join(show(v) for v in numbers(verdict, "confirmations")[:20])),
+        ("baseline runs advised", _optional(number(verdict, "runs_advised"), digits)),
+        ("expected to fail", one_line(optional_text(baseline, "xfail") or "", 400)),
+        ("note", one_line(optional_text(baseline, "note") or "", 400)),
+    ]
+    return _known(facts)
+
+
+def _measured_facts(outcome: Outcome) -> Facts:
+    kept, dropped = len(outcome.samples), list(outcome.dropped)
+    codes = sorted({one_line(text(d, "code"), 40) for d in dropped})
+    facts = [
+        ("achieved", _optional(outcome.gbps, format_gbps)),
+        ("of peak", _percent(outcome.utilization) if outcome.utilization_of == "peak" else ""),
+        ("class", one_line(outcome.utilization_class or "", 40)),
+        ("probe", _probe(outcome)),
+        ("of probe", _percent(outcome.relative)),
+        ("median time", _optional(outcome.seconds, format_seconds)),
+        ("host time", _optional(outcome.host_seconds, format_seconds)),
+        ("noise (IQR ÷ median)", _percent(outcome.noise)),
+        ("standard error of median", _optional(outcome.median_precision, lambda v: format_percent(v, 2))),
+        ("samples", f"{kept} kept, {len(dropped)} dropped" if kept or dropped else ""),
+        ("dropped for", ", ".join(codes[:10])),
+        ("stopped by", one_line(outcome.stop, 40) if kept else ""),
+        ("warm-up", _warmup(outcome)),
+        ("timing method", one_line(outcome.method, 60)),
+    ]
+    return _known(facts)
+
+
+def _work_facts(outcome: Outcome) -> Facts:
+    facts = [
+        ("bytes read", format_bytes(outcome.bytes_read)),
+        ("bytes written", format_bytes(outcome.bytes_written)),
+        ("asked for by loads", _optional(outcome.requested_read, format_bytes)),
+        ("asked for by stores", _optional(outcome.requested_written, format_bytes)),
+        ("FLOP", digits(float(outcome.flop)) if outcome.flop < 1e6 else f"{float(outcome.flop):.4g}"),
+        ("precision", one_line(precision_of(outcome) or "", 40)),
+        (
+            "arithmetic intensity",
+            _optional(outcome.arithmetic_intensity, lambda v: f"{digits(v)} FLOP/byte" if v else ""),
+        ),
+        ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
+        ("regime", _regime(outcome)),
+        *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list((outcome.resources or {}).items())[:20]),
+        *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list(outcome.counts.items())[:40]),
+        *((one_line(k, 60), scalar_text(v)) for k, v in list(outcome.tags.items())[:20] if k != "precision"),
+    ]
+    return [(label, value) for label, value in _known(facts) if value != "–"]
+
+
+_CONDITIONS = (
+    ("SM clock", "sm_clock_mhz", "MHz"),
+    ("memory clock", "memory_clock_mhz", "MHz"),
+    ("temperature", "temperature_c", "°C"),
+    ("power", "power_w", "W"),
+    ("load average", "load_average", ""),
+)
+
+
+def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Rows of (what, before, after) for whatever could be read."""
+    before, after = (mapping(outcome.conditions, when, "conditions") for when in ("before", "after"))
+    rows = []
+    for label, name, unit in _CONDITIONS:
+        values = [number(state, name, "conditions") for state in (before, after)]
+        if any(value is not None for value in values):
+            shown = ["–" if value is None else f"{value:.4g} {unit}".rstrip() for value in values]
+            rows.append((label, shown[0], shown[1]))
+    for label, name in (("event reasons", "event_reasons"), ("others on the device", "others")):
+        listed = [scalar_text(sequence(state, name, "conditions")) for state in (before, after)]
+        if any(listed):
+            rows.append((label, listed[0] or "none", listed[1] or "none"))
+    return rows
+
+
+def _accesses(outcome: Outcome) -> dict[str, Any]:
+    """The loads and stores that a traffic device counted, as one table: whatever columns they have."""
+    found: list[tuple[str, Plain]] = [
+        (kind, access)
+        for kind, name in (("load", "loads"), ("store", "stores"))
+        for access in mappings(outcome.detail, name, "detail")
+    ]
+    if not found:
+        return {}
+    columns = list(dict.fromkeys(str(key) for _, access in found for key in access))[:12]
+    return {
+        "head": ["access", *(one_line(c.replace("_", " "), 40) for c in columns)],
+        "rows": [[kind, *(_cell(access.get(c)) for c in columns)] for kind, access in found[:ACCESSES_AT_MOST]],
+        "more": max(0, len(found) - ACCESSES_AT_MOST),
+    }
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else scalar_text(value)
+
+
+def _history(outcome: Outcome) -> dict[str, Any]:
+    """Data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
+    verdict, baseline = outcome.verdict, outcome.baseline or {}
+    figure, own = _figure_name(outcome), _own_figure(outcome)
+    scale = 100.0 if figure == "relative" else 1.0
+    runs = [_history_run(run, figure, scale) for run in mappings(baseline, "runs", "baseline")]
+    limits = _limits(outcome, scale)
+    if own is None or not (limits or any(runs)):
+        return {}
+    fresh = numbers(verdict, "confirmations") if optional_text(verdict, "figure") else ()
+    return {
+        "unit": "% of the probe" if figure == "relative" else "GB/s",
+        "runs": [run for run in runs if run],
+        "own": _four(own * scale),
+        "fresh": [_four(value * scale) for value in fresh[:20]],
+        "limits": limits,
+    }
+
+
+def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
+    verdict = outcome.verdict
+    reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
+    if reference is None:
+        return []
+    code = text(verdict, "code")
+    if not code.startswith("floor:"):
+        limits = [(_four(reference * scale), "baseline")]
+        return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
+    if code == "floor:min_utilization":
+        if not outcome.utilization or outcome.gbps is None:
+            return []
+        # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
+        reference = reference * outcome.gbps / outcome.utilization
+    return [(_four(reference * scale), "floor")]
+
+
+def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | None:
+    """(value, when and at which commit), None where the run does not hold the figure."""
+    gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
+    value = gbps
+    if figure == "relative":
+        value = number(run, "relative")
+        if value is None and gbps is not None and probe:
+            value = gbps / probe
+    if value is None:
+        return None
+    stamps = (one_line(optional_text(run, "at") or "", 40), one_line(optional_text(run, "commit") or "", 16))
+    return _four(value * scale), ", ".join(stamp for stamp in stamps if stamp)
+
+
+def _samples(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[int]]]:
+    """GB/s of the kernel's and the probe's samples as (unit, steps): in ascending order, each a step above the last.
+
+    Where there are too many, evenly spaced quantiles of them.
+    """
+    series = {
+        "kernel": _rates(outcome.samples, outcome.bytes_moved),
+        "probe": _rates(outcome.probe_samples, number(outcome.probe, "bytes_moved", "probe") or 0.0),
+    }
+    return {name: _thinned(values, at_most) for name, values in series.items() if values}
+
+
+def _rates(seconds: Iterable[float], bytes_moved: float) -> list[float]:
+    return [bytes_moved / s / 1e9 for s in seconds if s > 0] if 0 < bytes_moved < 1e30 else []
+
+
+def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
+    ordered = sorted(values)
+    if len(ordered) > at_most:
+        ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
+    unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
+    places = [round(value / unit) for value in ordered]
+    return unit, [b - a for a, b in zip([0, *places], places, strict=False)]
+
+
+def _own_figure(outcome: Outcome) -> float | None:
+    return outcome.relative if _figure_name(outcome) == "relative" else outcome.gbps
+
+
+def _figure_name(outcome: Outcome) -> str:
+    on_probe = text(outcome.verdict, "figure") == "relative" or text(outcome.verdict, "code") == "floor:min_relative"
+    return "relative" if on_probe else "gbps"
+
+
+def _figure_words(verdict: Mapping[str, Any]) -> str:
+    return {"relative": "share of the probe", "gbps": "GB/s"}.get(text(verdict, "figure"), "")
+
+
+def _shower(figure: str) -> Any:
+    return (lambda v: format_percent(v, 1)) if figure == "relative" else format_gbps
+
+
+def _probe(outcome: Outcome) -> str:
+    name = one_line(text(outcome.probe, "name", "probe"), 60)
+    rate = _optional(outcome.probe_gbps, format_gbps)
+    return f"{rate} ({name})" if rate and name else rate or name
+
+
+def _warmup(outcome: Outcome) -> str:
+    if not outcome.warmup_runs:
+        return ""
+    return f"{outcome.warmup_runs} runs in {format_seconds(outcome.warmup_seconds)}"
+
+
+def _regime(outcome: Outcome) -> str:
+    regime, evidence = one_line(outcome.regime or "", 40), one_line(outcome.regime_evidence or "", 400)
+    return f"{regime}: {evidence}" if regime and evidence else regime
+
+
+def _source(outcome: Outcome) -> str:
+    if not outcome.file:
+        return ""
+    return one_line(outcome.file if outcome.line is None else f"{outcome.file}:{outcome.line}", 400)
+
+
+def _command(outcome: Outcome) -> str:
+    """How to run the test again; none where its id holds what a terminal would not show as it is."""
+    if len(outcome.nodeid) > COMMAND_AT_MOST or not outcome.nodeid.isprintable() or outcome.nodeid.startswith("-"):
+        return ""
+    return "pytest " + shlex.quote(outcome.nodeid) if clean(outcome.nodeid) == outcome.nodeid else ""
+
+
+def _optional(value: float | None, show: Any) -> str:
+    return "" if value is None else str(show(value))
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else format_percent(value, 1)
+
+
+def _known(facts: Facts) -> Facts:
+    return [(label, value) for label, value in facts if value]
+
+
+def _four(value: float) -> float:
+    return float(f"{value:.4g}") if abs(value) < 1e4 else float(f"{value:.5g}")

@@ -1,0 +1,116 @@
+"""Which results belong together: the same operation in two precisions, and one operation over many sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_bandwidth.domain.outcome import Outcome
+
+# How precisions are written in tags, in `precision=` and in parametrised test ids.
+_SPELLINGS = {
+    "fp32": "fp32",
+    "float32": "fp32",
+    "f32": "fp32",
+    "single": "fp32",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "f16": "fp16",
+    "half": "fp16",
+    "fp16-tensor": "fp16",
+}
+_TOKEN = re.compile(r"(?<![A-Za-z0-9])(fp16-tensor|fp32|float32|f32|single|fp16|float16|f16|half)(?![A-Za-z0-9])")
+SWEEP_SIZES_AT_LEAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionPair:
+    """The same operation at the same shape in FP32 and in FP16; ratios are FP16 ÷ FP32, None without the figures."""
+
+    name: str
+    fp32: Outcome
+    fp16: Outcome
+
+    @property
+    def bandwidth_ratio(self) -> float | None:
+        return self.fp16.gbps / self.fp32.gbps if self.fp16.gbps and self.fp32.gbps else None
+
+    @property
+    def time_ratio(self) -> float | None:
+        return self.fp16.seconds / self.fp32.seconds if self.fp16.seconds and self.fp32.seconds else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One operation in one precision over at least three sizes, the smallest first."""
+
+    name: str
+    precision: str
+    outcomes: tuple[Outcome, ...]
+
+
+def precision_pairs(outcomes: Iterable[Outcome]) -> list[PrecisionPair]:
+    """Pairs in the order in which their FP32 halves come; anything that is ambiguous (two of one kind) is left out."""
+    groups: dict[tuple[str, ...], dict[str, list[Outcome]]] = {}
+    for outcome in outcomes:
+        precision = precision_of(outcome)
+        if precision in ("fp32", "fp16") and outcome.gbps is not None:
+            groups.setdefault(_identity(outcome), {}).setdefault(precision, []).append(outcome)
+    return [
+        PrecisionPair(_pair_name(halves["fp32"][0]), halves["fp32"][0], halves["fp16"][0])
+        for halves in groups.values()
+        if len(halves.get("fp32", ())) == len(halves.get("fp16", ())) == 1
+    ]
+
+
+def size_sweeps(outcomes: Iterable[Outcome]) -> list[Sweep]:
+    """Sweeps in the order of their first result."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.gbps is not None and outcome.bytes_moved > 0:
+            groups.setdefault((_sweep_name(outcome), precision_of(outcome) or ""), []).append(outcome)
+    return [
+        Sweep(name, precision, tuple(sorted(group, key=lambda o: o.bytes_moved)))
+        for (name, precision), group in groups.items()
+        if len({o.bytes_moved for o in group}) >= SWEEP_SIZES_AT_LEAST
+    ]
+
+
+def precision_of(outcome: Outcome) -> str | None:
+    """The precision by its usual name (fp32, fp16, …), from the tags, else as measured."""
+    named = outcome.tags.get("precision", outcome.precision)
+    return _SPELLINGS.get(named.lower(), named.lower()) if isinstance(named, str) else None
+
+
+def _identity(outcome: Outcome) -> tuple[str, ...]:
+    """What two halves of a pair share: all tags but the precision; without tags the key less its precision."""
+    if "operation" in outcome.tags:
+        return tuple(sorted(f"{k}={v}" for k, v in outcome.tags.items() if k != "precision"))
+    return (_TOKEN.sub("*", outcome.key),)
+
+
+def _pair_name(outcome: Outcome) -> str:
+    operation = outcome.tags.get("operation")
+    if not isinstance(operation, str):
+        return _TOKEN.sub("*", outcome.short_name)
+    return " ".join([operation, *_words(outcome), *_sizes(outcome.tags.items())])
+
+
+def _sweep_name(outcome: Outcome) -> str:
+    operation = outcome.tags.get("operation")
+    if isinstance(operation, str):
+        return " ".join([operation, *_words(outcome)])
+    name = outcome.nodeid.rsplit("/", 1)[-1].split("[", 1)[0]
+    return f"{name} @ {outcome.label}" if outcome.label else name
+
+
+def _words(outcome: Outcome) -> Sequence[str]:
+    return [v for k, v in sorted(outcome.tags.items()) if k not in ("operation", "precision") and isinstance(v, str)]
+
+
+def _sizes(tags: Iterable[tuple[str, object]]) -> list[str]:
+    sizes = {name: value for name, value in tags if isinstance(value, int) and not isinstance(value, bool)}
+    if {"M", "N", "K"} <= sizes.keys():
+        return [f"{sizes.pop('M')}×{sizes.pop('N')}×{sizes.pop('K')}", *(f"{k}={v}" for k, v in sizes.items())]
+    return [f"{name}={value}" for name, value in sizes.items()]

@@ -1,0 +1,386 @@
+"use strict";
+// Reads the page's data, and turns the finished table into one that sorts, filters and opens. All text from the data is
+// set as textContent; nothing is ever parsed as HTML.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const body = document.getElementById("rows");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+
+  function element(name, className, text) {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  /* ---- charts ---- */
+
+  function themed(spec, palette) {
+    if (typeof spec === "string") return spec.startsWith("$") && Object.hasOwn(palette, spec.slice(1)) ? palette[spec.slice(1)] : spec;
+    if (Array.isArray(spec)) return spec.map((item) => themed(item, palette));
+    if (spec === null || typeof spec !== "object") return spec;
+    // Data is copied, not walked: Vega marks the rows it is given, and a name may well spell "$bad".
+    return Object.fromEntries(
+      Object.entries(spec).map(([k, v]) => [k, k === "data" || k === "datasets" ? structuredClone(v) : themed(v, palette)]),
+    );
+  }
+
+  function fitted(spec, width) {
+    if (spec.facet) {
+      spec.columns = Math.max(1, Math.floor((width - 40) / 235));
+      spec.spec.width = Math.min(260, Math.floor((width - 50) / spec.columns) - 22);
+    } else {
+      spec.width = width;
+      if (width < 480) spec.config.axisY = { ...spec.config.axisY, labelLimit: Math.round(width * 0.36) };
+    }
+    return spec;
+  }
+
+  const tip = element("div", "tip");
+  tip.hidden = true;
+  document.body.append(tip);
+
+  const figures = { intensity: "FLOP/byte", gflops: "GFLOP/s", "FP16 ÷ FP32": "FP16 ÷ FP32" };
+
+  // A point of a chart is told by its row of the table; a run or a limit by itself.
+  function tipOf(datum, value) {
+    const row = rows[data.rowOf[datum?.row]];
+    if (!row) return Object.entries(value);
+    const cells = [...row.line.cells].slice(2).map((cell, i) => [buttons[i + 2].textContent, cell.textContent]);
+    const own = Object.entries(figures).filter(([key]) => key in datum);
+    const place = row.line.cells[1].querySelector(".place")?.textContent;
+    return [
+      ["", row.button.textContent],
+      ...(place ? [["in", place]] : []),
+      ["status", row.status],
+      ...cells.filter(([, text]) => text !== "–"),
+      ...own.map(([key, label]) => [label, typeof datum[key] === "number" ? Number(datum[key].toPrecision(3)).toLocaleString("en") : datum[key]]),
+    ];
+  }
+
+  function showTip(_handler, event, item, value) {
+    tip.hidden = value === null || typeof value !== "object";
+    if (tip.hidden) return;
+    const [first, ...rest] = tipOf(item?.datum, value);
+    const list = element("dl");
+    for (const [label, text] of rest) list.append(element("dt", "", label), element("dd", "", String(text)));
+    tip.replaceChildren(element("b", "test", String(first[1])), list);
+    const box = tip.getBoundingClientRect();
+    tip.style.left = `${Math.max(6, Math.min(event.clientX + 14, innerWidth - box.width - 6))}px`;
+    tip.style.top = `${event.clientY + 16 + box.height > innerHeight ? event.clientY - box.height - 12 : event.clientY + 16}px`;
+  }
+
+  const drawn = new Map();
+
+  async function draw(container, spec) {
+    if (!window.vegaEmbed) return;
+    const width = container.clientWidth - (container.closest(".pane") ? 14 : 0);
+    if (width <= 0) return;
+    drawn.get(container)?.view.finalize();
+    const palette = data.palettes[dark.matches ? "dark" : "light"];
+    const points = spec.layer ? Math.max(0, ...spec.layer.map((layer) => layer.data?.values?.length ?? 0)) : 0;
+    const result = await window.vegaEmbed(container, fitted(themed(spec, palette), width), {
+      actions: false,
+      ast: true, // the interpreter: the policy forbids evaluating text as code
+      defaultStyle: false,
+      renderer: points > 1000 ? "canvas" : "svg",
+      tooltip: showTip,
+      loader: { load: () => Promise.reject(new Error("charts load nothing")) },
+    });
+    drawn.set(container, { view: result.view, spec, width: container.clientWidth });
+    result.view.addEventListener("click", (_event, item) => {
+      const row = item?.datum?.row;
+      if (Number.isInteger(row) && matchMedia("(pointer: fine)").matches) openTest(rows[data.rowOf[row]], true);
+    });
+  }
+
+  function redraw(force) {
+    for (const [container, { spec, width, view }] of drawn) {
+      if (!container.isConnected) {
+        view.finalize();
+        drawn.delete(container);
+      } else if (force || Math.abs(container.clientWidth - width) > 8) draw(container, spec);
+    }
+  }
+
+  /* ---- one test's panel ---- */
+
+  const named = (numbers, width) => Array.from({ length: numbers.length / width }, (_, i) => numbers.slice(i * width, (i + 1) * width));
+
+  function group(title, content) {
+    const box = element("div", "group");
+    box.append(element("h3", "", title), content);
+    return box;
+  }
+
+  function factList(title, facts) {
+    const list = element("dl");
+    for (const [label, value] of named(facts, 2)) list.append(element("dt", "", data.texts[label]), element("dd", "", data.texts[value]));
+    return group(title, list);
+  }
+
+  function findingList(findings) {
+    const list = element("ul", "found");
+    for (const text of findings) list.append(element("li", "", data.texts[text]));
+    return group("Findings", list);
+  }
+
+  function grid(title, head, lines) {
+    const table = element("table");
+    const headRow = table.createTHead().insertRow();
+    for (const name of head) {
+      const cell = element("th", "", name);
+      cell.scope = "col";
+      headRow.append(cell);
+    }
+    const lineBody = table.createTBody();
+    for (const line of lines) {
+      const row = lineBody.insertRow();
+      for (const text of line) row.insertCell().textContent = text;
+    }
+    const scroller = element("div", "grid");
+    scroller.tabIndex = 0;
+    scroller.setAttribute("role", "region");
+    scroller.setAttribute("aria-label", title);
+    scroller.append(table);
+    return group(title, scroller);
+  }
+
+  function historyData(history) {
+    const point = (position, value, kind, stamp) => ({ position, value, kind, figure: `${value} ${history.unit}`, when: stamp || "–" });
+    const past = named(history.runs, 2).map(([value, stamp], i) => point(i, value, "baseline run", data.texts[stamp]));
+    const own = point(past.length + 0.6, history.own, "this run");
+    const fresh = history.fresh.map((value, i) => point(past.length + 1.2 + i * 0.6, value, "fresh process"));
+    return { runs: [...past, own, ...fresh], limits: history.limits.map(([value, text]) => ({ value, text })) };
+  }
+
+  // Samples come as a unit and steps of it, each from the last.
+  function sampleData(samples) {
+    const points = [];
+    for (const [series, [unit, steps]] of Object.entries(samples)) {
+      let place = 0;
+      for (const step of steps) points.push({ series, gbps: (place += step) * unit });
+    }
+    return { samples: points };
+  }
+
+  function pane(title, chart, datasets) {
+    const box = element("div", "pane");
+    const figure = element("div", "chart");
+    box.append(element("h3", "", title), figure);
+    return { box, draw: () => draw(figure, { ...data.detailCharts[chart], datasets }) };
+  }
+
+  function panelOf(row) {
+    const found = data.panels[row.at];
+    const line = element("tr", "panel");
+    line.id = `${row.line.id}-panel`;
+    const cell = element("td");
+    cell.colSpan = buttons.length;
+    line.append(cell);
+    const full = element("p", "full", found.name);
+    const where = element("p", "where");
+    if (found.source) where.append(element("span", "", found.source));
+    if (found.command) where.append(element("code", "", found.command));
+    const link = element("a", "", "link to this test");
+    link.href = `#${row.line.id}`;
+    where.append(link);
+    cell.append(full, where);
+    if (found.message || found.reason) cell.append(element("p", found.message ? "said" : "said calm", found.message || found.reason));
+    const panes = [];
+    if (found.history && data.detailCharts.runs) panes.push(pane(`Against the baseline's runs, ${found.history.unit}`, "runs", historyData(found.history)));
+    if (found.samples && data.detailCharts.samples) panes.push(pane("Samples of this run", "samples", sampleData(found.samples)));
+    if (panes.length) {
+      const box = element("div", "panes");
+      box.append(...panes.map((p) => p.box));
+      cell.append(box);
+    }
+    const groups = element("div", "groups");
+    if (found.findings) groups.append(findingList(found.findings));
+    if (found.verdict) groups.append(factList("Verdict", found.verdict));
+    if (found.measured) groups.append(factList("Measurement", found.measured));
+    if (found.work) groups.append(factList("Work", found.work));
+    if (found.conditions) groups.append(grid("Device", ["", "before", "after"], named(found.conditions, 3).map((line) => line.map((n) => data.texts[n]))));
+    cell.append(groups);
+    if (found.accesses) {
+      const more = found.accesses.more ? ` (${found.accesses.more} more not shown)` : "";
+      cell.append(grid(`Memory accesses${more}`, found.accesses.head, found.accesses.rows));
+    }
+    return { line, draw: () => panes.forEach((p) => p.draw()) };
+  }
+
+  function toggle(row, open) {
+    if (open === Boolean(row.panel)) return;
+    row.button.setAttribute("aria-expanded", String(open));
+    row.line.classList.toggle("open", open);
+    if (open) {
+      const panel = panelOf(row);
+      row.panel = panel.line;
+      row.line.after(panel.line);
+      row.button.setAttribute("aria-controls", panel.line.id);
+      panel.draw();
+    } else {
+      row.panel.remove();
+      row.panel = null;
+      row.button.removeAttribute("aria-controls");
+      redraw(false);
+    }
+  }
+
+  function openTest(row, focus) {
+    if (!row) return;
+    if (row.line.hidden) clearFilter();
+    toggle(row, true);
+    row.line.scrollIntoView({ block: "start" });
+    if (focus) row.button.focus({ preventScroll: true });
+  }
+
+  /* ---- the table ---- */
+
+  const rows = [];
+  const buttons = [...document.querySelectorAll("th button[data-sort]")];
+  const find = document.getElementById("find");
+  const shown = document.getElementById("shown");
+  const chips = [...document.querySelectorAll(".chip")];
+
+  function prepare() {
+    for (const [at, line] of [...body.children].entries()) {
+      const label = line.children[1].firstElementChild;
+      const button = element("button", "test", label.textContent);
+      button.type = "button";
+      button.setAttribute("aria-expanded", "false");
+      label.replaceWith(button);
+      const row = { at, line, button, panel: null, status: line.children[0].textContent };
+      const panel = data.panels[at];
+      row.text = `${panel.name}\n${row.status}\n${panel.reason ?? ""}\n${panel.message ?? ""}`.toLowerCase();
+      rows.push(row);
+    }
+    body.addEventListener("click", (event) => {
+      const button = event.target.closest("button.test");
+      if (button) {
+        const row = rows.find((r) => r.button === button);
+        toggle(row, !row.panel);
+      }
+    });
+    for (const button of buttons) {
+      button.disabled = false;
+      button.addEventListener("click", () => sort(button));
+    }
+    document.querySelector(".tools").hidden = false;
+    document.querySelector(".tools").addEventListener("submit", (event) => event.preventDefault());
+    find.addEventListener("input", filter);
+    for (const chip of chips) {
+      chip.addEventListener("click", () => {
+        chip.setAttribute("aria-pressed", String(chip.getAttribute("aria-pressed") !== "true"));
+        filter();
+      });
+    }
+    for (const link of document.querySelectorAll("a[data-status], a[data-tone]")) {
+      link.addEventListener("click", () => {
+        for (const chip of chips) {
+          const wanted = link.dataset.status ? chip.dataset.status === link.dataset.status : chip.classList.contains(link.dataset.tone);
+          chip.setAttribute("aria-pressed", String(wanted));
+        }
+        find.value = "";
+        filter();
+      });
+    }
+  }
+
+  function sort(button) {
+    const head = button.closest("th");
+    const key = button.dataset.sort;
+    // Figures start with the largest, names and statuses with the first.
+    const first = data.sort[key] ? "descending" : "ascending";
+    const other = first === "ascending" ? "descending" : "ascending";
+    const order = head.getAttribute("aria-sort") === first ? other : first;
+    for (const { parentElement } of buttons) parentElement.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", order);
+    const sign = order === "ascending" ? 1 : -1;
+    const values = data.sort[key];
+    const compare = values
+      ? (a, b) => byNumber(values[a.at], values[b.at], sign) || a.at - b.at
+      : key === "name"
+        ? (a, b) => sign * collator.compare(a.button.textContent, b.button.textContent) || a.at - b.at
+        : (a, b) => sign * (a.at - b.at);
+    const fragment = document.createDocumentFragment();
+    for (const row of [...rows].sort(compare)) {
+      fragment.append(row.line);
+      if (row.panel) fragment.append(row.panel);
+    }
+    body.append(fragment);
+  }
+
+  const collator = new Intl.Collator("en", { numeric: true });
+
+  // Rows without the figure stay last, whichever way the rest goes.
+  function byNumber(a, b, sign) {
+    if (a === null || b === null) return (a === null) - (b === null);
+    return sign * (a - b);
+  }
+
+  function filter() {
+    const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const statuses = new Set(chips.filter((c) => c.getAttribute("aria-pressed") === "true").map((c) => c.dataset.status));
+    let count = 0;
+    for (const row of rows) {
+      const hit = (!statuses.size || statuses.has(row.status)) && words.every((word) => row.text.includes(word));
+      row.line.hidden = !hit;
+      if (row.panel) row.panel.hidden = !hit;
+      count += hit;
+    }
+    shown.textContent = count === rows.length ? `${count} measurements` : `${count} of ${rows.length} measurements`;
+  }
+
+  function clearFilter() {
+    find.value = "";
+    for (const chip of chips) chip.setAttribute("aria-pressed", "false");
+    filter();
+  }
+
+  function followHash() {
+    const id = decodeHash();
+    openTest(rows.find((row) => row.line.id === id), true);
+  }
+
+  function decodeHash() {
+    try {
+      return decodeURIComponent(location.hash.slice(1));
+    } catch {
+      return "";
+    }
+  }
+
+  if (body) {
+    prepare();
+    followHash();
+    addEventListener("hashchange", followHash);
+    document.addEventListener("click", (event) => {
+      // A link to the test that the address names already changes no address, and so says nothing.
+      const link = event.target.closest?.("a[href^='#t-']");
+      if (link && link.hash === location.hash) followHash();
+    });
+  }
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (!entry.isIntersecting) continue;
+        seen.unobserve(entry.target);
+        draw(entry.target, data.charts[entry.target.dataset.chart]);
+      }
+    },
+    { rootMargin: "600px" },
+  );
+  for (const figure of document.querySelectorAll("figure[data-chart]")) seen.observe(figure);
+  dark.addEventListener("change", () => redraw(true));
+  let waiting;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => redraw(false), 150);
+  });
+  addEventListener("scroll", () => (tip.hidden = true), { passive: true });
+  // Paper has no scrolling: what has not come into sight yet is drawn before it is printed.
+  addEventListener("beforeprint", () => {
+    for (const figure of document.querySelectorAll("figure[data-chart]:empty")) draw(figure, data.charts[figure.dataset.chart]);
+  });
+})();

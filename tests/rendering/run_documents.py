@@ -1,0 +1,233 @@
+"""Run documents for tests of the renderers: real measurements and real verdicts over invented figures of no device."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_bandwidth.domain import judging
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.outcome import Outcome, outcome_of
+from pytest_bandwidth.domain.samples import Dropped, Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.rendering.json import device_plain, document
+from pytest_bandwidth.rendering.message import failure_message
+
+PEAK = Peak(1000e9, "invented for tests")
+PEAK_FLOPS = {"fp32": 20e12, "fp16": 160e12}
+DEVICE = DeviceIdentity(
+    kind="cuda",
+    name="Imaginary GPU",
+    memory_bytes=64 * 2**30,
+    serial="GPU-00000000-imaginary",
+    settings={"mig": "off", "ecc": "on"},
+    facts={"driver": "0.0", "l2_bytes": 32 * 2**20, "sm_clock_max_mhz": 1500},
+)
+ENVIRONMENT = {
+    "python": "3.11.2",
+    "pytest": "9.0.0",
+    "pytest_bandwidth": "0.1.0",
+    "host": "nowhere",
+    "os": "Linux",
+    "commit": "0123456",
+    "started_at": "2026-01-02T03:04:05Z",
+    "command": "pytest tests --bandwidth-baseline=baselines/imaginary.yaml",
+}
+# operation → (share of the peak that it reaches, FLOP per byte)
+OPERATIONS = {
+    "copy": (0.90, 0.0),
+    "scale": (0.89, 0.125),
+    "add": (0.88, 0.083),
+    "triad": (0.87, 0.167),
+    "dot": (0.93, 0.25),
+    "transpose": (0.62, 0.0),
+    "softmax": (0.74, 0.63),
+    "layernorm": (0.78, 1.25),
+    "gather": (0.31, 0.0),
+    "gemm": (0.12, 160.0),
+}
+
+
+def measured(
+    traffic: Traffic,
+    gbps: float,
+    probe_gbps: float,
+    rng: random.Random,
+    *,
+    samples: int = 40,
+    label: str | None = None,
+    precision: str | None = None,
+    peak: Peak | None = PEAK,
+) -> Measurement:
+    """A measurement whose samples scatter by about 1 % around the asked-for figures."""
+    kernel = tuple(traffic.bytes_moved / gbps / 1e9 * rng.lognormvariate(0, 0.01) for _ in range(samples))
+    probe = tuple(traffic.bytes_moved / probe_gbps / 1e9 * rng.lognormvariate(0, 0.006) for _ in range(samples))
+    rounds = Rounds(
+        kernel_seconds=kernel,
+        probe_seconds=probe,
+        host_kernel_seconds=tuple(s + 8e-6 for s in kernel),
+        kernel_first=tuple(i % 2 == 0 for i in range(samples)),
+        probe_bytes=traffic.bytes_moved,
+        probe_name="copy",
+        dropped=(Dropped(3, kernel[0] * 1.4, "throttled", "SM clock at 61 %"),),
+        stop="precision",
+        warmup_seconds=0.21,
+        warmup_runs=80,
+    )
+    return Measurement(
+        label=label,
+        traffic=traffic,
+        device=DEVICE,
+        method="events+block",
+        rounds=rounds,
+        peak=peak,
+        precision=precision,
+        peak_flops=PEAK_FLOPS.get(precision or ""),
+        resources=KernelResources(32, 0, 4096, 1024, 0.75),
+        conditions_before=Conditions(1410, 1215, 48, 201.5, (), (), None),
+        conditions_after=Conditions(1380, 1215, 53, 288.0, ("software power cap",), (), None),
+        findings=(Finding("asked", "asks for 1.2 × the bytes that it declares"),),
+    )
+
+
+def entry_of(key: str, gbps: float, probe_gbps: float, runs: int, rng: random.Random, spread: float = 0.004) -> Entry:
+    """A baseline entry with so many runs around the figures; none makes it look written by hand."""
+    lines = tuple(
+        Run(
+            gbps=gbps * rng.lognormvariate(0, spread),
+            probe_gbps=probe_gbps,
+            samples=40,
+            gpu="GPU-00000000",
+            commit=f"{rng.randrange(16**7):07x}",
+            at=f"2025-12-{day + 1:02d}T04:00:00Z",
+        )
+        for day in range(runs)
+    )
+    return Entry(key, gbps=gbps, judged_on="relative" if runs else None, runs=lines)
+
+
+def judged(key: str, measurement: Measurement, entry: Entry | None, tolerance: float = 0.05) -> Verdict:
+    """The verdict of the real rules; a suspect is confirmed by three fresh processes that agree with it."""
+    if entry is None:
+        return Verdict(Status.NO_BASELINE, "no-entry", f"the baseline has no entry {key}")
+    figures = judging.Figures(
+        measurement.gbps or 0.0, measurement.relative, measurement.probe_gbps, measurement.utilization
+    )
+    figure = judging.choose_figure(None, entry, figures, None)
+    reference = judging.reference_of(entry, figure, judging.prior_spread(figure, on_host=False))
+    assert reference is not None
+    first = judging.look(figures, reference, tolerance, confirm=3)
+    if first.status is not Status.SUSPECT:
+        return first
+    observed = figures.of(figure) or 0.0
+    return judging.confirm_drop(first, reference, [observed * f for f in (0.998, 1.001, 1.003)], tolerance)
+
+
+def run_document(outcomes: Sequence[Outcome], **changes: Any) -> dict[str, Any]:
+    """What --bandwidth-json writes for these outcomes."""
+    plain = document(
+        "20260102-030405-abcd",
+        ENVIRONMENT,
+        device_plain(DEVICE, PEAK),
+        {"strict": False},
+        outcomes,
+        "baselines/imaginary.yaml",
+    )
+    return {**plain, **changes}
+
+
+def outcomes(count: int, *, failing: int = 0, unjudged: int = 0, seed: int = 1, samples: int = 40) -> list[Outcome]:
+    """So many results over all operations, sizes and both precisions; the first of them fail or cannot be judged."""
+    rng = random.Random(seed)
+    made: list[Outcome] = []
+    for index in range(count):
+        operation = list(OPERATIONS)[index % len(OPERATIONS)]
+        precision = ("fp32", "fp16")[index // len(OPERATIONS) % 2]
+        size = 2 ** (20 + index // (2 * len(OPERATIONS)) % 6)
+        made.append(_one(operation, precision, size, index, count, failing, unjudged, rng, samples))
+    return made
+
+
+def _one(
+    operation: str,
+    precision: str,
+    size: int,
+    index: int,
+    count: int,
+    failing: int,
+    unjudged: int,
+    rng: random.Random,
+    samples: int,
+) -> Outcome:
+    share, intensity = OPERATIONS[operation]
+    element = 4 if precision == "fp32" else 2
+    moved = 2 * size * element
+    ramp = 1 / (1 + 6e6 / moved)
+    flop = int(intensity * moved * (4 / element))
+    probe = 910 * ramp
+    nodeid = f"tests/kernels/test_{operation}.py::test_{operation}[{precision}-{size}]"
+    if count > 120:
+        nodeid = nodeid.replace("]", f"-{index}]")
+    place = index * 7 % count  # spread over the run, so that order does not come by luck
+    usual = share * 1000 * ramp
+    gbps = usual * (0.86 if place < failing else 1.0)
+    traffic = Traffic(moved // 2, moved - moved // 2, flop=flop)
+    measurement = measured(traffic, gbps, probe, rng, precision=precision, samples=samples)
+    entry: Entry | None = entry_of(nodeid, usual, probe, 5, rng)
+    tolerance = 0.05
+    kind = place - failing
+    if 0 <= kind < unjudged:
+        entry = None if kind % 2 else entry_of(nodeid, usual, probe, 2, rng, spread=0.03)
+        tolerance = 0.02
+    verdict = judged(nodeid, measurement, entry, tolerance)
+    message = None
+    if verdict.status.always_fails:
+        message = failure_message(f"test_{operation}[{precision}-{size}]", measurement, verdict, ("registers 32 → 96",))
+    tags = {"operation": operation, "precision": precision, "n": size}
+    return outcome_of(
+        nodeid,
+        nodeid,
+        measurement,
+        verdict,
+        entry=entry,
+        message=message,
+        file=nodeid.split("::")[0],
+        line=12 + index,
+        tags=tags,
+    )
+
+
+def counted(nodeid: str = "tests/test_copy.py::test_strided") -> Outcome:
+    """A result of a device that counts traffic instead of taking time."""
+    measurement = Measurement(
+        label=None,
+        traffic=Traffic(4096, 4096),
+        device=replace(DEVICE, kind="traffic", name="traffic sm_90"),
+        method="ptx",
+        rounds=Rounds(),
+        counts={"load_sectors": 1024, "store_sectors": 128},
+        detail={
+            "loads": [
+                {"line": 7, "requests": 32, "sectors": 1024, "sectors_per_request": 32.0, "pattern": "strided by 8"}
+            ],
+            "stores": [{"line": 7, "requests": 32, "sectors": 128, "sectors_per_request": 4.0, "pattern": "coalesced"}],
+        },
+    )
+    verdict = Verdict(Status.REGRESSED, "counts", "load_sectors 128 → 1024 at line 7")
+    return outcome_of(nodeid, nodeid, measurement, verdict, message="load_sectors 128 → 1024 at line 7: strided by 8")
+
+
+def improved(nodeid: str = "tests/test_fast.py::test_improved") -> Outcome:
+    """A result well above its baseline."""
+    rng = random.Random(9)
+    measurement = measured(Traffic(2**28, 2**28), 900, 910, rng)
+    entry = entry_of(nodeid, 700, 910, 5, rng)
+    verdict = judged(nodeid, measurement, entry)
+    assert verdict.status is Status.IMPROVED
+    assert math.isclose(verdict.reference or 0, 700 / 910, rel_tol=0.02)
+    return outcome_of(nodeid, nodeid, measurement, verdict, entry=entry)
