@@ -17,7 +17,7 @@ Figure = Literal["relative", "gbps"]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One fresh process's evidence. `probe_gbps`: the probe of the same rounds; `extra`: keys unknown to this version."""
+    """One fresh process's evidence. `probe_gbps`: the probe in the same rounds; `extra`: keys this version ignores."""
 
     gbps: float
     probe_gbps: float | None = None
@@ -119,7 +119,7 @@ class UpdateSummary:
 
 
 def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
-    """The entry as written: the newest runs, GB/s = their median, utilization = GB/s ÷ peak where the file gives one."""
+    """The entry as written: the newest runs, GB/s = their median, utilization = GB/s ÷ peak where the file has one."""
     runs = entry.runs[-NEWEST_RUNS_KEPT:]
     gbps = median(run.gbps for run in runs) if runs else entry.gbps
     utilization = gbps / peak_gbps if gbps is not None and peak_gbps is not None else entry.utilization

@@ -94,7 +94,7 @@ def parse_count(text: str) -> int:
 
 
 def last_place(text: str) -> float:
-    """What one step of the last written digit is worth: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
+    """One step of the last written digit: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
 
     In GB/s or as a fraction, like the figure itself. Raises ValueError where the text is no number.
     """

@@ -8,7 +8,7 @@ A property test holds the two readings together.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, cast
 
@@ -62,7 +62,7 @@ class CanonicalReader:
 
     def __init__(self, peak_gbps: float | None) -> None:
         self.peak_gbps = peak_gbps
-        self._texts: dict[str, str | None] = {"": None}
+        self._texts: dict[str, str] = {}
         self._mappings: dict[tuple[str, Callable[[str], Any]], dict[str, Any]] = {}
 
     def entry(self, text: str, start: int, end: int, line: int) -> Entry | None:
@@ -70,35 +70,35 @@ class CanonicalReader:
         match = _HEAD.match(text, start, end)
         if match is None or match.end() - start > _MAX_HEAD_CHARACTERS:
             return None
-        fields = match.groups()
+        fields = match.groups("")
         try:
-            runs = self._runs(text, match.end(), end, fields[-1] is not None)
-            anchor = self._run(fields[14:21]) if fields[14] else None
+            runs = self._runs(text, match.end(), end, fields[-1] != "")
+            anchor = self._runs_of([fields[14:21]])[0] if fields[14] else None
             return self._entry(fields, runs, anchor, line)
         except _Doubt:
             return None
 
-    def _entry(self, fields: tuple[str | None, ...], runs: tuple[Run, ...], anchor: Run | None, line: int) -> Entry:
+    def _entry(self, fields: tuple[str, ...], runs: tuple[Run, ...], anchor: Run | None, line: int) -> Entry:
         plain, quoted, bandwidth, utilization, tolerance, judged_on, bytes_read, bytes_written = fields[:8]
-        key = plain or quoted or ""
+        key = plain or quoted
         if len(key) > MAX_SIMPLE_KEY or key != key.strip():
             raise _Doubt
         exact = median([run.gbps for run in runs]) if runs else None
-        gbps = exact if bandwidth is None else float(bandwidth[:-5])
+        gbps = exact if not bandwidth else float(bandwidth[:-5])
         counts = self._mapping(fields[13], int)
         if (gbps is None and not counts) or gbps == 0:
             raise _Doubt
-        share = None if utilization is None else float(utilization[:-1]) / 100
+        share = None if not utilization else float(utilization[:-1]) / 100
         self._check_derived(bandwidth, gbps, exact, utilization, share)
         # By position, in the order of the fields: keywords cost a tenth of the whole load.
         return Entry(
             key,
             gbps,
             share,
-            None if tolerance is None else float(tolerance) / 100,
-            cast("Figure | None", judged_on),
-            None if bytes_read is None else int(bytes_read),
-            None if bytes_written is None else int(bytes_written),
+            None if not tolerance else float(tolerance) / 100,
+            cast("Figure | None", judged_on or None),
+            None if not bytes_read else int(bytes_read),
+            None if not bytes_written else int(bytes_written),
             _text(fields[8]),
             _text(fields[9]),
             _text(fields[10]),
@@ -112,18 +112,13 @@ class CanonicalReader:
         )
 
     def _check_derived(
-        self,
-        bandwidth: str | None,
-        gbps: float | None,
-        exact: float | None,
-        utilization: str | None,
-        share: float | None,
+        self, bandwidth: str, gbps: float | None, exact: float | None, utilization: str, share: float | None
     ) -> None:
-        rounding = 0.0 if bandwidth is None else last_place(bandwidth)
+        rounding = 0.0 if not bandwidth else last_place(bandwidth)
         if gbps is not None and exact is not None and not agrees(gbps, exact, rounding):
             raise _Doubt
         base = gbps if exact is None else exact
-        if utilization is None or share is None or base is None or self.peak_gbps is None:
+        if share is None or base is None or self.peak_gbps is None:
             return
         derived = base / self.peak_gbps
         if not agrees(share, derived, last_place(utilization) + derived * rounding / base):
@@ -138,27 +133,30 @@ class CanonicalReader:
         # Every match is one whole line, so all lines are runs where the counts agree.
         if not found or len(found) != text.count("\n", start, end) or len(found) > MAX_RUNS:
             raise _Doubt
-        return tuple([self._run(groups) for groups in found])
+        return tuple(self._runs_of(found))
 
-    def _run(self, groups: tuple[str | None, ...]) -> Run:
-        gbps, probe_gbps, relative, samples, gpu, commit, at = groups
-        shared = self._texts
-        run = Run(
-            float(gbps or 0),
-            float(probe_gbps) if probe_gbps else None,
-            float(relative) if relative else None,
-            int(samples) if samples else None,
-            shared.setdefault(gpu, gpu) if gpu else None,
-            shared.setdefault(commit, commit) if commit else None,
-            at or None,
-            _NONE,
-        )
-        if run.gbps == 0 or run.probe_gbps == 0 or run.relative == 0:
-            raise _Doubt
-        return run
+    def _runs_of(self, found: Sequence[tuple[str, ...]]) -> list[Run]:
+        """Runs of the texts matched by `_RUN`, empty where absent. One loop, because most of a file is runs."""
+        share = self._texts.setdefault
+        runs = []
+        for gbps, probe_gbps, relative, samples, gpu, commit, at in found:
+            run = Run(
+                float(gbps),
+                float(probe_gbps) if probe_gbps else None,
+                float(relative) if relative else None,
+                int(samples) if samples else None,
+                share(gpu, gpu) if gpu else None,
+                share(commit, commit) if commit else None,
+                at or None,
+                _NONE,
+            )
+            if run.gbps == 0 or run.probe_gbps == 0 or run.relative == 0:
+                raise _Doubt
+            runs.append(run)
+        return runs
 
-    def _mapping(self, text: str | None, type_: Callable[[str], Any]) -> Mapping[str, Any]:
-        if text is None:
+    def _mapping(self, text: str, type_: Callable[[str], Any]) -> Mapping[str, Any]:
+        if not text:
             return _NONE
         found = self._mappings.get((text, type_))
         if found is None:
@@ -170,9 +168,9 @@ class CanonicalReader:
         return found
 
 
-def _text(found: str | None) -> str | None:
-    if found is None or not found.startswith('"'):
-        return found
+def _text(found: str) -> str | None:
+    if not found.startswith('"'):
+        return found or None
     text = found[1:-1].strip()
     if not text:
         raise _Doubt

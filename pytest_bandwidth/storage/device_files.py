@@ -15,7 +15,7 @@ _MAX_FILES = 1000
 
 
 def find_file(path: Path, device: DeviceIdentity) -> Path:
-    """A device's file: `path` itself, or in a folder the file whose header names the device, else the name of a new one.
+    """A device's file: `path` itself, or in a folder the file whose header names the device, else a new name.
 
     Raises BaselineError where two files claim the device, or none does and some cannot be read: one might be it.
     """

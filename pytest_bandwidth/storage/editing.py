@@ -16,6 +16,8 @@ from pytest_bandwidth.storage.roundtrip import edit_block, edit_whole, shift
 from pytest_bandwidth.storage.text import SourceText, error
 
 _SCHEMA_LINE = re.compile(r"^schema:[^\n]*\n", re.MULTILINE)
+# ruamel.yaml reads about 2¹⁷ characters a second.
+MAX_EDITED_CHARACTERS = 2**20
 
 
 class _NotInPlace(Exception):
@@ -25,8 +27,8 @@ class _NotInPlace(Exception):
 def edited(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
     """The file's text after the changes. `device` is written where the file names none.
 
-    The result is read back before it is returned. Raises BaselineError where it would not say what was intended, so that
-    it is never written.
+    The result is read back before it is returned. Raises BaselineError where it would not say what was intended, so
+    that it is never written.
     """
     try:
         if document.layout is not None:
@@ -34,6 +36,8 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
                 return _edited_in_place(document, document.layout, device, changes)
             except (_NotInPlace, BaselineError):
                 pass
+        if len(document.source.text) > MAX_EDITED_CHARACTERS:
+            raise _NotInPlace
         return _edited_whole(document, device, changes)
     except (YAMLError, _NotInPlace) as problem:
         raise error(
@@ -65,7 +69,7 @@ def _edited_in_place(
     if added:
         end = max(layout.blocks[-1][1] if layout.blocks else layout.foot, at)
         kept = text[at:end]
-        pieces += [kept, "" if _is_line_end("".join(pieces[-2:]) + kept) else "\n", added]
+        pieces += [kept, "" if _is_line_end(kept or pieces[-1]) else "\n", added]
         at = end
     return "".join([*pieces, text[at:]])
 

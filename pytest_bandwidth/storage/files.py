@@ -83,7 +83,7 @@ def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) ->
                 raise error(
                     path,
                     1,
-                    f"found it locked by {holder!r} for more than {timeout_seconds:g} s, expected its turn: try again later",
+                    f"found it locked by {holder!r} for more than {timeout_seconds:g} s, expected its turn: try later",
                 ) from None
             time.sleep(_POLL_SECONDS)
         except OSError as problem:

@@ -131,12 +131,12 @@ class _DividedReader:
             return _explained(self.text, reason)
         return Unreadable(
             reason.args[0],
-            f"found entries that are not laid out as updates write them, in a file of {len(self.text)} characters, expected "
-            f"so only up to {MAX_PARSED_CHARACTERS}: put this part into the form of the other entries",
+            f"found entries unlike what updates write, in a file of {len(self.text)} characters, expected such only "
+            f"up to {MAX_PARSED_CHARACTERS}: give this part the form of the other entries",
         )
 
     def _header(self) -> tuple[BaselineDevice | None, float | None]:
-        """Head and foot, parsed with a placeholder for the entries, whose place in the tree shows them to be top-level."""
+        """Head and foot, parsed with a placeholder for the entries: where it lands shows whether they are top-level."""
         layout, text = self.layout, self.text
         head, foot = text[: layout.head_end], text[layout.foot :]
         head_lines = head.count("\n")

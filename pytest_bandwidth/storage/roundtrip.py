@@ -93,6 +93,9 @@ def _nodes(entry: Entry) -> Any:
 def _edit_entry(node: Any, old: Entry, new: Entry) -> None:
     before, after = entry_fields(old), entry_fields(new)
     nodes = _nodes(new)
+    if new.runs:
+        # A run per line needs the entry in block style.
+        node.fa.set_block_style()
     for name, text in after.items():
         if name not in node or before.get(name) != text:
             node[name] = nodes[name]

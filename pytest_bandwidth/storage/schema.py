@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from difflib import get_close_matches
 from statistics import median
 from typing import Any
@@ -14,73 +13,22 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import SCHEMA, BaselineDevice, Entry, Run, agrees
 from pytest_bandwidth.domain.units import (
     last_place,
-    parse_count,
     parse_fraction,
-    parse_gbps,
-    parse_positive,
-    parse_share,
+)
+from pytest_bandwidth.storage.fields import (
+    DEVICE_SCALARS,
+    ENTRY_KEYS,
+    ENTRY_MAPPINGS,
+    ENTRY_SCALARS,
+    HEADER_KEYS,
+    RUN_SCALARS,
+    Parser,
 )
 from pytest_bandwidth.storage.text import Problems, Unreadable, listed, shown
 from pytest_bandwidth.storage.yaml_tree import Mapping, Node, Scalar, Sequence
 
 MAX_RUNS = 1000
 MAX_UNKNOWN_KEYS = 256
-
-_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?", re.ASCII)
-_KINDS = ("cuda", "cpu", "traffic", "scripted")
-
-Parser = Callable[[str], Any]
-
-
-def text_of(text: str) -> str:
-    """Words of a text value, without blanks around them. Raises ValueError where there are none."""
-    if not text.strip():
-        raise ValueError("found nothing, expected some text or no such key")
-    return text.strip()
-
-
-def _judged_on(text: str) -> str:
-    if text not in ("relative", "gbps"):
-        raise ValueError(f"found {shown(text)}, expected relative or gbps")
-    return text
-
-
-def _kind(text: str) -> str:
-    if text not in _KINDS:
-        raise ValueError(f"found {shown(text)}, expected one of {', '.join(_KINDS)}")
-    return text
-
-
-def _instant(text: str) -> str:
-    if not _INSTANT.fullmatch(text):
-        raise ValueError(f"found {shown(text)}, expected a time such as 2026-11-21T04:00:00Z")
-    return text
-
-
-RUN_SCALARS: dict[str, Parser] = {
-    "gbps": parse_gbps,
-    "probe_gbps": parse_gbps,
-    "relative": parse_positive,
-    "samples": parse_count,
-    "gpu": text_of,
-    "commit": text_of,
-    "at": _instant,
-}
-ENTRY_SCALARS: dict[str, Parser] = {
-    "bandwidth": parse_gbps,
-    "utilization": parse_share,
-    "tolerance": parse_fraction,
-    "judged_on": _judged_on,
-    "bytes_read": parse_count,
-    "bytes_written": parse_count,
-    "method": text_of,
-    "xfail": text_of,
-    "note": text_of,
-}
-ENTRY_MAPPINGS: dict[str, Parser] = {"resources": parse_count, "settings": text_of, "counts": parse_count}
-ENTRY_KEYS = (*ENTRY_SCALARS, *ENTRY_MAPPINGS, "anchor", "runs")
-DEVICE_SCALARS: dict[str, Parser] = {"name": text_of, "memory_gib": parse_count, "kind": _kind, "peak": parse_gbps}
-HEADER_KEYS = ("schema", "device", "tolerance", "entries")
 
 
 class SchemaReader:
@@ -99,7 +47,7 @@ class SchemaReader:
             raise Unreadable(1, "found an empty file, expected a baseline beginning with schema: 1")
         if not isinstance(root, Mapping):
             raise Unreadable(root.line, f"found {_what(root)}, expected a baseline beginning with schema: 1")
-        fields = dict((key.text, (key, value)) for key, value in root.items)
+        fields = {key.text: (key, value) for key, value in root.items}
         self._schema(root, fields)
         device = self._device(fields["device"][1]) if "device" in fields else None
         tolerance = self._typed("tolerance", fields["tolerance"][1], parse_fraction) if "tolerance" in fields else None
@@ -120,7 +68,7 @@ class SchemaReader:
         if int(text) > SCHEMA:
             raise Unreadable(
                 key.line,
-                f"found schema {int(text)}, expected at most {SCHEMA}: a newer pytest-bandwidth wrote this, upgrade yours",
+                f"found schema {int(text)}, expected at most {SCHEMA}: written by a newer pytest-bandwidth, upgrade",
             )
 
     def _device(self, node: Node) -> BaselineDevice | None:
@@ -176,7 +124,7 @@ class SchemaReader:
         return entry if len(self.problems.found) == before else None
 
     def _check_derived(self, entry: Entry, written: dict[str, Scalar], peak_gbps: float | None) -> None:
-        """Derived figures must follow from their sources: whoever edits one by hand would else change nothing, unseen."""
+        """Derived figures must follow from their sources: to edit one by hand would else change nothing, unseen."""
         exact = median(run.gbps for run in entry.runs) if entry.runs else entry.gbps
         if exact is None:
             return
@@ -185,8 +133,8 @@ class SchemaReader:
         if bandwidth is not None and entry.runs and entry.gbps is not None and not agrees(entry.gbps, exact, rounding):
             self.problems.add(
                 bandwidth.line,
-                f"found bandwidth {shown(bandwidth.text)}, expected {exact:.6g} GB/s, the median of the {len(entry.runs)} "
-                "runs: write that, or remove the runs to set it by hand",
+                f"found bandwidth {shown(bandwidth.text)}, expected {exact:.6g} GB/s, the median of "
+                f"the {len(entry.runs)} runs: write that, or remove the runs to set it by hand",
             )
             return
         utilization = written.get("utilization")
@@ -196,8 +144,8 @@ class SchemaReader:
             if not agrees(entry.utilization, share, slack):
                 self.problems.add(
                     utilization.line,
-                    f"found utilization {shown(utilization.text)}, expected {share * 100:.4g}% ({exact:.6g} of the device's "
-                    f"peak {peak_gbps:.6g} GB/s): write that or remove the line",
+                    f"found utilization {shown(utilization.text)}, expected {share * 100:.4g}% ({exact:.6g} of the "
+                    f"device's peak {peak_gbps:.6g} GB/s): write that or remove the line",
                 )
 
     def _runs(self, node: Node) -> tuple[Run, ...]:
@@ -261,7 +209,7 @@ class SchemaReader:
         return kept
 
     def _unknown(self, key: Scalar, value: Node, known: Any, where: str) -> None:
-        """A later version's scalar is kept; what looks like a slip of the pen is an error: it would silently do nothing."""
+        """A later version's scalar is kept; a likely slip of the pen is an error: it would silently do nothing."""
         if not isinstance(value, Scalar):
             self.problems.add(
                 key.line, f"found the unknown key {shown(key.text)} in {where}, expected one of {listed(known)}"

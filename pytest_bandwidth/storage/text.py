@@ -79,7 +79,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def read_source(path: Path) -> SourceText:
-    """The checked text of a file. Raises BaselineError, with one problem, for what is no UTF-8 text of bearable size."""
+    """The checked text of a file. Raises BaselineError, with one problem, for what is no UTF-8 text or too large."""
     try:
         # Non-blocking, so that a named pipe without a writer does not hold up the run.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

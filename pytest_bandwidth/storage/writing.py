@@ -34,10 +34,10 @@ def update(
 ) -> UpdateSummary:
     """Writes entries into one device's file, which is made where there is none.
 
-    merge: called under the lock, once for each of `updates`, with the entry that the file holds at that moment (None where
-    it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other processes
-    wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) before it is written.
-    Raises BaselineError, with the file untouched, where it is bad, another device's, locked too long or not writable.
+    merge: called under the lock, once for each of `updates`, with the entry that the file holds at that moment (None
+    where it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other
+    processes wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) and written.
+    Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
     """
     path = _real(path)
     _refuse_repeated(updates)
@@ -60,7 +60,7 @@ def update(
 
 
 def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
-    """Removes entries; keys that the file does not hold are not in the summary. Raises BaselineError as `update` does."""
+    """Removes entries; the summary leaves out keys that the file does not hold. Raises BaselineError as `update`."""
     path = _real(path)
     wanted = dict.fromkeys(keys)
     if not path.is_file():

@@ -1,12 +1,12 @@
 """YAML text → a tree of text scalars with line numbers, refusing whatever a baseline has no use for.
 
-Nothing is typed and nothing constructed here: YAML 1.1 would turn the commit ``0123456`` into 42798 and ``1e5`` into a float.
+Nothing is typed and nothing constructed here: YAML 1.1 would turn the commit ``0123456`` into 42798.
 The parser is asked for one event at a time, so that a hostile file ends at its first excess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -59,8 +59,9 @@ def parse(text: str, report: Report, line_of: Callable[[int], int] = lambda line
     Raises Unreadable where reading cannot go on: no YAML, several documents, too deep, too much.
     """
     builder = _Builder(report, line_of)
+    events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
     try:
-        for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        for count, event in enumerate(events):
             if count >= MAX_EVENTS:
                 raise Unreadable(
                     builder.line_of(event.start_mark.line + 1),
@@ -68,8 +69,8 @@ def parse(text: str, report: Report, line_of: Callable[[int], int] = lambda line
                 )
             builder.take(event)
     except yaml.MarkedYAMLError as problem:
-        mark: Any = problem.problem_mark or problem.context_mark  # Mark of either parser: both have a line
-        line = line_of(mark.line + 1 if mark else 1)
+        mark = problem.problem_mark or problem.context_mark
+        line = line_of(1 if mark is None else mark.line + 1)
         about = ", ".join(part for part in (problem.context, problem.problem) if part)
         raise Unreadable(line, f"found text that is no YAML ({about}), expected a baseline") from None
     except yaml.YAMLError as problem:
