@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.rendering.charts_roofline import bandwidth_spec, roofline_spec
+from pytest_bandwidth.rendering.charts_bandwidth import bandwidth_spec
+from pytest_bandwidth.rendering.charts_roofline import roofline_spec
 from pytest_bandwidth.rendering.charts_series import pairs_spec, sweeps_spec
 from pytest_bandwidth.rendering.charts_theme import LIGHT, Spec, resolved
 from pytest_bandwidth.rendering.document import RunDocument, read_document

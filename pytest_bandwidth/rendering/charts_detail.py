@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_bandwidth.rendering.charts_theme import Spec, base
+from pytest_bandwidth.rendering.charts_parts import base
+from pytest_bandwidth.rendering.charts_theme import Spec
 
 
 def detail_specs() -> dict[str, Spec]:
@@ -12,7 +13,7 @@ def detail_specs() -> dict[str, Spec]:
 
 def _runs() -> Spec:
     """datasets: runs = {position, value, kind, label}; limits = {value, text}, the reference first."""
-    spec = base("", "The baseline's runs, the oldest first, then this run and its fresh processes", 130)
+    spec = base("", "", "The baseline's runs, the oldest first, then this run and its fresh processes", 130)
     del spec["title"]
     kinds = ["baseline run", "this run", "fresh process"]
     y = {
@@ -68,7 +69,7 @@ def _runs() -> Spec:
 
 def _samples() -> Spec:
     """dataset: samples = {series: kernel | probe, gbps}."""
-    spec = base("", "Distribution of the kernel's and the probe's samples, in GB/s", 84)
+    spec = base("", "", "Distribution of the kernel's and the probe's samples, in GB/s", 84)
     del spec["title"]
     x = {
         "field": "gbps",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
-from pytest_bandwidth.rendering.charts_theme import Spec, base
+from pytest_bandwidth.rendering.charts_parts import WIDE_ONLY, base, log_encoding, test_name, tooltip, unique
+from pytest_bandwidth.rendering.charts_theme import Spec
 from pytest_bandwidth.rendering.document import RunDocument, one_line
 from pytest_bandwidth.rendering.pairs import precision_pairs, size_sweeps
 
@@ -20,7 +22,7 @@ def pairs_spec(run: RunDocument) -> Spec | None:
     if not pairs:
         return None
     rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
-    names = _unique([one_line(pair.name, 60) for pair in pairs[:PAIRS_AT_MOST]])
+    names = unique([one_line(pair.name, 60) for pair in pairs[:PAIRS_AT_MOST]])
     points, spans = [], []
     for name, pair in zip(names, pairs, strict=False):
         ratios = _ratio_text(pair.bandwidth_ratio, pair.time_ratio)
@@ -38,7 +40,8 @@ def pairs_spec(run: RunDocument) -> Spec | None:
                 }
             )
     spec = base(
-        _titled("FP32 and FP16", len(pairs), PAIRS_AT_MOST),
+        "FP32 and FP16",
+        _legend("ratios: FP16 ÷ FP32", len(pairs), PAIRS_AT_MOST),
         f"GB/s of {len(spans)} operations in both",
         14 + 22 * len(spans),
     )
@@ -51,6 +54,7 @@ def pairs_spec(run: RunDocument) -> Spec | None:
         },
         {
             "data": {"values": spans},
+            "name": WIDE_ONLY,
             "mark": {"type": "text", "align": "left", "dx": 9},
             "encoding": {"y": y, "x": _gbps("high"), "text": {"field": "ratio"}},
         },
@@ -61,7 +65,7 @@ def pairs_spec(run: RunDocument) -> Spec | None:
                 "y": y,
                 "x": _gbps("gbps"),
                 **_by_precision(["FP32", "FP16"]),
-                "tooltip": [{"field": f, "type": "nominal"} for f in ("pair", "precision", "bandwidth", "FP16 ÷ FP32")],
+                "tooltip": tooltip("pair", "precision", "bandwidth", "FP16 ÷ FP32"),
             },
         },
     ]
@@ -84,7 +88,7 @@ def sweeps_spec(run: RunDocument) -> Spec | None:
     ]
     precisions = list(dict.fromkeys(p["precision"] for p in points))
     spec = base(
-        _titled("Size sweeps", len(names), SWEEPS_AT_MOST), f"GB/s over bytes moved of {len(shown)} operations", 96
+        "Size sweeps", _legend("", len(names), SWEEPS_AT_MOST), f"GB/s over bytes moved of {len(shown)} operations", 96
     )
     del spec["width"], spec["height"], spec["autosize"]
     spec |= {
@@ -97,15 +101,10 @@ def sweeps_spec(run: RunDocument) -> Spec | None:
             "height": 96,
             "mark": {"type": "line", "point": {"filled": True, "size": 34}, "strokeWidth": 1.5, "cursor": "pointer"},
             "encoding": {
-                "x": {
-                    "field": "bytes",
-                    "type": "quantitative",
-                    "scale": {"type": "log"},
-                    "axis": {"title": "bytes moved", "format": "~s", "tickCount": 4, "grid": False},
-                },
+                "x": log_encoding("bytes", "bytes moved", [p["bytes"] for p in points], "~s"),
                 "y": _gbps("gbps") | {"axis": {"title": "GB/s", "tickCount": 4}},
                 **_by_precision(precisions),
-                "tooltip": [{"field": f, "type": "nominal"} for f in ("test", "bandwidth", "of probe", "moved")],
+                "tooltip": tooltip("test", "bandwidth", "of probe", "moved"),
             },
         },
     }
@@ -117,7 +116,7 @@ def _sweep_point(row: int, name: str, precision: str, outcome: Outcome) -> dict[
         "row": row,
         "sweep": name,
         "precision": one_line(precision, 12).upper() or "unnamed",
-        "test": one_line(outcome.short_name, 80),
+        "test": test_name(outcome),
         "bytes": outcome.bytes_moved,
         "gbps": outcome.gbps,
         "bandwidth": f"{digits(outcome.gbps or 0)} GB/s",
@@ -126,25 +125,23 @@ def _sweep_point(row: int, name: str, precision: str, outcome: Outcome) -> dict[
     }
 
 
-def _by_precision(precisions: list[str]) -> dict[str, Spec]:
-    legend = None if len(precisions) == 1 else {"orient": "top", "title": None}
-    colours = ["$mark", "$other", "$ink", "$muted"]
+def _by_precision(present: Iterable[str]) -> dict[str, Spec]:
+    """Colour and shape by precision, FP32 and FP16 always alike."""
+    known = {"FP32": ("$mark", "circle"), "FP16": ("$other", "square")}
+    rest = [name for name in present if name not in known]
+    looks = known | {
+        name: (("$ink", "$muted")[i % 2], ("diamond", "triangle-up")[i // 2 % 2]) for i, name in enumerate(rest)
+    }
+    domain = [name for name in looks if name in set(present)]
+    legend = None if len(domain) == 1 else {"orient": "top", "title": None}
     return {
-        "color": {
+        channel: {
             "field": "precision",
             "type": "nominal",
-            "scale": {"domain": precisions, "range": [colours[i % len(colours)] for i in range(len(precisions))]},
+            "scale": {"domain": domain, "range": [looks[name][which] for name in domain]},
             "legend": legend,
-        },
-        "shape": {
-            "field": "precision",
-            "type": "nominal",
-            "scale": {
-                "domain": precisions,
-                "range": [("circle", "square", "diamond", "triangle-up")[i % 4] for i in range(len(precisions))],
-            },
-            "legend": legend,
-        },
+        }
+        for which, channel in enumerate(("color", "shape"))
     }
 
 
@@ -161,14 +158,6 @@ def _ratio_text(bandwidth: float | None, time: float | None) -> str:
     return ", ".join(parts)
 
 
-def _titled(title: str, found: int, at_most: int) -> str:
-    return title if found <= at_most else f"{title} (the first {at_most} of {found})"
-
-
-def _unique(names: list[str]) -> list[str]:
-    seen: dict[str, int] = {}
-    unique = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return unique
+def _legend(words: str, found: int, at_most: int) -> str:
+    cut = "" if found <= at_most else f"the first {at_most} of {found}"
+    return "; ".join(part for part in (words, cut) if part)

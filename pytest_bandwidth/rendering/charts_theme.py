@@ -55,44 +55,6 @@ DARK: Palette = {
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
-# How results end, in words; failures are drawn last, so that they lie on top.
-ENDINGS = {"plain": "passed", "good": "improved", "warn": "not judged", "bad": "failed"}
-
-
-def base(title: str, description: str, height: int) -> Spec:
-    """What every chart starts from."""
-    return {
-        "$schema": SCHEMA,
-        "title": title,
-        "description": description,
-        "width": 560,
-        "height": height,
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        "config": CONFIG,
-    }
-
-
-def ending_encoding(present: set[str]) -> dict[str, Spec]:
-    """Colour and shape by how a result ended: never by colour alone. No legend where all ended alike."""
-    domain = [ending for ending in ENDINGS.values() if ending in present]
-    tones = {ending: f"${'mark' if tone == 'plain' else tone}" for tone, ending in ENDINGS.items()}
-    shapes = {"passed": "circle", "improved": "triangle-up", "not judged": "diamond", "failed": "square"}
-    legend = None if len(domain) == 1 else {"orient": "top", "title": None, "symbolOpacity": 1}
-    return {
-        "color": {
-            "field": "ending",
-            "type": "nominal",
-            "scale": {"domain": domain, "range": [tones[d] for d in domain]},
-            "legend": legend,
-        },
-        "shape": {
-            "field": "ending",
-            "type": "nominal",
-            "scale": {"domain": domain, "range": [shapes[d] for d in domain]},
-            "legend": legend,
-        },
-    }
-
 
 def resolved(spec: Any, palette: Palette) -> Any:
     """The spec with every colour token replaced; data is left as it is, whatever it spells."""
@@ -109,7 +71,16 @@ CONFIG: Spec = {
     "background": "$surface",
     "font": FONT,
     "view": {"stroke": None},
-    "title": {"anchor": "start", "fontSize": 13, "fontWeight": 600, "color": "$ink", "offset": 10},
+    "title": {
+        "anchor": "start",
+        "fontSize": 13,
+        "fontWeight": 600,
+        "color": "$ink",
+        "subtitleColor": "$muted",
+        "subtitleFontSize": 11,
+        "subtitlePadding": 5,
+        "offset": 8,
+    },
     "axis": {
         "labelColor": "$muted",
         "titleColor": "$muted",
@@ -120,9 +91,8 @@ CONFIG: Spec = {
         "domainColor": "$axis",
         "tickColor": "$axis",
         "tickSize": 4,
-        "labelFlush": True,
     },
-    "axisY": {"domain": False, "ticks": False, "labelLimit": 230},
+    "axisY": {"domain": False, "ticks": False, "labelLimit": 260},
     "legend": {"labelColor": "$muted", "labelFontSize": 11, "symbolSize": 60, "offset": 2},
     "header": {
         "labelColor": "$ink",

@@ -22,6 +22,8 @@ from pytest_bandwidth.rendering.html_data import page_data
 from pytest_bandwidth.rendering.html_rows import Row, Table, table_of
 
 FAILURES_LISTED = 12
+# About what title, legend and axis add to a chart's height, in pixels.
+CHART_FRAME = 110
 _TEMPLATES = "pytest_bandwidth.rendering"
 
 
@@ -48,7 +50,8 @@ def render_html(document: Mapping[str, Any]) -> str:
         failures=_failures(run, headline, table),
         failures_listed=FAILURES_LISTED,
         table=table,
-        charts=list(specs),
+        chart_columns=_columns(specs),
+        wide_charts=[name for name, spec in specs.items() if "facet" in spec],
         charts_missing=None if charts_available() else MISSING,
         environment=_environment(run),
         data=page_data(run, table, specs),
@@ -103,6 +106,18 @@ def _environment(run: RunDocument) -> list[tuple[str, list[tuple[str, str]]]]:
     return [
         (title, [(name.replace("_", " "), value) for name, value in pairs if value]) for title, pairs in groups if pairs
     ]
+
+
+def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
+    """Two columns of about equal height; charts of many small ones take the whole width below."""
+    columns: tuple[list[str], list[str]] = ([], [])
+    heights = [0, 0]
+    for name, spec in specs.items():
+        if "facet" not in spec:
+            shorter = 0 if heights[0] <= heights[1] else 1
+            columns[shorter].append(name)
+            heights[shorter] += spec["height"] + CHART_FRAME
+    return [column for column in columns if column]
 
 
 def _policy(style: str, scripts: list[str]) -> str:

@@ -27,11 +27,14 @@
 
   function fitted(spec, width) {
     if (spec.facet) {
-      spec.columns = Math.max(1, Math.floor((width - 40) / 235));
+      spec.columns = width < 480 ? 2 : Math.max(1, Math.floor((width - 40) / 235));
       spec.spec.width = Math.min(260, Math.floor((width - 50) / spec.columns) - 22);
     } else {
       spec.width = width;
-      if (width < 480) spec.config.axisY = { ...spec.config.axisY, labelLimit: Math.round(width * 0.36) };
+      if (width < 480) {
+        spec.config.axisY = { ...spec.config.axisY, labelLimit: Math.round(width * 0.36) };
+        spec.layer = spec.layer.filter((layer) => layer.name !== "wide-only");
+      }
     }
     return spec;
   }
@@ -371,7 +374,10 @@
     },
     { rootMargin: "600px" },
   );
-  for (const figure of document.querySelectorAll("figure[data-chart]")) seen.observe(figure);
+  for (const figure of document.querySelectorAll("figure[data-chart]")) {
+    figure.style.minHeight = `${data.charts[figure.dataset.chart].height ?? 160}px`;
+    seen.observe(figure);
+  }
   dark.addEventListener("change", () => redraw(true));
   let waiting;
   addEventListener("resize", () => {
