@@ -1,0 +1,40 @@
+"""Executes CUDA kernels on the CPU, from the PTX that NVRTC emits, and counts what they ask of memory.
+
+`compile_ptx` makes PTX of CUDA C++, `load` makes it runnable, `execute` runs a launch. Needs no GPU and no driver.
+The figures are requests of a functional model without caches: never bytes that a DRAM moved, never time.
+"""
+
+from pytest_bandwidth.ptx.compile import PtxModule, compile_ptx, kernel_resources, nvrtc_version, supported_architectures
+from pytest_bandwidth.ptx.execution import (
+    AccessCounts,
+    AccessFault,
+    ArrayCounts,
+    Counts,
+    Execution,
+    LineCounts,
+    LocalCounts,
+    SharedCounts,
+)
+from pytest_bandwidth.ptx.launch import execute
+from pytest_bandwidth.ptx.loading import Program, load
+from pytest_bandwidth.ptx.observers.initialisation import fill_untouched
+
+__all__ = [
+    "AccessCounts",
+    "AccessFault",
+    "ArrayCounts",
+    "Counts",
+    "Execution",
+    "LineCounts",
+    "LocalCounts",
+    "Program",
+    "PtxModule",
+    "SharedCounts",
+    "compile_ptx",
+    "execute",
+    "fill_untouched",
+    "kernel_resources",
+    "load",
+    "nvrtc_version",
+    "supported_architectures",
+]

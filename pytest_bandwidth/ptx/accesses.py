@@ -1,0 +1,141 @@
+"""Memory instructions: from a lane's address to a region, past the observers, to the bytes themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx import addresses, hot
+from pytest_bandwidth.ptx.half_atomics import atomic_half
+from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.memory import Access, Memory, Region
+from pytest_bandwidth.ptx.observers import Observer
+from pytest_bandwidth.ptx.observers.bounds import BoundsObserver
+from pytest_bandwidth.ptx.observers.traffic import least
+from pytest_bandwidth.ptx.program import Atomic, Load, Store
+from pytest_bandwidth.ptx.program import Memory as MemoryStep
+
+Array = NDArray[Any]
+Kind = Literal["load", "store", "atomic"]
+_WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
+
+
+class MemoryUnit:
+    """Carries out the loads, stores and atomics of one batch."""
+
+    def __init__(self, memory: Memory, geometry: Geometry, observers: Sequence[Observer], bounds: BoundsObserver) -> None:
+        self._memory = memory
+        self._shape = (geometry.rows, geometry.lanes)
+        self._observers = observers
+        self._bounds = bounds
+
+    def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
+        """One array per element of the access, of the smallest shape that holds it; 0 where a lane takes no part."""
+        results: list[Array] | None = None
+        for access in self._accesses(step, "load", address, lanes):
+            self._observe(access)
+            values = self._gather(access, step)
+            if results is None:
+                results = values
+            else:  # lanes of one instruction that read several arrays
+                results = [np.where(access.mask, new, old) for new, old in zip(values, results, strict=True)]
+        return results or [np.zeros((1, 1), step.dtype)] * step.count
+
+    def store(self, step: Store, address: Array, values: tuple[Array, ...], lanes: Array) -> None:
+        for access in self._accesses(step, "store", address, lanes, values):
+            self._observe(access)
+            self._scatter(access, step)
+
+    def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> Array:
+        """What was there before each lane's update; lanes go one after the other, in the order of blocks and threads."""
+        old = np.zeros(self._shape, step.dtype)
+        for access in self._accesses(step, "atomic", address, lanes, operands):
+            self._observe(access)
+            index, mask, *values = (np.broadcast_to(a, self._shape) for a in (access.offset, access.mask, *operands))
+            place = index >> (step.dtype.itemsize.bit_length() - 1)
+            region, value, other = access.region, values[0], values[-1]
+            if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
+                atomic_half(step, region, place, mask, value, other, old)
+                continue
+            if step.dtype.kind == "f":
+                update = hot.atomic_float
+            else:
+                update = hot.atomic_integer
+            code = hot.ATOMIC_CODES[step.operation]
+            update(region.typed(step.dtype), region.block_step, region.thread_step, place, mask, code, value, other, old)
+        return old
+
+    def _observe(self, access: Access) -> None:
+        for observer in self._observers:
+            observer.see(access)
+
+    def _accesses(
+        self, step: MemoryStep, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()
+    ) -> Iterator[Access]:
+        """The access, cut by region, without the lanes that the bounds forbid."""
+        start = np.uint64((step.offset + _WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
+        if address.dtype.itemsize < 8:
+            address = address.astype(np.uint64)
+        if start:
+            address = address + start
+        shape = np.broadcast_shapes(address.shape, lanes.shape)
+        low, high, together, count = hot.span(np.broadcast_to(address, shape), np.broadcast_to(lanes, shape))
+        if count == 0:
+            return
+        if low >> addresses.REGION_SHIFT == high >> addresses.REGION_SHIFT:
+            parts = [(int(low) >> addresses.REGION_SHIFT, lanes)]
+        else:
+            region_of = address >> np.uint64(addresses.REGION_SHIFT)
+            here = np.unique(np.broadcast_to(region_of, shape)[np.broadcast_to(lanes, shape)])
+            parts = [(int(number), lanes & (region_of == number)) for number in here]
+        whole = len(parts) == 1
+        for number, mask in parts:
+            region = self._memory.regions.get(number)
+            offset = (address - np.uint64(addresses.region_base(number))).view(np.int64)
+            if region is None or not whole or not self._fits(step, kind, region, int(low), int(high), int(together)):
+                mask = self._bounds.check(step.site, kind, region, offset, mask, step.width)
+                if region is None or not mask.any():
+                    continue
+            yield Access(step.site, kind, region, offset, mask, step.width, values, step.ordered)
+
+    @staticmethod
+    def _fits(step: MemoryStep, kind: Kind, region: Region, low: int, high: int, together: int) -> bool:
+        """Whether every lane is inside the region (inside one variable of it), aligned and allowed."""
+        if together & (step.width - 1) or (kind != "load" and not region.writable):
+            return False
+        first, end = low - region.base, high - region.base + step.width
+        if region.kind == "shared" or region.kind == "local":
+            return any(s.address <= first and end <= s.address + s.size for s in region.symbols)
+        return 0 <= first and end <= region.nbytes
+
+    def _gather(self, access: Access, step: Load) -> list[Array]:
+        region = access.region
+        unsigned = np.dtype(f"u{step.dtype.itemsize}")
+        index, mask = least(access.offset >> (step.dtype.itemsize.bit_length() - 1), access.mask)
+        if region.block_step or region.thread_step:
+            shape = (self._shape[0], self._shape[1] if region.thread_step else index.shape[1])
+            index, mask = np.broadcast_to(index, shape), np.broadcast_to(access.mask if region.thread_step else mask, shape)
+        data = region.typed(unsigned)
+        values = []
+        for element in range(step.count):
+            out = np.empty(index.shape, unsigned)
+            hot.gather(data, region.block_step, region.thread_step, index, mask, element, out)
+            values.append(out.view(step.dtype))
+        return values
+
+    def _scatter(self, access: Access, step: Store) -> None:
+        region = access.region
+        unsigned = np.dtype(f"u{step.dtype.itemsize}")
+        shape = np.broadcast_shapes(access.offset.shape, access.mask.shape, *(value.shape for value in access.values))
+        shape = (
+            self._shape[0] if region.block_step else shape[0],
+            self._shape[1] if region.thread_step else shape[1],
+        )
+        index = np.broadcast_to(access.offset >> (step.dtype.itemsize.bit_length() - 1), shape)
+        mask, data = np.broadcast_to(access.mask, shape), region.typed(unsigned)
+        for element, value in enumerate(access.values):
+            stored = np.broadcast_to(value.view(unsigned), shape)
+            hot.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)

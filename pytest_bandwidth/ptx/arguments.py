@@ -1,0 +1,91 @@
+"""Launch arguments: checked against the kernel's parameters, laid into its parameter buffer, arrays given an address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.ptx.addresses import FIRST_ARRAY_REGION, PARAM_REGION, region_base
+from pytest_bandwidth.ptx.memory import Region, flat_bytes
+from pytest_bandwidth.ptx.opcodes.forms import DTYPES
+from pytest_bandwidth.ptx.program import Parameter
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """buffer: the parameter bytes. regions: one per allocation that an argument points into, the parameter buffer first."""
+
+    buffer: Array
+    regions: tuple[Region, ...]
+
+    def value(self, offset: int, dtype: np.dtype[Any]) -> Array:
+        """A part of the parameters as a register's value, shape (1, 1)."""
+        return self.buffer[offset : offset + dtype.itemsize].view(dtype).reshape(1, 1).copy()
+
+
+def place_arguments(kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]) -> Arguments:
+    """Raises UsageError for arguments that the kernel would misread."""
+    if len(arguments) != len(parameters):
+        raise UsageError(f"kernel {kernel} takes {len(parameters)} arguments ({', '.join(names)}), found {len(arguments)}")
+    size = max((p.offset + p.size for p in parameters), default=0)
+    buffer = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
+    regions: dict[int, Region] = {}
+    for number, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
+        label = f"argument {number} ({name}) of kernel {kernel}"
+        if isinstance(argument, np.ndarray):
+            value = _pointer(argument, number, name, label, parameter, regions)
+        else:
+            value = _scalar(argument, label, parameter)
+        buffer[parameter.offset : parameter.offset + parameter.size] = value
+    parameter_region = Region("the parameters", "param", PARAM_REGION, buffer[None, :], writable=False)
+    return Arguments(buffer, (parameter_region, *regions.values()))
+
+
+def _pointer(array: Array, number: int, name: str, label: str, parameter: Parameter, regions: dict[int, Region]) -> Array:
+    if parameter.size != 8 or parameter.type not in ("u64", "b64", "s64"):
+        raise UsageError(f"{label} is an array, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)")
+    if array.dtype.hasobject:
+        raise UsageError(f"{label} is an array of Python objects, expected numbers; give it a numeric dtype")
+    if array.size and (not array.flags.aligned or not array.dtype.isnative):
+        raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
+    data, start = flat_bytes(array)
+    key = int(data.__array_interface__["data"][0])
+    if key in regions:
+        region = regions[key]
+        regions[key] = replace(region, arguments=(*region.arguments, number), writable=region.writable or array.flags.writeable)
+    else:
+        place = FIRST_ARRAY_REGION + len(regions)
+        regions[key] = Region(name, "global", place, data[None, :], writable=array.flags.writeable, arguments=(number,))
+    return np.array([region_base(regions[key].number) + start], np.uint64).view(np.uint8)
+
+
+def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
+    integer = DTYPES[parameter.type].kind in "iu" and parameter.type != "b8"
+    if argument is None:
+        if not integer or parameter.size != 8:
+            raise UsageError(f"{label} is None, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)")
+        return np.zeros(8, np.uint8)
+    if isinstance(argument, np.generic):
+        fits = argument.nbytes == parameter.size
+        if parameter.type != "b8":
+            fits = fits and (argument.dtype.kind in "iub") == integer and argument.dtype.kind in "iubf"
+        if not fits:
+            raise UsageError(
+                f"{label} is a numpy.{argument.dtype.name} ({argument.nbytes} bytes), "
+                f"but the parameter is .{parameter.type} ({parameter.size} bytes)"
+            )
+        return np.frombuffer(argument.tobytes(), np.uint8)
+    if isinstance(argument, int) and integer:
+        bits = parameter.size * 8
+        if not -(1 << (bits - 1)) <= argument < 1 << bits:
+            raise UsageError(f"{label} is {argument}, which does not fit the parameter's {bits} bits")
+        return np.frombuffer((int(argument) & ((1 << bits) - 1)).to_bytes(parameter.size, "little"), np.uint8)
+    remedy = "give a NumPy scalar, such as numpy.float32(3)" if isinstance(argument, int | float) else "give a NumPy array or scalar"
+    raise UsageError(f"{label} is a {type(argument).__name__}, but the parameter is .{parameter.type}; {remedy}")

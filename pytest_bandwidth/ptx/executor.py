@@ -1,0 +1,332 @@
+"""Runs a decoded kernel for one batch of blocks, all their threads at once.
+
+Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block, then
+joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what it would
+alone. Barriers hold groups back until whole blocks have arrived.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.ptx.accesses import MemoryUnit
+from pytest_bandwidth.ptx.lanes import Geometry, Mask, warps_with
+from pytest_bandwidth.ptx.observers.faults import FaultLog
+from pytest_bandwidth.ptx.observers.order import Order
+from pytest_bandwidth.ptx.observers.traffic import TrafficObserver
+from pytest_bandwidth.ptx.program import (
+    Atomic,
+    Barrier,
+    BasicBlock,
+    Branch,
+    Compute,
+    Exit,
+    Fence,
+    Guard,
+    Kernel,
+    Load,
+    Read,
+    Step,
+    Store,
+    WarpBarrier,
+    WarpStep,
+    Write,
+)
+from pytest_bandwidth.ptx.warp import exchange
+
+Array = NDArray[Any]
+
+
+class Tally:
+    """Instructions executed by threads and by warps, over all batches, and where to stop."""
+
+    def __init__(self, kernel: str, limit: int) -> None:
+        self.threads = 0
+        self.warps = 0
+        self._kernel = kernel
+        self._limit = limit
+
+    def add(self, steps: int, mask: Mask) -> None:
+        self.threads += steps * mask.threads
+        self.warps += steps * mask.warps
+        if self.threads > self._limit:
+            raise UsageError(
+                f"kernel {self._kernel} has executed more than {self._limit:.3g} thread-instructions on the traffic device; "
+                "use a smaller size there, run a sample of its blocks, or raise the limit if it does end"
+            )
+
+
+class Executor:
+    """One batch: its registers, its groups, its barriers."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        geometry: Geometry,
+        memory: MemoryUnit,
+        order: Order,
+        traffic: TrafficObserver,
+        faults: FaultLog,
+        tally: Tally,
+        arguments: dict[int, Array],
+    ) -> None:
+        self._kernel = kernel
+        self._geometry = geometry
+        self._shape = (geometry.rows, geometry.lanes)
+        self._memory = memory
+        self._order = order
+        self._traffic = traffic
+        self._faults = faults
+        self._tally = tally
+        self._registers: list[Array | None] = [None] * kernel.register_count
+        for index, array in (*kernel.constants.items(), *arguments.items()):
+            self._registers[index] = array
+        for index, name in kernel.specials.items():
+            self._registers[index] = geometry.special(name)
+        self._alive = geometry.present
+        self._ready: dict[int, Mask] = {}
+        self._waiting: dict[int, Mask] = {}
+        self._protected = 0
+
+    def run(self) -> None:
+        self._ready = {0: Mask(self._geometry.present, self._geometry)}
+        blocks = self._kernel.blocks
+        with np.errstate(all="ignore"):
+            while self._ready or self._waiting:
+                if not self._ready:
+                    self._pass_barriers()
+                    continue
+                number = min(self._ready, key=lambda n: blocks[n].rank)
+                mask = self._ready.pop(number)
+                self._protected = 0
+                for other in (*self._ready, *(self._after(n) for n in self._waiting)):
+                    self._protected |= blocks[other].live
+                self._run_block(blocks[number], number, mask)
+
+    def _after(self, number: int) -> int:
+        following = self._kernel.blocks[number].following
+        return number if following is None else following
+
+    def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
+        self._tally.add(len(block.steps) + (block.end is not None), mask)
+        for step in block.steps:
+            kind = type(step)
+            if kind is Compute:
+                self._compute(step, mask.lanes)
+            elif kind is Load:
+                self._load(step, mask.lanes)
+            elif kind is Store:
+                self._store(step, mask.lanes)
+            elif kind is Atomic:
+                self._atomic(step, mask.lanes)
+            elif kind is WarpStep:
+                self._between_lanes(step, mask.lanes)
+            elif kind is WarpBarrier:
+                self._order.warp_barrier(self._guarded(step.guard, mask.lanes))
+            elif kind is Fence:
+                self._order.fence(self._guarded(step.guard, mask.lanes))
+        self._leave(block, number, mask)
+
+    # Registers
+
+    def _value(self, read: Read) -> Array:
+        value = self._registers[read.register]
+        if value is None:  # never written: compilers leave that to values nobody needs
+            return np.zeros((1, 1), read.dtype)
+        if read.narrow:
+            value = value.view(f"u{value.dtype.itemsize}").astype(f"u{read.dtype.itemsize}")
+        if value.dtype is not read.dtype:
+            value = value.view(read.dtype)
+        return ~value if read.negated else value
+
+    def _write(self, target: Write | None, value: Array, lanes: Array, guarded: bool) -> None:
+        """Lanes that take no part keep their old value, if anything may still read it."""
+        if target is None:
+            return
+        if target.widen is not None:
+            value = value.astype(target.widen)
+        register = target.register
+        if guarded or (self._protected >> register) & 1:
+            old = self._registers[register]
+            if old is not None:
+                value = np.where(lanes, value, old.view(value.dtype))
+        self._registers[register] = value
+
+    def _guarded(self, guard: Guard | None, lanes: Array) -> Array:
+        return lanes if guard is None else lanes & self._predicate(guard)
+
+    def _predicate(self, guard: Guard) -> Array:
+        value = self._registers[guard.register]
+        if value is None:
+            value = np.zeros((1, 1), np.bool_)
+        return ~value if guard.negated else value
+
+    # Steps
+
+    def _compute(self, step: Compute, lanes: Array) -> None:
+        result = step.function(*[self._value(source) for source in step.sources])
+        guarded = step.guard is not None
+        if guarded:
+            lanes = self._guarded(step.guard, lanes)
+        if type(result) is not tuple:
+            self._write(step.targets[0], result, lanes, guarded)
+            return
+        for target, part in zip(step.targets, result, strict=False):
+            self._write(target, part, lanes, guarded)
+
+    def _load(self, step: Load, lanes: Array) -> None:
+        lanes = self._guarded(step.guard, lanes)
+        values = self._memory.load(step, self._value(step.sources[0]), lanes)
+        for target, value in zip(step.targets, values, strict=True):
+            self._write(target, value, lanes, step.guard is not None)
+
+    def _store(self, step: Store, lanes: Array) -> None:
+        address, *values = (self._value(source) for source in step.sources)
+        self._memory.store(step, address, tuple(values), self._guarded(step.guard, lanes))
+
+    def _atomic(self, step: Atomic, lanes: Array) -> None:
+        lanes = self._guarded(step.guard, lanes)
+        address, *operands = (self._value(source) for source in step.sources)
+        if lanes.any():
+            self._order.atomic(lanes)
+        old = self._memory.atomic(step, address, tuple(operands), lanes)
+        if step.targets:
+            self._write(step.targets[0], old, lanes, step.guard is not None)
+
+    def _between_lanes(self, step: WarpStep, lanes: Array) -> None:
+        lanes = self._guarded(step.guard, lanes)
+        sources = tuple(self._value(source) for source in step.sources)
+        results = exchange(step.name, step.mode, sources, lanes, self._shape)
+        for target, result in zip(step.targets, results, strict=False):
+            self._write(target, result, lanes, step.guard is not None)
+
+    # Jumps
+
+    def _leave(self, block: BasicBlock, number: int, mask: Mask) -> None:
+        end = block.end
+        if end is None:
+            self._go(block.following, mask)
+        elif isinstance(end, Barrier):
+            self._hold(number, mask)
+        elif isinstance(end, Exit):
+            self._exit(end, block, mask)
+        elif isinstance(end, Branch) and end.sources:
+            self._switch(end, block, mask)
+        else:
+            self._branch(end, block, mask)
+
+    def _go(self, number: int | None, mask: Mask) -> None:
+        if number is None:
+            self._alive = self._alive & ~mask.lanes
+            return
+        there = self._ready.get(number)
+        self._ready[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
+
+    def _split(self, guard: Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
+        """The lanes for which the guard holds and the others; None for none, the same mask for all."""
+        truth = self._predicate(guard)
+        taken = mask.lanes & truth
+        if not taken.any():
+            return None, mask
+        rest = mask.lanes & ~truth
+        if not rest.any():
+            return mask, None
+        return Mask(taken, self._geometry), Mask(rest, self._geometry)
+
+    def _branch(self, end: Step, block: BasicBlock, mask: Mask) -> None:
+        if end.guard is None:
+            self._go(block.branch[0], mask)
+            return
+        taken, rest = self._split(end.guard, mask)
+        self._traffic.branch(end.site, mask.warps, self._divided(taken, rest))
+        if taken is not None:
+            self._go(block.branch[0], taken)
+        if rest is not None:
+            self._go(block.following, rest)
+
+    def _divided(self, taken: Mask | None, rest: Mask | None) -> int:
+        """Warps with lanes on both sides."""
+        if taken is None or rest is None:
+            return 0
+        both = warps_with(taken.lanes) & warps_with(rest.lanes)
+        return int(np.count_nonzero(both)) * (self._geometry.rows // len(both))
+
+    def _switch(self, end: Branch, block: BasicBlock, mask: Mask) -> None:
+        index = np.broadcast_to(self._value(end.sources[0]), np.broadcast_shapes(self._value(end.sources[0]).shape, mask.lanes.shape))
+        lanes = np.broadcast_to(mask.lanes, index.shape)
+        chosen = np.unique(index[lanes])
+        self._traffic.branch(end.site, mask.warps, 0 if len(chosen) == 1 else self._mixed_warps(index, lanes))
+        for value in chosen:
+            if value >= len(block.branch):
+                self._faults.add("trap", end.site, None, lanes & (index == value), index.astype(np.int64), "branches beyond a jump table")
+                self._go(None, Mask(lanes & (index == value), self._geometry))
+            else:
+                self._go(block.branch[int(value)], Mask(lanes & (index == value), self._geometry))
+
+    def _mixed_warps(self, index: Array, lanes: Array) -> int:
+        if index.shape[1] == 1:
+            return 0
+        shape = (len(index), -1, 32)
+        low = np.where(lanes, index, np.iinfo(index.dtype).max).reshape(shape).min(axis=2)
+        high = np.where(lanes, index, 0).reshape(shape).max(axis=2)
+        return int(np.count_nonzero(low < high)) * (self._geometry.rows // len(index))
+
+    def _exit(self, end: Exit, block: BasicBlock, mask: Mask) -> None:
+        leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
+        if leaving is not None:
+            if end.trap:
+                self._faults.add("trap", end.site, None, leaving.lanes, np.zeros((1, 1), np.int64), "executes a trap (assert or __trap)")
+            self._alive = self._alive & ~leaving.lanes
+        if staying is not None:
+            self._go(block.following, staying)
+
+    # Barriers
+
+    def _hold(self, number: int, mask: Mask) -> None:
+        there = self._waiting.get(number)
+        self._waiting[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
+
+    def _pass_barriers(self) -> None:
+        """Nobody can run: every block whose threads all wait at one barrier goes on; any other one is stuck."""
+        waiting, self._waiting = self._waiting, {}
+        if len(waiting) > 1:
+            self._report_stuck(waiting)
+        for number, mask in waiting.items():
+            block = self._kernel.blocks[number]
+            end = block.end
+            assert isinstance(end, Barrier)
+            if end.targets:
+                self._reduce(end, mask, waiting)
+            self._order.block_barrier(mask.lanes.any(axis=1, keepdims=True))
+            self._go(block.following, mask)
+
+    def _report_stuck(self, waiting: dict[int, Mask]) -> None:
+        """Blocks whose threads wait at different barriers: undefined in CUDA (often a hang); here they all go on."""
+        rows = [np.broadcast_to(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1)) for mask in waiting.values()]
+        mixed = sum(row.astype(np.int64) for row in rows) > 1
+        if mixed.any():
+            number, mask = min(waiting.items())
+            end = self._kernel.blocks[number].end
+            assert end is not None
+            sentence = "waits at one __syncthreads() while others of its block wait at another"
+            self._faults.add("barrier", end.site, None, mask.lanes & mixed, np.zeros((1, 1), np.int64), sentence)
+
+    def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
+        """__syncthreads_count, _and and _or over the threads of each block."""
+        self._protected = 0
+        for other in waiting:
+            if self._kernel.blocks[other].end is not end:
+                self._protected |= self._kernel.blocks[self._after(other)].live
+        lanes = np.broadcast_to(mask.lanes & self._geometry.present, self._shape)
+        predicate = self._value(end.sources[0])
+        if end.reduction == "and":
+            result: Array = (predicate | ~lanes).all(axis=1, keepdims=True)
+        elif end.reduction == "or":
+            result = (predicate & lanes).any(axis=1, keepdims=True)
+        else:
+            result = np.count_nonzero(predicate & lanes, axis=1, keepdims=True).astype(np.uint32)
+        self._write(end.targets[0], result, mask.lanes, False)

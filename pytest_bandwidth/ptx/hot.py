@@ -1,0 +1,394 @@
+"""The loops over lanes that NumPy cannot express without many passes, compiled by Numba at their first use and kept on disk.
+
+Lanes stand in arrays of shape (blocks, threads), threads padded to whole warps of 32; arrays that do not differ between
+blocks, or between threads, have one row or one column and are broadcast by the caller. `mask` tells which lanes take part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+WARP = 32
+# Places in the vector that `count_sectors` fills.
+REQUESTS, SECTORS, IDEAL_SECTORS, LANES = 0, 1, 2, 3
+COALESCED, MISALIGNED, STRIDED, RANDOM, BROADCAST = 4, 5, 6, 7, 8
+STRIDE, STRIDE_VOTES, STRIDES_DIFFER = 9, 10, 11
+COUNTS = 12
+# Threads as the shared-memory shadow codes them, beyond thread number + 1.
+WARP_OF_READERS, MANY_WARPS = 1025, 1100
+
+_u8, _i32, _i64, _u64, _bool = types.uint8, types.int32, types.int64, types.uint64, types.boolean
+
+
+def _given(kind: Any) -> Any:
+    """A plane that is only read; NumPy's broadcasts are read-only, and any layout will do."""
+    return types.Array(kind, 2, "A", readonly=True)
+
+
+def _plane(kind: Any) -> Any:
+    return types.Array(kind, 2, "A")
+
+
+def _bytes(kind: Any) -> Any:
+    """Memory that users own: its start may suit no element wider than theirs."""
+    return types.Array(kind, 2, "A", aligned=False)
+
+
+def _seen(kind: Any) -> Any:
+    """The same, only read."""
+    return types.Array(kind, 2, "A", readonly=True, aligned=False)
+
+
+def _row(kind: Any) -> Any:
+    return types.Array(kind, 1, "C")
+
+
+def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Numba with exactly these signatures, when first called."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.cache
+        def ready() -> Any:
+            return njit(list(signatures), cache=True, error_model="numpy")(function)
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return ready()(*arguments)
+
+        return call
+
+    return wrap
+
+
+@compiled(types.UniTuple(_u64, 4)(_given(_u64), _given(_bool)))
+def span(address: Any, mask: Any) -> Any:
+    """Lowest and highest address of the lanes that take part, the OR of all, and how many they are."""
+    low, high, together, lanes = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0), np.uint64(0), 0
+    for b in range(address.shape[0]):
+        for t in range(address.shape[1]):
+            if mask[b, t]:
+                value = address[b, t]
+                low, high = min(low, value), max(high, value)
+                together |= value
+                lanes += 1
+    return low, high, together, np.uint64(lanes)
+
+
+_UNSIGNED = (types.uint8, types.uint16, types.uint32, types.uint64)
+
+
+@compiled(*(types.void(_seen(k), _i64, _i64, _given(_i64), _given(_bool), _i64, _plane(k)) for k in _UNSIGNED))
+def gather(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, out: Any) -> None:
+    """out[b, t] = data[b·block_step + t·thread_step, index + plus]; 0 where a lane takes no part."""
+    for b in range(out.shape[0]):
+        for t in range(out.shape[1]):
+            out[b, t] = data[b * block_step + t * thread_step, index[b, t] + plus] if mask[b, t] else 0
+
+
+@compiled(*(types.void(_bytes(k), _i64, _i64, _given(_i64), _given(_bool), _i64, _given(k)) for k in _UNSIGNED))
+def scatter(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, values: Any) -> None:
+    """data[…] = values; of lanes that store to one place the last wins."""
+    for b in range(index.shape[0]):
+        for t in range(index.shape[1]):
+            if mask[b, t]:
+                data[b * block_step + t * thread_step, index[b, t] + plus] = values[b, t]
+
+
+@compiled(types.void(_plane(_u8), _i64, _i64, _given(_i64), _given(_bool), _i64))
+def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any) -> None:
+    """Sets `count` flags from each lane's granule on."""
+    for b in range(granule.shape[0]):
+        for t in range(granule.shape[1]):
+            if mask[b, t]:
+                row, first = b * block_step + t * thread_step, granule[b, t]
+                for place in range(count):
+                    flags[row, first + place] = 1
+
+
+@compiled(_i64(_plane(_u8), _i64, _i64, _given(_i64), _given(_bool), _i64, _plane(_bool)))
+def find_unmarked(
+    flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, hit: Any
+) -> int:
+    """How many lanes touch a granule whose flag is not set; they are set in `hit`, where the first is found."""
+    found = 0
+    for b in range(granule.shape[0]):
+        for t in range(granule.shape[1]):
+            hit[b, t] = False
+            if mask[b, t]:
+                row, first = b * block_step + t * thread_step, granule[b, t]
+                for place in range(count):
+                    if flags[row, first + place] == 0:
+                        hit[b, t] = True
+                if hit[b, t]:
+                    found += 1
+    return found
+
+
+@compiled(types.void(_given(_i64), _given(_bool), _i64, _i64, _row(_i64)))
+def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) -> None:
+    """Adds up, over every warp that takes part, its request's sectors and its access pattern.
+
+    offset: byte offset from a 32-byte boundary. width: bytes per lane. repeat: how many blocks each row stands for.
+    A sector is 32 bytes of memory, aligned; the ideal number is that of the distinct bytes asked for, packed.
+    """
+    lanes = np.empty(WARP, np.int64)
+    for b in range(offset.shape[0]):
+        for first_lane in range(0, offset.shape[1], WARP):
+            n = 0
+            for t in range(first_lane, first_lane + WARP):
+                if mask[b, t]:
+                    lanes[n] = offset[b, t]
+                    n += 1
+            if n == 0:
+                continue
+            unit, same, rising = True, True, True
+            for i in range(1, n):
+                delta = lanes[i] - lanes[i - 1]
+                unit &= delta == width
+                same &= delta == 0
+                rising &= delta >= 0
+            # The commonest step between neighbouring lanes (Boyer and Moore's majority vote), before lanes are sorted.
+            step, votes = 0, 0
+            if not unit and not same:
+                for i in range(1, n):
+                    delta = lanes[i] - lanes[i - 1]
+                    if delta != 0:
+                        if votes == 0:
+                            step, votes = delta, 1
+                        elif delta == step:
+                            votes += 1
+                        else:
+                            votes -= 1
+                agreeing, moving = 0, 0
+                for i in range(1, n):
+                    delta = lanes[i] - lanes[i - 1]
+                    moving += delta != 0
+                    agreeing += delta == step
+                if agreeing * 4 < moving * 3:
+                    step = 0
+            if not rising:
+                for i in range(1, n):
+                    value, j = lanes[i], i
+                    while j > 0 and lanes[j - 1] > value:
+                        lanes[j] = lanes[j - 1]
+                        j -= 1
+                    lanes[j] = value
+            sectors, distinct, last_sector, last_byte = 0, 0, np.int64(-1), lanes[0]
+            for i in range(n):
+                first, last = lanes[i] >> 5, (lanes[i] + width - 1) >> 5
+                if i == 0:
+                    last_sector = first - 1
+                sectors += max(0, last - max(first - 1, last_sector))
+                last_sector = max(last_sector, last)
+                end = lanes[i] + width
+                distinct += max(0, end - max(lanes[i], last_byte))
+                last_byte = max(last_byte, end)
+            ideal = (distinct + 31) >> 5
+            if same and n > 1:
+                kind = BROADCAST
+            elif sectors == ideal:
+                kind = COALESCED
+            elif unit or step == width:
+                kind = MISALIGNED
+            elif step != 0:
+                kind = STRIDED
+                if counts[STRIDE_VOTES] == 0:
+                    counts[STRIDE], counts[STRIDE_VOTES] = step, 1
+                elif counts[STRIDE] == step:
+                    counts[STRIDE_VOTES] += 1
+                else:
+                    counts[STRIDE_VOTES] -= 1
+                    counts[STRIDES_DIFFER] = 1
+            else:
+                kind = RANDOM
+            counts[kind] += repeat
+            counts[REQUESTS] += repeat
+            counts[SECTORS] += sectors * repeat
+            counts[IDEAL_SECTORS] += ideal * repeat
+            counts[LANES] += n * repeat
+
+
+@compiled(types.UniTuple(_i64, 4)(_given(_i64), _given(_bool), _i64, _i64))
+def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
+    """Requests, passes over the 32 four-byte banks of shared memory, passes without any conflict, and lanes.
+
+    A bank serves one 4-byte word a pass, to any number of lanes. 8-byte accesses go by half warps, 16-byte ones by quarters
+    (CUDA C++ Programming Guide, compute capability 5.x and later).
+    """
+    requests, passes, least, lanes = 0, 0, 0, 0
+    group = WARP if width <= 4 else WARP * 4 // width
+    words = np.empty(WARP * 4, np.int64)
+    depth = np.zeros(WARP, np.int64)
+    for b in range(offset.shape[0]):
+        for first_warp_lane in range(0, offset.shape[1], WARP):
+            active = False
+            for first_lane in range(first_warp_lane, first_warp_lane + WARP, group):
+                n = 0
+                for t in range(first_lane, first_lane + group):
+                    if mask[b, t]:
+                        lanes += repeat
+                        for word in range(offset[b, t] >> 2, (offset[b, t] + width + 3) >> 2):
+                            known = False
+                            for i in range(n - 1, -1, -1):
+                                if words[i] == word:
+                                    known = True
+                                    break
+                            if not known:
+                                words[n] = word
+                                n += 1
+                if n == 0:
+                    continue
+                active = True
+                depth[:] = 0
+                for i in range(n):
+                    depth[words[i] & 31] += 1
+                passes += depth.max() * repeat
+                least += repeat
+            requests += repeat * active
+    return requests, passes, least, lanes
+
+
+@compiled(
+    _i64(_plane(_i64), _plane(_i64), _given(_i64), _given(_bool), _i64, _i64, _i64, _given(_i64), _given(_i64), _plane(_i64))
+)
+def race_between_threads(
+    writers: Any, readers: Any, granule: Any, mask: Any, count: Any, stores: Any, site: Any, epoch: Any, warp_epoch: Any, hit: Any
+) -> int:
+    """Shared memory: brings the shadow up to date and finds accesses that no barrier orders; returns how many lanes hit.
+
+    A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit` gets the word that an access
+    conflicts with, or 0. Two accesses of one block conflict if one of them writes, no block barrier came between, and, for
+    threads of one warp, no warp barrier either.
+    """
+    found = 0
+    for b in range(granule.shape[0]):
+        for t in range(granule.shape[1]):
+            hit[b, t] = 0
+            if not mask[b, t]:
+                continue
+            warp = t >> 5
+            now, warp_now = epoch[b, 0], warp_epoch[b, warp]
+            own = (now << 44) | (warp_now << 26) | (site << 12) | (t + 1)
+            for g in range(granule[b, t], granule[b, t] + count):
+                previous = writers[b, g]
+                who = previous & 4095
+                if who != 0 and who != t + 1 and (previous >> 44) == now:
+                    if (who - 1) >> 5 != warp or ((previous >> 26) & 0x3FFFF) == warp_now:
+                        hit[b, t] = previous
+                previous = readers[b, g]
+                who = previous & 4095
+                current = who != 0 and (previous >> 44) == now
+                if stores:
+                    if current and who != t + 1:
+                        if who == MANY_WARPS:
+                            hit[b, t] = previous
+                        else:
+                            other = (who - 1) >> 5 if who < WARP_OF_READERS else who - WARP_OF_READERS
+                            if other != warp or ((previous >> 26) & 0x3FFFF) == warp_now:
+                                hit[b, t] = previous
+                    writers[b, g] = own
+                elif not current or who == t + 1:
+                    readers[b, g] = own
+                elif who != MANY_WARPS:
+                    other = (who - 1) >> 5 if who < WARP_OF_READERS else who - WARP_OF_READERS
+                    if other != warp:
+                        readers[b, g] = (previous & ~4095) | MANY_WARPS
+                    elif ((previous >> 26) & 0x3FFFF) == warp_now:
+                        readers[b, g] = (previous & ~4095) | (WARP_OF_READERS + warp)
+                    else:
+                        readers[b, g] = own
+            found += hit[b, t] != 0
+    return found
+
+
+@compiled(_i64(_row(_i32), _row(_i32), _given(_i64), _given(_bool), _i64, _i64, _given(_i64), _plane(_i64)))
+def race_between_blocks(
+    writers: Any, readers: Any, granule: Any, mask: Any, count: Any, stores: Any, block: Any, hit: Any
+) -> int:
+    """Global memory: nothing orders two blocks of a launch. Shadows hold block + 1, readers also −1 for several.
+
+    `hit` gets the block that an access conflicts with, −1 for several, plus one; 0 where there is none.
+    """
+    found = 0
+    for b in range(granule.shape[0]):
+        own = block[b, 0] + 1
+        for t in range(granule.shape[1]):
+            hit[b, t] = 0
+            if not mask[b, t]:
+                continue
+            for g in range(granule[b, t], granule[b, t] + count):
+                if writers[g] != 0 and writers[g] != own:
+                    hit[b, t] = writers[g]
+                if stores:
+                    if readers[g] != 0 and readers[g] != own:
+                        hit[b, t] = readers[g]
+                    writers[g] = own
+                elif readers[g] == 0:
+                    readers[g] = own
+                elif readers[g] != own:
+                    readers[g] = -1
+            found += hit[b, t] != 0
+    return found
+
+
+_ATOMIC_TYPES = (types.uint32, types.int32, types.uint64, types.int64, types.float32, types.float64)
+AND, OR, XOR, EXCHANGE, ADD, INCREMENT, DECREMENT, MINIMUM, MAXIMUM, COMPARE_AND_SWAP = range(10)
+ATOMIC_CODES = dict(zip(("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"), range(10), strict=True))
+
+
+def _atomic_signature(kind: Any) -> Any:
+    planes = (_bytes(kind), _i64, _i64, _given(_i64), _given(_bool), _i64, _given(kind), _given(kind), _plane(kind))
+    return types.void(*planes)
+
+
+@compiled(*(_atomic_signature(kind) for kind in _ATOMIC_TYPES[:4]))
+def atomic_integer(
+    data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
+) -> None:
+    """Read-modify-write lane after lane, blocks and threads in order; `old` gets what was there before."""
+    for b in range(index.shape[0]):
+        for t in range(index.shape[1]):
+            if not mask[b, t]:
+                continue
+            row, place = b * block_step + t * thread_step, index[b, t]
+            was, x = data[row, place], value[b, t]
+            new = x
+            if code == AND:
+                new = was & x
+            elif code == OR:
+                new = was | x
+            elif code == XOR:
+                new = was ^ x
+            elif code == ADD:
+                new = was + x
+            elif code == INCREMENT:
+                new = was - was if was >= x else was + 1
+            elif code == DECREMENT:
+                new = x if was == 0 or was > x else was - 1
+            elif code == MINIMUM:
+                new = min(was, x)
+            elif code == MAXIMUM:
+                new = max(was, x)
+            elif code == COMPARE_AND_SWAP:
+                new = other[b, t] if was == x else was
+            old[b, t] = was
+            data[row, place] = new
+
+
+@compiled(*(_atomic_signature(kind) for kind in _ATOMIC_TYPES[4:]))
+def atomic_float(
+    data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
+) -> None:
+    """As `atomic_integer`, for add and exchange."""
+    for b in range(index.shape[0]):
+        for t in range(index.shape[1]):
+            if mask[b, t]:
+                row, place = b * block_step + t * thread_step, index[b, t]
+                was = data[row, place]
+                old[b, t] = was
+                data[row, place] = was + value[b, t] if code == ADD else value[b, t]

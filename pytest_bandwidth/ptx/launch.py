@@ -1,0 +1,256 @@
+"""Runs a kernel over a grid, batch by batch, and gathers what the observers saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.ptx.accesses import MemoryUnit
+from pytest_bandwidth.ptx.addresses import LOCAL_REGION, SHARED_REGION
+from pytest_bandwidth.ptx.arguments import Arguments, place_arguments
+from pytest_bandwidth.ptx.execution import Execution
+from pytest_bandwidth.ptx.executor import Executor, Tally
+from pytest_bandwidth.ptx.lanes import WARP, Dim, Geometry
+from pytest_bandwidth.ptx.loading import Program
+from pytest_bandwidth.ptx.memory import Memory, Region, flat_bytes
+from pytest_bandwidth.ptx.observers.bounds import BoundsObserver
+from pytest_bandwidth.ptx.observers.faults import FaultLog
+from pytest_bandwidth.ptx.observers.initialisation import InitialisationObserver, untouched
+from pytest_bandwidth.ptx.observers.order import Order
+from pytest_bandwidth.ptx.observers.races import GlobalRaceObserver, SharedRaceObserver
+from pytest_bandwidth.ptx.observers.traffic import TrafficObserver
+from pytest_bandwidth.ptx.program import Kernel, Symbol
+from pytest_bandwidth.ptx.signature import parameter_names
+
+Array = NDArray[Any]
+Progress = Callable[[str], None]
+
+# Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the registers
+# in use stay in a core's caches. Measured by benchmarks/traffic.py.
+BATCH_LANES = 1 << 15
+BATCH_SHARED_BYTES = 1 << 23
+BATCH_LOCAL_BYTES = 1 << 26
+PROGRESS_SECONDS = 0.5
+DEFAULT_LIMIT = 2 * 10**10
+
+# Limits of every GPU since compute capability 5 (CUDA C++ Programming Guide, technical specifications).
+MAX_THREADS = 1024
+MAX_BLOCK: Dim = (1024, 1024, 64)
+MAX_GRID: Dim = (2**31 - 1, 65535, 65535)
+# Shared memory a block may have, in KiB, by compute capability (same table, with the opt-in for dynamic memory).
+SHARED_KIB = {"75": 64, "80": 163, "86": 99, "87": 163, "88": 99, "89": 99, "90": 227, "100": 227, "103": 227, "110": 227, "120": 99, "121": 99}
+
+
+def execute(
+    program: Program,
+    kernel_name: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[Any],
+    *,
+    shared_bytes: int = 0,
+    blocks: int | None = None,
+    progress: Progress | None = None,
+    uninitialised: Sequence[Array] = (),
+    max_thread_instructions: int = DEFAULT_LIMIT,
+) -> Execution:
+    """Executes a launch, and counts what it asks of memory. Results are in the arrays of `args` afterwards.
+
+    grid, block: one to three extents. args: NumPy arrays for pointers (views keep their offset), NumPy scalars of the
+    parameter's type, None for a null pointer, Python ints only for integer parameters. shared_bytes: dynamic shared memory.
+    blocks: run only so many blocks, evenly spread over the grid. progress: called now and then with a line of text.
+    uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
+    Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than
+    `max_thread_instructions`; KernelError for unknown kernels; NotOnThisDevice for opcodes that are not modelled.
+    """
+    kernel = program.kernel(kernel_name)
+    extents = _Extents(_three(grid, "grid"), _three(block, "block"))
+    _check(kernel, extents, shared_bytes, program.compiled.arch)
+    names = parameter_names(program.compiled.source, kernel.name, len(kernel.parameters))
+    arguments = place_arguments(kernel.name, kernel.parameters, names, args)
+    run = _Run(program, kernel, extents, shared_bytes, arguments, uninitialised, max_thread_instructions)
+    return run.sample(blocks, progress) if blocks is not None and blocks < extents.blocks else run.whole(progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Extents:
+    grid: Dim
+    block: Dim
+
+    @property
+    def blocks(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+class _Run:
+    """One launch: its memory, its observers, its batches."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernel: Kernel,
+        extents: _Extents,
+        shared_bytes: int,
+        arguments: Arguments,
+        uninitialised: Sequence[Array],
+        limit: int,
+    ) -> None:
+        self._program, self._kernel, self._extents = program, kernel, extents
+        self._shared_bytes = shared_bytes
+        self._memory = Memory((*program.variables, *arguments.regions))
+        self._arguments = {index: arguments.value(*place) for index, place in kernel.arguments.items()}
+        self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
+        self._faults = FaultLog(kernel.sites)
+        self._bounds = BoundsObserver(self._faults)
+        self._traffic = TrafficObserver(kernel.granule_bytes.get("global", 1))
+        self._order = Order(extents.blocks)
+        self._observers = (
+            self._traffic,
+            InitialisationObserver(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
+            SharedRaceObserver(self._faults, kernel.granule_bytes),
+            GlobalRaceObserver(self._faults, kernel.granule_bytes),
+        )
+        self._tally = Tally(kernel.name, limit)
+        self._last_progress = time.monotonic()
+
+    def whole(self, progress: Progress | None) -> Execution:
+        rows = self._rows_per_batch()
+        for first in range(0, self._extents.blocks, rows):
+            self._batch(np.arange(first, min(first + rows, self._extents.blocks)))
+            self._tell(progress, min(first + rows, self._extents.blocks), self._extents.blocks)
+        return self._result(self._extents.blocks, None)
+
+    def sample(self, blocks: int, progress: Progress | None) -> Execution:
+        if blocks < 1:
+            raise UsageError(f"blocks is {blocks}, expected at least 1")
+        chosen = np.unique(np.linspace(0, self._extents.blocks - 1, blocks).astype(np.int64))
+        totals = [np.zeros(6)]
+        for done, number in enumerate(chosen, 1):
+            self._batch(np.array([number]))
+            counts = self._traffic.total()
+            loads, stores = counts.loads, counts.stores
+            figures = (loads.sectors, loads.accesses, stores.sectors, stores.accesses, counts.shared_loads.passes, self._tally.threads)
+            totals.append(np.array(figures, np.float64))
+            self._tell(progress, done, len(chosen))
+        each = np.diff(totals, axis=0)
+        high, low = each.max(axis=0), each.min(axis=0)
+        spread = float(np.max((high - low) / np.maximum(high, 1)))
+        return self._result(len(chosen), spread)
+
+    def _rows_per_batch(self) -> int:
+        lanes = -(-self._extents.threads // WARP) * WARP
+        rows = BATCH_LANES // lanes
+        shared = self._kernel.dynamic_shared_offset + self._shared_bytes
+        if self._uses_shared:
+            rows = min(rows, BATCH_SHARED_BYTES // max(shared, 1))
+        if self._kernel.local_bytes:
+            rows = min(rows, BATCH_LOCAL_BYTES // (self._kernel.local_bytes * lanes))
+        return max(rows, 1)
+
+    @property
+    def _uses_shared(self) -> bool:
+        return bool(self._kernel.shared) or self._shared_bytes > 0
+
+    def _batch(self, numbers: Array) -> None:
+        kernel, extents = self._kernel, self._extents
+        geometry = Geometry(extents.grid, extents.block, numbers, self._shared_bytes, kernel.static_shared_bytes)
+        for region in self._windows(geometry):
+            self._memory.add(region)
+        self._faults.begin(geometry)
+        self._order.begin(geometry)
+        for observer in self._observers:
+            observer.begin(geometry, self._order)
+        unit = MemoryUnit(self._memory, geometry, self._observers, self._bounds)
+        Executor(kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments).run()
+
+    def _windows(self, geometry: Geometry) -> list[Region]:
+        """Fresh shared and local memory."""
+        kernel, windows = self._kernel, []
+        if self._uses_shared:
+            dynamic = Symbol("dynamic shared memory", "shared", kernel.dynamic_shared_offset, self._shared_bytes)
+            external = next((s.name for s in kernel.shared if s.size == 0), dynamic.name)
+            symbols = (*(s for s in kernel.shared if s.size), Symbol(external, "shared", dynamic.address, dynamic.size))
+            size = -(-(dynamic.address + dynamic.size) // 16) * 16
+            data = np.zeros((geometry.rows, size), np.uint8)
+            windows.append(Region("shared memory", "shared", SHARED_REGION, data, block_step=1, symbols=symbols))
+        if kernel.local_bytes:
+            size = -(-kernel.local_bytes // 16) * 16
+            data = np.zeros((geometry.rows * geometry.lanes, size), np.uint8)
+            region = Region("local memory", "local", LOCAL_REGION, data, geometry.lanes, 1, symbols=kernel.local)
+            windows.append(region)
+        return windows
+
+    def _tell(self, progress: Progress | None, done: int, total: int) -> None:
+        now = time.monotonic()
+        if progress is not None and (now - self._last_progress >= PROGRESS_SECONDS or done == total):
+            self._last_progress = now
+            progress(f"{self._kernel.name}: {done} of {total} blocks, {self._tally.threads:.3g} thread-instructions")
+
+    def _result(self, blocks_run: int, spread: float | None) -> Execution:
+        compiled, extents = self._program.compiled, self._extents
+        touched = [v for v in self._program.variables if v.kind == "global" and not v.name.startswith("__cudart")]
+        arrays = self._traffic.arrays((*self._arrays, *touched))
+        return Execution(
+            kernel=self._kernel.name,
+            arch=compiled.arch,
+            nvrtc_version=compiled.nvrtc_version,
+            grid=extents.grid,
+            block=extents.block,
+            blocks=extents.blocks,
+            blocks_run=blocks_run,
+            counts=self._traffic.total(),
+            lines=self._traffic.lines(self._kernel.sites),
+            arrays=tuple(a for a in arrays if a.arguments or a.bytes_read or a.bytes_written),
+            thread_instructions=self._tally.threads,
+            warp_instructions=self._tally.warps,
+            faults=self._faults.faults,
+            sample_spread=spread,
+        )
+
+
+def _three(extents: Sequence[int], what: str) -> Dim:
+    values = tuple(extents)
+    if not 1 <= len(values) <= 3 or any(isinstance(v, bool) or not isinstance(v, int | np.integer) for v in values):
+        raise UsageError(f"{what} is {extents!r}, expected one to three whole numbers")
+    x, y, z = (*(int(v) for v in values), 1, 1)[:3]
+    return x, y, z
+
+
+def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> None:
+    for what, found, most in (("grid", extents.grid, MAX_GRID), ("block", extents.block, MAX_BLOCK)):
+        if any(not 1 <= have <= limit for have, limit in zip(found, most, strict=True)):
+            raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
+    limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
+    if extents.threads > limit:
+        raise UsageError(f"block {extents.block} has {extents.threads} threads, kernel {kernel.name} allows at most {limit}")
+    most_shared = SHARED_KIB.get(arch.removeprefix("sm_").rstrip("af"), 227) * 1024
+    asked = kernel.static_shared_bytes + shared_bytes
+    if shared_bytes < 0 or asked > most_shared:
+        raise UsageError(
+            f"kernel {kernel.name} asks for {kernel.static_shared_bytes} + {shared_bytes} bytes of shared memory, "
+            f"expected 0 to {most_shared} on {arch}"
+        )
+
+
+def _written(arrays: Sequence[Region], uninitialised: Sequence[Array]) -> dict[Region, Array]:
+    """For arrays that were declared empty: which of their bytes hold something."""
+    found: dict[Region, Array] = {}
+    for array in uninitialised:
+        data, _ = flat_bytes(array)
+        start = data.__array_interface__["data"][0]
+        for region in arrays:
+            if region.data.__array_interface__["data"][0] == start:
+                still = untouched(array)
+                if still.any():
+                    found[region] = (~still).astype(np.uint8)[None, :]
+    return found

@@ -1,0 +1,103 @@
+"""The memory that a launch can reach: one region per array, per module variable, and per state space's window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx.addresses import MAX_REGION_BYTES, REGION_SHIFT, region_base
+from pytest_bandwidth.ptx.program import Symbol, readable_name
+
+Array = NDArray[Any]
+RegionKind = Literal["global", "const", "param", "shared", "local"]
+
+
+@dataclass(eq=False)
+class Region:
+    """Bytes behind one range of addresses.
+
+    data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global memory has
+    one row, shared memory one a block, local memory one a thread.
+    arguments: numbers of the kernel parameters that point here. symbols: variables inside, for messages.
+    """
+
+    name: str
+    kind: RegionKind
+    number: int
+    data: Array
+    block_step: int = 0
+    thread_step: int = 0
+    writable: bool = True
+    arguments: tuple[int, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    _typed: dict[np.dtype[Any], Array] = field(default_factory=dict, repr=False)
+
+    @property
+    def base(self) -> int:
+        return region_base(self.number)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.shape[1])
+
+    def typed(self, dtype: np.dtype[Any]) -> Array:
+        """The same bytes as (rows, elements) of `dtype`; a tail too short for an element is left out."""
+        if dtype not in self._typed:
+            whole = self.nbytes // dtype.itemsize * dtype.itemsize
+            self._typed[dtype] = self.data[:, :whole].view(dtype)
+        return self._typed[dtype]
+
+    def describe(self, offset: int) -> str:
+        """Which variable a byte offset lies in or near: ``a[12..]`` style names are left to the reader, this names the place."""
+        for symbol in self.symbols:
+            if symbol.address <= offset < symbol.address + symbol.size:
+                return readable_name(symbol.name)
+        before = [symbol for symbol in self.symbols if symbol.address + symbol.size <= offset]
+        return readable_name(before[-1].name) if before else self.name
+
+
+class Memory:
+    """Regions by their number."""
+
+    def __init__(self, regions: Iterable[Region] = ()) -> None:
+        self.regions = {region.number: region for region in regions}
+
+    def add(self, region: Region) -> None:
+        if region.nbytes > MAX_REGION_BYTES:
+            raise ValueError(f"{region.name} has {region.nbytes} bytes, expected at most {MAX_REGION_BYTES}")
+        self.regions[region.number] = region
+
+    def at(self, address: int) -> Region | None:
+        return self.regions.get(address >> REGION_SHIFT)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One memory instruction of one group of lanes, inside one region and inside its bounds.
+
+    kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both broadcastable
+    to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
+    """
+
+    site: int
+    kind: Literal["load", "store", "atomic"]
+    region: Region
+    offset: Array
+    mask: Array
+    width: int
+    values: tuple[Array, ...] = ()
+    ordered: bool = False
+
+
+def flat_bytes(array: Array) -> tuple[Array, int]:
+    """The bytes of the whole allocation that `array` is a view of, as a uint8 view, and the byte its first element is at."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    flat = owner.ravel(order="K").view(np.uint8)
+    start = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    return flat, int(start)

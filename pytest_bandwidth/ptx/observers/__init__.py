@@ -1,0 +1,16 @@
+"""What looks on while a kernel runs. Each observer sees every access inside its bounds, before it happens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.memory import Access
+from pytest_bandwidth.ptx.observers.order import Order
+
+
+class Observer(Protocol):
+    def begin(self, geometry: Geometry, order: Order) -> None:
+        """A new batch of blocks: shared and local memory are fresh."""
+
+    def see(self, access: Access) -> None: ...

@@ -1,0 +1,56 @@
+"""Out-of-bounds and misaligned accesses, and stores to what must not be written. They are reported and not carried out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx.memory import Region
+from pytest_bandwidth.ptx.observers.faults import FaultLog
+
+Array = NDArray[Any]
+_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
+
+
+class BoundsObserver:
+    def __init__(self, faults: FaultLog) -> None:
+        self._faults = faults
+
+    def check(self, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int) -> Array:
+        """The mask without the lanes whose access is a fault. Called only where some lane's may be."""
+        verb = _VERBS[kind]
+        if region is None:
+            self._report("out-of-bounds", site, None, mask, offset, f"{verb} {width} bytes that belong to no array")
+            return np.zeros((1, 1), np.bool_)
+        outside = (offset < 0) | (offset > region.nbytes - width)
+        if region.kind == "shared" or region.kind == "local":
+            outside = outside | ~self._in_a_variable(region, offset, width)
+        misaligned = (offset & (width - 1)) != 0
+        inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
+        self._report("out-of-bounds", site, region, mask & outside, offset, f"{verb} {width} bytes at byte {{place}} of {inside}")
+        self._report(
+            "misaligned",
+            site,
+            region,
+            mask & ~outside & misaligned,
+            offset,
+            f"{verb} {width} bytes at byte {{place}} of {{array}}, which is no multiple of {width}",
+        )
+        bad = outside | misaligned
+        if kind != "load" and not region.writable:
+            self._report("read-only", site, region, mask & ~bad, offset, f"{verb} {{array}}, which is read-only")
+            return np.zeros((1, 1), np.bool_)
+        return mask & ~bad
+
+    def _report(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
+        if hits.any():
+            self._faults.add(code, site, region, hits, offset, sentence)
+
+    @staticmethod
+    def _in_a_variable(region: Region, offset: Array, width: int) -> Array:
+        inside = np.zeros((1, 1), np.bool_)
+        for symbol in region.symbols:
+            inside = inside | ((offset >= symbol.address) & (offset + width <= symbol.address + symbol.size))
+        return inside

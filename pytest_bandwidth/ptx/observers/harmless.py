@@ -1,0 +1,42 @@
+"""Conflicting stores that make no difference: everyone writes the same value, or the place holds it already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx.memory import Access
+
+Array = NDArray[Any]
+
+
+def harmless(access: Access, hits: Array) -> Array:
+    """Which of a store's `hits` (bool of all (rows, lanes)) no reader could tell from a store that is ordered.
+
+    Lanes that store to one place have to agree on the value; and if the first of them conflicts, that is with an access
+    before this instruction, the place has to hold the value already.
+    """
+    shape, region = hits.shape, access.region
+    mask, offset = np.broadcast_to(access.mask, shape), np.broadcast_to(access.offset, shape)
+    rows = np.broadcast_to(np.arange(shape[0])[:, None] * region.block_step, shape)[mask]
+    places = offset[mask]
+    keys = rows * np.int64(region.nbytes) + places
+    order = np.argsort(keys, kind="stable")
+    starts = np.concatenate(([True], np.diff(keys[order]) != 0))
+    heads, group = np.flatnonzero(starts), np.cumsum(starts) - 1
+    fine = np.ones(len(heads), np.bool_)
+    width = access.width // max(1, len(access.values))
+    held = region.typed(np.dtype(f"u{width}"))
+    conflict_before = hits[mask][order][heads]
+    for element, value in enumerate(access.values):
+        stored = np.ascontiguousarray(np.broadcast_to(value, shape)).view(f"u{width}")[mask][order]
+        agreed = np.logical_and.reduceat(stored == stored[heads][group], heads)
+        now = held[rows[order][heads], places[order][heads] // width + element]
+        fine &= agreed & (~conflict_before | (now == stored[heads]))
+    result = np.zeros(shape, np.bool_)
+    flat = np.empty(len(keys), np.bool_)
+    flat[order] = fine[group]
+    result[mask] = flat
+    return result & hits

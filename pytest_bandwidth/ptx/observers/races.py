@@ -1,0 +1,148 @@
+"""Accesses to one place that nothing orders, at least one of them a write.
+
+Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, who last wrote and who read,
+and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came between (inside
+a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and atomics order them.
+Two writes of the same value are no race that anyone could see, and are not reported. Atomics conflict with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx import hot
+from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.memory import Access, Region
+from pytest_bandwidth.ptx.observers.faults import FaultLog
+from pytest_bandwidth.ptx.observers.harmless import harmless
+from pytest_bandwidth.ptx.observers.order import Order
+from pytest_bandwidth.ptx.observers.traffic import least
+
+Array = NDArray[Any]
+
+
+class SharedRaceObserver:
+    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
+        self._faults = faults
+        self._granule = granule_bytes.get("shared", 1)
+        self._writers: Array | None = None
+        self._readers: Array | None = None
+        self._geometry: Geometry | None = None
+        self._order: Order | None = None
+
+    def begin(self, geometry: Geometry, order: Order) -> None:
+        self._geometry, self._order = geometry, order
+        self._writers = self._readers = None
+
+    def see(self, access: Access) -> None:
+        if access.region.kind != "shared" or access.kind == "atomic" or access.ordered:
+            return
+        geometry, order = self._geometry, self._order
+        assert geometry is not None
+        assert order is not None
+        granules = -(-access.region.nbytes // self._granule)
+        if self._writers is None or self._readers is None:
+            self._writers, self._readers = np.zeros((1, granules), np.int64), np.zeros((1, granules), np.int64)
+        rows = max(len(x) for x in (access.offset, access.mask, order.block_epoch, order.warp_epoch, self._writers))
+        if len(self._writers) < rows:
+            self._writers = np.repeat(self._writers, rows, axis=0)
+            self._readers = np.repeat(self._readers, rows, axis=0)
+        shape = (rows, geometry.lanes)
+        hit = np.empty(shape, np.int64)
+        found = hot.race_between_threads(
+            self._writers,
+            self._readers,
+            np.broadcast_to(access.offset // self._granule, shape),
+            np.broadcast_to(access.mask, shape),
+            max(1, access.width // self._granule),
+            access.kind == "store",
+            access.site & 0x3FFF,
+            np.broadcast_to(order.block_epoch, (rows, 1)),
+            np.broadcast_to(order.warp_epoch, (rows, geometry.lanes // 32)),
+            hit,
+        )
+        if found:
+            self._report(access, hit)
+
+    def _report(self, access: Access, hit: Array) -> None:
+        assert self._geometry is not None
+        everywhere = (self._geometry.rows, self._geometry.lanes)
+        hit = np.broadcast_to(hit, everywhere)
+        hits = hit != 0
+        if access.kind == "store":
+            hits = hits & ~harmless(access, hits)
+        if not hits.any():
+            return
+        word = int(hit[tuple(np.argwhere(hits)[0])])
+        who, site = word & 4095, (word >> 12) & 0x3FFF
+        if who == hot.MANY_WARPS:
+            other = "several threads"
+        elif who >= hot.WARP_OF_READERS:
+            other = f"several threads of warp {who - hot.WARP_OF_READERS}"
+        else:
+            other = f"thread {self._faults.thread_name(who - 1)}"
+        verb = "writes" if access.kind == "store" else "reads"
+        line = self._faults.line_of(site)
+        sentence = f"{verb} {{array}} at byte {{place}}, which {other} accessed at {line} with no barrier between"
+        self._faults.add("race", access.site, access.region, hits, access.offset, sentence)
+
+
+class GlobalRaceObserver:
+    def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
+        self._faults = faults
+        self._granule = granule_bytes.get("global", 1)
+        self._shadows: dict[Region, tuple[Array, Array]] = {}
+        self._geometry: Geometry | None = None
+        self._order: Order | None = None
+
+    def begin(self, geometry: Geometry, order: Order) -> None:
+        self._geometry, self._order = geometry, order
+
+    def see(self, access: Access) -> None:
+        if access.region.kind != "global" or access.kind == "atomic" or access.ordered:
+            return
+        geometry = self._geometry
+        assert geometry is not None
+        if access.region not in self._shadows:
+            granules = -(-access.region.nbytes // self._granule)
+            self._shadows[access.region] = np.zeros(granules, np.int32), np.zeros(granules, np.int32)
+        writers, readers = self._shadows[access.region]
+        offset, mask = (access.offset, access.mask) if access.kind == "store" else least(access.offset, access.mask)
+        shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
+        hit = np.empty(shape, np.int64)
+        found = hot.race_between_blocks(
+            writers,
+            readers,
+            np.broadcast_to(offset // self._granule, shape),
+            np.broadcast_to(mask, shape),
+            max(1, access.width // self._granule),
+            access.kind == "store",
+            geometry.blocks[:, None],
+            hit,
+        )
+        if found:
+            self._report(access, hit)
+
+    def _report(self, access: Access, hit: Array) -> None:
+        geometry, order = self._geometry, self._order
+        assert geometry is not None
+        assert order is not None
+        hits = (hit != 0) & ~order.between(hit - 1, np.broadcast_to(geometry.blocks[:, None], hit.shape))
+        if access.kind == "store" and hits.any():
+            hits &= ~harmless(access, hits)
+        if not hits.any():
+            return
+        other = int(hit[tuple(np.argwhere(hits)[0])]) - 1
+        who = "several other blocks" if other < 0 else f"block {_block_name(other, geometry)}"
+        verb = "writes" if access.kind == "store" else "reads"
+        sentence = f"{verb} {{array}} at byte {{place}}, which {who} of the same launch accessed; nothing orders the two"
+        self._faults.add("race", access.site, access.region, hits, access.offset, sentence)
+
+
+def _block_name(number: int, geometry: Geometry) -> str:
+    x, y = geometry.grid[0], geometry.grid[1]
+    return f"({number % x}, {number // x % y}, {number // (x * y)})"

@@ -1,0 +1,161 @@
+"""Counts what every access asks of memory, per instruction: sectors, patterns, bank passes, distinct bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx import hot
+from pytest_bandwidth.ptx.execution import AccessCounts, ArrayCounts, Counts, LineCounts, LocalCounts, Pattern, SharedCounts
+from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.memory import Access, Region
+from pytest_bandwidth.ptx.observers.order import Order
+from pytest_bandwidth.ptx.program import Site
+
+Array = NDArray[Any]
+_PATTERNS: tuple[tuple[Pattern, int], ...] = (
+    ("coalesced", hot.COALESCED),
+    ("misaligned", hot.MISALIGNED),
+    ("strided", hot.STRIDED),
+    ("random", hot.RANDOM),
+    ("broadcast", hot.BROADCAST),
+)
+
+
+class TrafficObserver:
+    """granule_bytes: the narrowest global access of the kernel; distinct bytes are counted in such steps, which is exact."""
+
+    def __init__(self, granule_bytes: int) -> None:
+        self._granule = granule_bytes
+        self._global: dict[tuple[int, str], Array] = {}
+        self._shared: dict[tuple[int, str], Array] = {}
+        self._local: dict[tuple[int, str], Array] = {}
+        self._branches: dict[int, Array] = {}
+        self._widths: dict[int, int] = {}
+        self._touched: dict[tuple[Region, str], Array] = {}
+        self._geometry: Geometry | None = None
+
+    def begin(self, geometry: Geometry, order: Order) -> None:
+        self._geometry = geometry
+
+    def see(self, access: Access) -> None:
+        self._widths[access.site] = access.width
+        kind = access.region.kind
+        if kind == "global" or kind == "const":
+            self._see_global(access)
+        elif kind == "shared":
+            self._see_shared(access)
+        elif kind == "local":
+            lanes = np.count_nonzero(self._spread(access)[1]) * self._repeat(access)
+            self._local.setdefault((access.site, access.kind), np.zeros(1, np.int64))[0] += lanes
+
+    def branch(self, site: int, warps: int, divergent: int) -> None:
+        self._branches.setdefault(site, np.zeros(2, np.int64))[:] += (warps, divergent)
+
+    def _see_global(self, access: Access) -> None:
+        if access.region.kind == "global":
+            counts = self._global.setdefault((access.site, access.kind), np.zeros(hot.COUNTS, np.int64))
+            offset, mask = self._spread(access)
+            hot.count_sectors(offset, mask, access.width, self._repeat(access), counts)
+        # Distinct bytes need no repetition: what differs neither by block nor by thread is marked once.
+        offset, mask = least(access.offset, access.mask)
+        count = max(1, access.width // self._granule)
+        for touch in ("read", "write") if access.kind == "atomic" else ("read" if access.kind == "load" else "write",):
+            flags = self._flags(access.region, touch)
+            hot.mark(flags, 0, 0, offset // self._granule, mask, count)
+
+    def _see_shared(self, access: Access) -> None:
+        offset, mask = self._spread(access)
+        found = hot.count_bank_passes(offset, mask, access.width, self._repeat(access))
+        self._shared.setdefault((access.site, access.kind), np.zeros(4, np.int64))[:] += found
+
+    def _flags(self, region: Region, touch: str) -> Array:
+        if (region, touch) not in self._touched:
+            self._touched[region, touch] = np.zeros((1, -(-region.nbytes // self._granule)), np.uint8)
+        return self._touched[region, touch]
+
+    def _spread(self, access: Access) -> tuple[Array, Array]:
+        """Offsets and mask over all threads, and over all blocks only where blocks differ."""
+        geometry = self._geometry
+        assert geometry is not None
+        shape = (max(access.offset.shape[0], access.mask.shape[0]), geometry.lanes)
+        return np.broadcast_to(access.offset, shape), np.broadcast_to(access.mask, shape)
+
+    def _repeat(self, access: Access) -> int:
+        assert self._geometry is not None
+        return self._geometry.rows // max(access.offset.shape[0], access.mask.shape[0])
+
+    # Results
+
+    def lines(self, sites: Sequence[Site]) -> tuple[LineCounts, ...]:
+        by_line: dict[tuple[str, int], list[int]] = {}
+        for number in sorted({site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)):
+            by_line.setdefault((sites[number].file, sites[number].line), []).append(number)
+        return tuple(LineCounts(file, line, self._sum(by_line[file, line])) for file, line in sorted(by_line))
+
+    def total(self) -> Counts:
+        return self._sum(sorted({site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)))
+
+    def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
+        return tuple(
+            ArrayCounts(r.name, r.arguments, r.nbytes, self._distinct(r, "read"), self._distinct(r, "write")) for r in regions
+        )
+
+    def _distinct(self, region: Region, touch: str) -> int:
+        flags = self._touched.get((region, touch))
+        return 0 if flags is None else min(int(np.count_nonzero(flags)) * self._granule, region.nbytes)
+
+    def _sum(self, sites: Sequence[int]) -> Counts:
+        branches = sum((self._branches[s] for s in sites if s in self._branches), np.zeros(2, np.int64))
+        return Counts(
+            loads=self._accesses(sites, "load"),
+            stores=self._accesses(sites, "store"),
+            atomics=self._accesses(sites, "atomic"),
+            shared_loads=self._shared_counts(sites, "load"),
+            shared_stores=self._shared_counts(sites, "store"),
+            shared_atomics=self._shared_counts(sites, "atomic"),
+            local_loads=self._local_counts(sites, "load"),
+            local_stores=self._local_counts(sites, "store"),
+            branches=int(branches[0]),
+            divergent_branches=int(branches[1]),
+        )
+
+    def _accesses(self, sites: Sequence[int], kind: str) -> AccessCounts:
+        found = {site: self._global[site, kind] for site in sites if (site, kind) in self._global}
+        if not found:
+            return AccessCounts()
+        total = np.sum(list(found.values()), axis=0)
+        strides = [c for c in found.values() if c[hot.STRIDED]]
+        stride = int(max(strides, key=lambda c: c[hot.STRIDED])[hot.STRIDE]) if strides else None
+        return AccessCounts(
+            accesses=int(total[hot.LANES]),
+            requests=int(total[hot.REQUESTS]),
+            bytes_requested=sum(int(c[hot.LANES]) * self._widths[site] for site, c in found.items()),
+            sectors=int(total[hot.SECTORS]),
+            ideal_sectors=int(total[hot.IDEAL_SECTORS]),
+            requests_by_pattern={name: int(total[place]) for name, place in _PATTERNS if total[place]},
+            stride_bytes=stride,
+        )
+
+    def _shared_counts(self, sites: Sequence[int], kind: str) -> SharedCounts:
+        found: Mapping[int, Array] = {site: self._shared[site, kind] for site in sites if (site, kind) in self._shared}
+        requests, passes, least_passes, lanes = (int(sum(c[i] for c in found.values())) for i in range(4))
+        asked = sum(int(c[3]) * self._widths[site] for site, c in found.items())
+        return SharedCounts(lanes, requests, asked, passes, least_passes)
+
+    def _local_counts(self, sites: Sequence[int], kind: str) -> LocalCounts:
+        found = {site: int(self._local[site, kind][0]) for site in sites if (site, kind) in self._local}
+        return LocalCounts(sum(found.values()), sum(lanes * self._widths[site] for site, lanes in found.items()))
+
+
+def least(offset: Array, mask: Array) -> tuple[Array, Array]:
+    """The offsets as they are, and the mask reduced to their shape: whether any lane with that offset takes part."""
+    rows, columns = offset.shape
+    if rows == 1 and mask.shape[0] > 1:
+        mask = mask.any(axis=0, keepdims=True)
+    if columns == 1 and mask.shape[1] > 1:
+        mask = mask.any(axis=1, keepdims=True)
+    return offset, np.broadcast_to(mask, offset.shape)

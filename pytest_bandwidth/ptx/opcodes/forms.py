@@ -1,0 +1,185 @@
+"""How a row of the opcode table is written, and how an opcode finds its row.
+
+A row's syntax is the PTX manual's: ``add[.rnd][.ftz][.sat].f32``. A modifier that names a set in `SETS` stands for any
+member of it, anything else for itself; brackets make it optional. A row's operands are types, ``results <- sources``,
+where a set's name stands for the member the opcode chose, ``2*name`` for the type of twice its width, ``cc`` for the
+carry flag, and a trailing ``?`` for an operand that may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+Choice = Mapping[str, str]
+Meaning = Callable[..., Any]
+
+_INTEGERS = ("u16", "u32", "u64", "s16", "s32", "s64")
+SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "itype": _INTEGERS,
+        "i32": ("u32", "s32"),
+        "i3264": ("u32", "s32", "u64", "s64"),
+        "halfwide": ("u16", "s16", "u32", "s32"),
+        "stype": ("s16", "s32", "s64"),
+        "btype": ("b16", "b32", "b64"),
+        "bptype": ("pred", "b16", "b32", "b64"),
+        "b3264": ("b32", "b64"),
+        "xtype": ("b16", "b32", "b64", *_INTEGERS, "f32", "f64"),
+        "ctype": ("b16", "b32", "b64", *_INTEGERS),
+        "mtype": ("pred", "b16", "b32", "b64", *_INTEGERS, "f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "b128"),
+        "float": ("f32", "f64"),
+        "half": ("f16", "f16x2", "bf16", "bf16x2"),
+        "rnd": ("rn", "rz", "rm", "rp"),
+        "irnd": ("rni", "rzi", "rmi", "rpi"),
+        "cmp": ("eq", "ne", "lt", "le", "gt", "ge"),
+        "ucmp": ("lo", "ls", "hi", "hs"),
+        "fcmp": ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"),
+        "bool": ("and", "or", "xor"),
+        "lohi": ("lo", "hi"),
+        "clampwrap": ("clamp", "wrap"),
+        "leftright": ("l", "r"),
+        "pmode": ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"),
+        "property": ("finite", "infinite", "number", "notanumber", "normal", "subnormal"),
+        "space": ("global", "shared", "shared::cta", "local", "const", "param", "param::entry", "param::func"),
+        "aspace": ("global", "shared", "shared::cta"),
+        "memory": ("u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "b8", "b16", "b32", "b64", "f32", "f64", "b128"),
+        "vec": ("v2", "v4", "v8"),
+        "cop": ("ca", "cg", "cs", "lu", "cv", "wb", "wt"),
+        "order": ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc"),
+        "scope": ("cta", "cluster", "gpu", "sys", "gl"),
+        "evict": ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"),
+        "evict2": ("L2::evict_normal", "L2::evict_first", "L2::evict_last"),
+        "prefetch": ("L2::64B", "L2::128B", "L2::256B"),
+        "atop": ("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"),
+        "attype": ("b16", "b32", "b64", "u32", "u64", "s32", "s64", "f16", "f16x2", "bf16", "bf16x2", "f32", "f64"),
+        "shmode": ("up", "down", "bfly", "idx"),
+        "votemode": ("all", "any", "uni"),
+        "barred": ("and", "or"),
+        "redop": ("add", "min", "max", "and", "or", "xor"),
+        "redtype": ("u32", "s32", "b32"),
+        "any": ("all", "any"),
+        "dst": ("u8", "s8", *_INTEGERS, "f16", "bf16", "f32", "f64"),
+        "src": ("u8", "s8", *_INTEGERS, "f16", "bf16", "f32", "f64"),
+        "packed": ("f16x2", "bf16x2"),
+        "result": ("f16", "f16x2", "bf16", "bf16x2", "u32", "s32", "u16", "s16"),
+        "source": ("f16", "f16x2", "bf16", "bf16x2"),
+        "settype": ("u32", "s32", "f32"),
+        "atype": ("u32", "s32"),
+        "btype4": ("u32", "s32"),
+        "wordtype": ("u32", "u64", "b64", "b32"),
+        "level": ("L1", "L2"),
+    }
+)
+
+# PTX's fundamental types as NumPy's. Packed halves live in one 32-bit word, bf16 in the bits of a 16-bit one.
+DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
+    {
+        name: np.dtype(kind)
+        for name, kind in {
+            "pred": np.bool_,
+            "cc": np.bool_,
+            **{f"{letter}{bits}": f"{'i' if letter == 's' else 'u'}{bits // 8}" for letter in "usb" for bits in (8, 16, 32, 64)},
+            "f16": np.float16,
+            "bf16": np.uint16,
+            "f16x2": np.uint32,
+            "bf16x2": np.uint32,
+            "f32": np.float32,
+            "f64": np.float64,
+            "tf32": np.uint32,
+        }.items()
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One row of the table: what it looks like, its operands' types, and what computes it.
+
+    meaning: given the chosen modifiers by set name (literal modifiers map to themselves), returns a function of NumPy
+    arrays; for rows that are no computation it is the name of the action that the decoder takes.
+    """
+
+    syntax: str
+    operands: str
+    meaning: Callable[[Choice], Meaning] | str
+
+    @property
+    def base(self) -> str:
+        return self.syntax.split("[")[0].split(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An opcode's row with what it chose. `results` and `sources` are PTX type names; optional sources end in ``?``."""
+
+    form: Form
+    choice: Choice
+    results: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+class Table:
+    """Rows by their first word; a later row never shadows an earlier one."""
+
+    def __init__(self, forms: Iterable[Form]) -> None:
+        self._rows: dict[str, list[tuple[Form, tuple[tuple[str, bool], ...]]]] = {}
+        for form in forms:
+            self._rows.setdefault(form.base, []).append((form, _slots(form.syntax)))
+
+    def find(self, opcode: str) -> Match | None:
+        """The first row that the opcode fits, or None where the table has none."""
+        return _find(self, opcode)
+
+    def match(self, opcode: str) -> Match | None:
+        base, *modifiers = opcode.split(".")
+        for form, slots in self._rows.get(base, ()):
+            choice: dict[str, str] = {}
+            if _fit(slots, tuple(modifiers), choice):
+                results, _, sources = form.operands.partition("<-")
+                return Match(form, choice, _types(results, choice), _types(sources, choice))
+        return None
+
+
+@cache
+def _find(table: Table, opcode: str) -> Match | None:
+    return table.match(opcode)
+
+
+def _slots(syntax: str) -> tuple[tuple[str, bool], ...]:
+    """``add[.rnd].f32`` → ((rnd, optional), (f32, required))."""
+    slots = []
+    for part in syntax.replace("[.", " ?").replace("].", " ").replace("]", "").replace(".", " ").split()[1:]:
+        slots.append((part.lstrip("?"), part.startswith("?")))
+    return tuple(slots)
+
+
+def _fit(slots: tuple[tuple[str, bool], ...], modifiers: tuple[str, ...], choice: dict[str, str]) -> bool:
+    if not slots:
+        return not modifiers
+    (name, optional), rest = slots[0], slots[1:]
+    if modifiers and modifiers[0] in SETS.get(name, (name,)):
+        before = dict(choice)
+        choice[name] = modifiers[0]
+        if _fit(rest, modifiers[1:], choice):
+            return True
+        choice.clear()
+        choice.update(before)
+    return optional and _fit(rest, modifiers, choice)
+
+
+def _types(text: str, choice: Choice) -> tuple[str, ...]:
+    return tuple(_type(word, choice) for word in text.split())
+
+
+def _type(word: str, choice: Choice) -> str:
+    name, mark = word.rstrip("?"), "?" if word.endswith("?") else ""
+    if name.startswith("2*"):
+        narrow = choice[name[2:]]
+        return f"{narrow[0]}{int(narrow[1:]) * 2}"
+    return choice.get(name, name) + mark

@@ -1,0 +1,204 @@
+"""What 16-bit floating-point opcodes compute: f16, bf16 and their packed pairs.
+
+Each operation runs in a wider format whose result rounds once more without harm: binary32 has more than 2·11 + 2 bits, so
+add, sub and mul of halves round correctly through it (Figueroa 1995); fma goes through binary64 with round-to-odd
+(Boldo and Melquiond 2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx.opcodes import floats
+from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
+
+Array = NDArray[Any]
+
+
+def half_kind(choice: Choice) -> str:
+    return next(value for value in choice.values() if value in ("f16", "f16x2", "bf16", "bf16x2"))
+
+
+def widen_bf16(bits: Array) -> Array:
+    """bf16 bits to binary32, exactly."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def narrow_bf16(value: Array, mode: str = "rn") -> Array:
+    """binary32 to bf16 bits: to the nearest, ties to even, or towards zero (rz)."""
+    bits = value.view(np.uint32)
+    rounded = bits if mode == "rz" else bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    return np.where(np.isnan(value), np.uint16(0x7FFF), (rounded >> np.uint32(16)).astype(np.uint16)).astype(np.uint16)
+
+
+def widen(a: Array, kind: str) -> Array:
+    """Halves (float16, or bf16 bits) to binary32."""
+    return widen_bf16(a) if kind.startswith("bf16") else a.astype(np.float32)
+
+
+def narrow(value: Array, kind: str) -> Array:
+    """Binary32 or binary64 to halves, to the nearest."""
+    if not kind.startswith("bf16"):
+        return value.astype(np.float16)
+    return narrow_bf16(_to_odd_single(value) if value.dtype == np.float64 else value)
+
+
+def unpack(word: Array, kind: str) -> Array:
+    """Packed pairs as a further axis of two halves, the low one first."""
+    return np.ascontiguousarray(word)[..., None].view(np.uint16 if kind == "bf16x2" else np.float16)
+
+
+def pack(halves: Array) -> Array:
+    return np.ascontiguousarray(halves).view(np.uint32)[..., 0]
+
+
+def on_halves(kind: str, compute: Callable[..., Array]) -> Meaning:
+    """`compute` on single halves, applied to both halves of a packed word where the type is packed."""
+    if not kind.endswith("x2"):
+        return compute
+    return lambda *words: pack(compute(*(unpack(word, kind) for word in words)))
+
+
+def _finished(choice: Choice, value: Array) -> Array:
+    """.sat and .relu on a binary32 or binary64 result that will be narrowed."""
+    if "sat" in choice:
+        return floats.saturate(value)
+    if "relu" in choice:
+        return np.where(np.isnan(value), value, np.fmax(value, value.dtype.type(0)))
+    return value
+
+
+def _flushed(choice: Choice, value: Array, kind: str) -> Array:
+    """.ftz: subnormal f16 values (below 2⁻¹⁴) to zero; the ISA defines it for f16 only."""
+    if "ftz" not in choice or kind.startswith("bf16"):
+        return value
+    return np.where(np.abs(value) < 2.0**-14, np.copysign(value.dtype.type(0), value), value)
+
+
+def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
+    """An operation of one rounding on halves, through binary32."""
+
+    def meaning(choice: Choice) -> Meaning:
+        kind = half_kind(choice)
+
+        def compute(*sources: Array) -> Array:
+            wide = (_flushed(choice, widen(source, kind), kind) for source in sources)
+            result = _finished(choice, operation(*wide))
+            return _flushed_half(choice, narrow(result, kind), kind)
+
+        return on_halves(kind, compute)
+
+    return meaning
+
+
+def _flushed_half(choice: Choice, halves: Array, kind: str) -> Array:
+    if "ftz" not in choice or kind.startswith("bf16"):
+        return halves
+    return _flushed(choice, halves, kind)
+
+
+def fused(choice: Choice) -> Meaning:
+    """fma: one rounding of the exact a·b + c."""
+    kind = half_kind(choice)
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        x, y, z = (_flushed(choice, widen(source, kind), kind).astype(np.float64) for source in (a, b, c))
+        product = x * y
+        total = _finished(choice, _odd_sum(product, z))
+        return _flushed_half(choice, narrow(total, kind), kind)
+
+    return on_halves(kind, compute)
+
+
+def _odd_sum(a: Array, b: Array) -> Array:
+    """a + b rounded to odd in binary64: where inexact, the last bit is set on the side of the exact value."""
+    total = a + b
+    virtual = total - a
+    error = (a - (total - virtual)) + (b - virtual)
+    inexact = np.isfinite(total) & (error != 0)
+    if not inexact.any():
+        return total
+    even = (total.view(np.uint64) & np.uint64(1)) == 0
+    towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where(inexact & even, towards, total)
+
+
+def _to_odd_single(value: Array) -> Array:
+    """Binary64 to binary32, rounded to odd."""
+    nearest = value.astype(np.float32)
+    back = nearest.astype(np.float64)
+    inexact = np.isfinite(value) & (back != value)
+    truncated = np.where(np.abs(back) > np.abs(value), np.nextafter(nearest, np.float32(0)), nearest)
+    odd = (truncated.view(np.uint32) | np.uint32(1)).view(np.float32)
+    return np.where(inexact, odd, nearest)
+
+
+def sign_operation(name: str) -> Callable[[Choice], Meaning]:
+    """neg and abs: on the sign bit alone."""
+
+    def meaning(choice: Choice) -> Meaning:
+        kind = half_kind(choice)
+
+        def compute(a: Array) -> Array:
+            bits = a.view(np.uint16)
+            changed = bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)
+            return changed.view(a.dtype)
+
+        return on_halves(kind, compute)
+
+    return meaning
+
+
+def minmax(name: str) -> Callable[[Choice], Meaning]:
+    """min and max as for binary32 (see `floats.minmax`); exact, so nothing rounds."""
+
+    def meaning(choice: Choice) -> Meaning:
+        kind = half_kind(choice)
+        plain = {key: value for key, value in choice.items() if key not in ("ftz",)}
+        pick = floats.minmax(name)(plain)
+
+        def compute(*sources: Array) -> Array:
+            return narrow(pick(*(_flushed(choice, widen(source, kind), kind) for source in sources)), kind)
+
+        return on_halves(kind, compute)
+
+    return meaning
+
+
+def compare(choice: Choice) -> Meaning:
+    """A setp on halves; packed ones give two predicates, the low half's first."""
+    kind = half_kind(choice)
+    test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
+
+    def single(a: Array, b: Array) -> Array:
+        return test(_flushed(choice, widen(a, kind), kind), _flushed(choice, widen(b, kind), kind))
+
+    if not kind.endswith("x2"):
+        return single
+
+    def packed(a: Array, b: Array) -> Any:
+        both = single(unpack(a, kind), unpack(b, kind))
+        return both[..., 0], both[..., 1]
+
+    return packed
+
+
+def set_halves(choice: Choice) -> Meaning:
+    """set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
+    kind, result = choice["source"], choice["result"]
+    test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
+
+    def compute(a: Array, b: Array) -> Array:
+        truth = test(_flushed(choice, widen(a, kind), kind), _flushed(choice, widen(b, kind), kind))
+        if result.startswith(("f16", "bf16")):
+            one = np.uint16(0x3F80) if result.startswith("bf16") else np.uint16(0x3C00)
+            bits = np.where(truth, one, np.uint16(0)).astype(np.uint16)
+            return bits if kind.startswith("bf16") else bits.view(np.float16)
+        ones = np.uint16(0xFFFF) if kind.endswith("x2") or result.endswith("16") else np.uint32(0xFFFFFFFF)
+        return np.where(truth, ones, ones.dtype.type(0)).astype(ones.dtype)
+
+    return on_halves(kind, compute)

@@ -1,0 +1,174 @@
+"""What integer opcodes compute: wrap-around two's complement arithmetic on NumPy arrays of any broadcastable shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
+
+Array = NDArray[Any]
+
+
+def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The integer type of twice the width."""
+    return np.dtype(f"{dtype.kind}{dtype.itemsize * 2}")
+
+
+def saturating(operation: Any) -> Meaning:
+    """add.sat and sub.sat of s32: clamped to the type's range instead of wrapped."""
+
+    def compute(a: Array, b: Array) -> Array:
+        info = np.iinfo(a.dtype)
+        return np.clip(operation(a.astype(np.int64), b.astype(np.int64)), info.min, info.max).astype(a.dtype)
+
+    return compute
+
+
+def multiply_wide(a: Array, b: Array) -> Array:
+    return np.multiply(a.astype(wide(a.dtype)), b.astype(wide(b.dtype)))
+
+
+def multiply_high(a: Array, b: Array) -> Array:
+    """The upper half of the double-width product."""
+    if a.dtype.itemsize < 8:
+        return (multiply_wide(a, b) >> (a.dtype.itemsize * 8)).astype(a.dtype)
+    # Schoolbook on 32-bit halves; for signed types the correction of Hacker's Delight (2nd ed., §8-2) follows.
+    unsigned_a, unsigned_b = a.view(np.uint64), b.view(np.uint64)
+    shift, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a_low, a_high, b_low, b_high = unsigned_a & low, unsigned_a >> shift, unsigned_b & low, unsigned_b >> shift
+    middle = a_high * b_low + (a_low * b_low >> shift)
+    cross = a_low * b_high + (middle & low)
+    high = a_high * b_high + (middle >> shift) + (cross >> shift)
+    if a.dtype.kind == "u":
+        return high
+    high = high - np.where(a < 0, unsigned_b, np.uint64(0)) - np.where(b < 0, unsigned_a, np.uint64(0))
+    return high.view(a.dtype)
+
+
+def multiply_add(choice: Choice) -> Meaning:
+    """mad.lo, mad.hi and mad.wide."""
+    if "wide" in choice:
+        return lambda a, b, c: multiply_wide(a, b) + c
+    if choice["lohi"] == "hi":
+        return lambda a, b, c: multiply_high(a, b) + c
+    return lambda a, b, c: a * b + c
+
+
+def multiply24(choice: Choice) -> Meaning:
+    """mul24 and mad24: the product of the low 24 bits, its low (bits 31..0) or high (bits 47..16) word."""
+    high = choice["lohi"] == "hi"
+
+    def compute(a: Array, b: Array, c: Array | None = None) -> Array:
+        wide_a, wide_b = (((x.astype(np.int64)) << 40 >> 40) if x.dtype.kind == "i" else (x & 0xFFFFFF).astype(np.int64) for x in (a, b))
+        product = wide_a * wide_b
+        result = (product >> 16 if high else product).astype(a.dtype)
+        return result if c is None else result + c
+
+    return compute
+
+
+def divide(a: Array, b: Array) -> Array:
+    """Division that truncates towards zero; by zero gives all ones, as GPUs do (PTX leaves it open)."""
+    zero = b == 0
+    safe = np.where(zero, b.dtype.type(1), b)
+    if a.dtype.kind == "u":
+        quotient = a // safe
+    else:
+        quotient = (a - np.fmod(a, safe)) // safe
+    return np.where(zero, ~np.zeros(1, a.dtype), quotient)
+
+
+def remainder(a: Array, b: Array) -> Array:
+    """The remainder with the dividend's sign; by zero gives the dividend."""
+    zero = b == 0
+    return np.where(zero, a, np.fmod(a, np.where(zero, b.dtype.type(1), b)))
+
+
+def absolute_difference_sum(a: Array, b: Array, c: Array) -> Array:
+    """sad: c + |a − b|."""
+    return c + np.where(a < b, b - a, a - b)
+
+
+def compare(choice: Choice) -> Meaning:
+    """The comparison of a setp or set on integers."""
+    return COMPARISONS[choice.get("cmp") or choice["ucmp"]]
+
+
+COMPARISONS: dict[str, Meaning] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
+}
+
+
+def add_with_carry(choice: Choice) -> Meaning:
+    """add.cc, addc and addc.cc: the sum, and the carry out of the top bit (compared unsigned)."""
+    takes = "carry" in choice
+
+    def compute(a: Array, b: Array, carry: Array | None = None) -> Any:
+        unsigned = np.dtype(f"u{a.dtype.itemsize}")
+        total = a + b
+        overflow = total.view(unsigned) < a.view(unsigned)
+        if takes and carry is not None:
+            with_carry = total + carry.astype(total.dtype)
+            overflow = overflow | (with_carry.view(unsigned) < total.view(unsigned))
+            total = with_carry
+        return total, overflow
+
+    return compute
+
+
+def subtract_with_borrow(choice: Choice) -> Meaning:
+    """sub.cc, subc and subc.cc: the difference, and the borrow into the top bit."""
+    takes = "carry" in choice
+
+    def compute(a: Array, b: Array, borrow: Array | None = None) -> Any:
+        unsigned = np.dtype(f"u{a.dtype.itemsize}")
+        difference = a - b
+        underflow = a.view(unsigned) < b.view(unsigned)
+        if takes and borrow is not None:
+            with_borrow = difference - borrow.astype(difference.dtype)
+            underflow = underflow | (with_borrow.view(unsigned) > difference.view(unsigned))
+            difference = with_borrow
+        return difference, underflow
+
+    return compute
+
+
+def multiply_add_with_carry(choice: Choice) -> Meaning:
+    """mad.cc, madc and madc.cc on u32, s32, u64 and s64: the carry is that of the unsigned addition."""
+    high = choice["lohi"] == "hi"
+    add = add_with_carry(choice)
+
+    def compute(a: Array, b: Array, c: Array, carry: Array | None = None) -> Any:
+        product = multiply_high(a, b) if high else a * b
+        unsigned = np.dtype(f"u{a.dtype.itemsize}")
+        total, overflow = add(product.view(unsigned), c.view(unsigned), carry)
+        return total.view(a.dtype), overflow
+
+    return compute
+
+
+def dot_product(choice: Choice) -> Meaning:
+    """dp4a: c + Σ over the four bytes of a·b, each word's bytes signed or not as its type says."""
+    left, right = (DTYPES[f"{choice[name][0]}8"] for name in ("atype", "btype4"))
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        total = c.astype(np.int64)
+        for byte in range(4):
+            x = (a >> (8 * byte)).astype(np.uint8).view(left).astype(np.int64)
+            y = (b >> (8 * byte)).astype(np.uint8).view(right).astype(np.int64)
+            total = total + x * y
+        return total.astype(c.dtype)
+
+    return compute

@@ -1,0 +1,140 @@
+"""Names while decoding: registers, labels and variables of nested blocks, and the registers that constants live in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx.opcodes.forms import DTYPES
+from pytest_bandwidth.ptx.program import Symbol
+from pytest_bandwidth.ptx.syntax import Block, Label, Registers, Statement, Targets
+
+Array = NDArray[Any]
+
+_AXES = ("x", "y", "z")
+SPECIALS: dict[str, str] = {
+    **{f"%{name}.{axis}": "u32" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in _AXES},
+    **dict.fromkeys(("%laneid", "%warpid", "%nwarpid", "%dynamic_smem_size", "%total_smem_size"), "u32"),
+    **{f"%lanemask_{name}": "u32" for name in ("eq", "le", "lt", "ge", "gt")},
+}
+
+
+class RegisterFile:
+    """Hands out register indexes; equal constants share one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.constants: dict[int, Array] = {}
+        self.specials: dict[int, str] = {}
+        self.arguments: dict[int, tuple[int, np.dtype[Any]]] = {}
+        self._interned: dict[object, int] = {}
+
+    def new(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def constant(self, value: int | float, dtype: np.dtype[Any]) -> int:
+        """Integers wrap to the type's width."""
+        if dtype.kind in "iu":
+            bits = dtype.itemsize * 8
+            unsigned = np.dtype(f"u{dtype.itemsize}")
+            array = np.full((1, 1), int(value) & ((1 << bits) - 1), unsigned).view(dtype)
+        else:
+            array = np.full((1, 1), value, dtype)
+        return self._intern(("constant", dtype.str, array.tobytes()), self.constants, array)
+
+    def special(self, name: str) -> int:
+        return self._intern(("special", name), self.specials, name)
+
+    def argument(self, offset: int, dtype: np.dtype[Any]) -> int:
+        return self._intern(("argument", offset, dtype.str), self.arguments, (offset, dtype))
+
+    def _intern(self, key: object, table: dict[int, Any], value: object) -> int:
+        if key not in self._interned:
+            index = self.new()
+            self._interned[key] = index
+            table[index] = value
+        return self._interned[key]
+
+
+class Scope:
+    """One ``{ }``: what it declares, then what its surroundings declare."""
+
+    def __init__(self, block: Block, parent: Scope | None, prefix: str) -> None:
+        self.prefix = prefix
+        self.parent = parent
+        self.registers: dict[str, tuple[int, str]] = {}
+        self.symbols: dict[str, Symbol] = {}
+        self.parameters: dict[str, str] = {}
+        self._ranges: dict[str, tuple[int, str]] = {}
+        self.labels = {s.name: f"{prefix}:{s.name}" for s in block.statements if isinstance(s, Label)}
+        self.tables = dict(_jump_tables(block.statements))
+
+    def declare(self, registers: Registers, file: RegisterFile) -> None:
+        for name, count in registers.names:
+            if count is None:
+                self.registers[name] = (file.new(), registers.type)
+            else:
+                self._ranges[name] = (count, registers.type)
+
+    def register(self, name: str, file: RegisterFile) -> tuple[int, str] | None:
+        """Index and PTX type of a register, None where no such register is declared."""
+        scope: Scope | None = self
+        stem = name.rstrip("0123456789")
+        while scope is not None:
+            if name in scope.registers:
+                return scope.registers[name]
+            if stem != name and stem in scope._ranges and int(name[len(stem) :]) < scope._ranges[stem][0]:
+                scope.registers[name] = (file.new(), scope._ranges[stem][1])
+                return scope.registers[name]
+            scope = scope.parent
+        return None
+
+    def symbol(self, name: str) -> Symbol | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.symbols:
+                return scope.symbols[name]
+            scope = scope.parent
+        return None
+
+    def parameter(self, name: str) -> str | None:
+        """The slot that a .param variable of a call stands for."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.parameters:
+                return scope.parameters[name]
+            scope = scope.parent
+        return None
+
+    def label(self, name: str) -> str | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.labels:
+                return scope.labels[name]
+            scope = scope.parent
+        return None
+
+    def table(self, name: str) -> tuple[str, ...] | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.tables:
+                return scope.tables[name]
+            scope = scope.parent
+        return None
+
+
+def _jump_tables(statements: Iterable[Statement]) -> Iterable[tuple[str, tuple[str, ...]]]:
+    previous: Statement | None = None
+    for statement in statements:
+        if isinstance(statement, Targets) and isinstance(previous, Label):
+            yield previous.name, statement.labels
+        previous = statement
+
+
+def element_bytes(ptx_type: str) -> int:
+    """Bytes of a PTX type. Raises KeyError for types that are not modelled."""
+    return 16 if ptx_type == "b128" else DTYPES[ptx_type].itemsize

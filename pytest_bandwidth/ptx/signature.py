@@ -1,0 +1,54 @@
+"""The names of a kernel's parameters, from its CUDA source: PTX only numbers them."""
+
+from __future__ import annotations
+
+import re
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*$")
+_MANGLED = re.compile(r"^_Z(?:N.*?)?(\d+)(\w+)")
+
+
+def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
+    """Names of the `count` parameters of `kernel` (its PTX name); ``argument 0`` … where the source does not tell."""
+    unknown = tuple(f"argument {number}" for number in range(count))
+    text = _COMMENT.sub(" ", source[:1_000_000])
+    for match in re.finditer(rf"\b{re.escape(source_name(kernel))}\s*\(", text):
+        inside = _until_closing(text, match.end())
+        if inside is None:
+            continue
+        end = match.end() + len(inside) + 1
+        if text[end : end + 200].lstrip()[:1] != "{":  # a declaration or a call
+            continue
+        names = [_LAST_NAME.search(part.split("=")[0].strip()) for part in _split(inside)]
+        if len(names) == count and all(names):
+            return tuple(name[1] for name in names if name)
+    return unknown
+
+
+def source_name(kernel: str) -> str:
+    """A kernel's name as written: ``_Z5scaleIfEvPT_`` → ``scale`` (Itanium C++ ABI, §5.1)."""
+    match = _MANGLED.match(kernel)
+    return match[2][: int(match[1])] if match else kernel
+
+
+def _until_closing(text: str, start: int) -> str | None:
+    depth = 1
+    for place in range(start, min(len(text), start + 20_000)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if depth == 0:
+            return text[start:place]
+    return None
+
+
+def _split(parameters: str) -> list[str]:
+    """At commas that are in no bracket."""
+    parts, depth, current = [], 0, ""
+    for character in parameters:
+        depth += {"(": 1, "<": 1, "[": 1, ")": -1, ">": -1, "]": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [part for part in (*parts, current) if part.strip()]

@@ -1,0 +1,97 @@
+"""Exchange between the lanes of a warp: shuffles, votes, matches and reductions (PTX ISA, §9.7.9 and §9.7.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pytest_bandwidth.ptx.lanes import WARP
+
+Array = NDArray[Any]
+
+
+def exchange(name: str, mode: str, sources: tuple[Array, ...], active: Array, shape: tuple[int, int]) -> tuple[Array, ...]:
+    """Results of a warp instruction, each over `shape` or one row of it.
+
+    sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it; they alone
+    contribute. shape: (rows, lanes) of the batch.
+    """
+    rows = max(len(array) for array in (*sources, active))
+    whole = (rows, shape[1])
+    warps = (rows, shape[1] // WARP, WARP)
+    operands = tuple(np.broadcast_to(source, whole).reshape(warps) for source in sources)
+    results = _EXCHANGES[name](mode, np.broadcast_to(active, whole).reshape(warps), *operands)
+    return tuple(np.broadcast_to(result, warps).reshape(whole) for result in results)
+
+
+def _shuffle(mode: str, _active: Array, value: Array, lane_operand: Array, clamp_operand: Array, _members: Array) -> tuple[Array, ...]:
+    lane = np.arange(WARP)
+    by = (lane_operand & 31).astype(np.int64)
+    clamp, segment = (clamp_operand & 31).astype(np.int64), ((clamp_operand >> np.uint32(8)) & 31).astype(np.int64)
+    lowest = lane & segment
+    highest = lowest | (clamp & ~segment)
+    if mode == "up":
+        source = lane - by
+        inside = source >= highest  # with `up` the clamp is a lower bound
+    elif mode == "idx":
+        source = lowest | (by & ~segment)
+        inside = source <= highest
+    else:
+        source = lane + by if mode == "down" else lane ^ by
+        inside = source <= highest
+    source = np.where(inside, source, lane)
+    return np.take_along_axis(value, np.broadcast_to(source, value.shape), axis=2), inside
+
+
+def _vote(mode: str, active: Array, predicate: Array, _members: Array) -> tuple[Array, ...]:
+    every = (predicate | ~active).all(axis=2, keepdims=True)
+    some = (predicate & active).any(axis=2, keepdims=True)
+    return ({"all": every, "any": some, "uni": every | ~some}[mode],)
+
+
+def _packed(bits: Array) -> Array:
+    """32 bools of a warp as one word, lane 0 in bit 0."""
+    return np.packbits(bits, axis=2, bitorder="little").view("<u4").astype(np.uint32)
+
+
+def _ballot(_mode: str, active: Array, predicate: Array, _members: Array) -> tuple[Array, ...]:
+    return (_packed(predicate & active),)
+
+
+def _active_mask(_mode: str, active: Array) -> tuple[Array, ...]:
+    return (_packed(active),)
+
+
+def _match(_mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
+    found = np.empty(value.shape, np.uint32)
+    for lane in range(WARP):
+        found[:, :, lane : lane + 1] = _packed((value == value[:, :, lane : lane + 1]) & active)
+    return (found,)
+
+
+def _reduce(mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
+    info = np.iinfo(value.dtype)
+    neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max if info.min == 0 else -1, "min": info.max, "max": info.min}[mode]
+    operation: Any = {
+        "add": np.add,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "and": np.bitwise_and,
+        "min": np.minimum,
+        "max": np.maximum,
+    }[mode]
+    taking_part = np.where(active, value, value.dtype.type(neutral))
+    return (operation.reduce(taking_part, axis=2, keepdims=True, dtype=value.dtype),)
+
+
+_EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
+    "shuffle": _shuffle,
+    "vote": _vote,
+    "ballot": _ballot,
+    "match": _match,
+    "warp reduction": _reduce,
+    "active mask": _active_mask,
+}
