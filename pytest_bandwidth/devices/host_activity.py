@@ -1,0 +1,124 @@
+"""Who else uses the processors: the load, time that a hypervisor took away, and processes that burn processor time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_bandwidth.domain.measurement import Conditions
+
+# Less than this share of one processor is the background of any system.
+WORTH_TELLING_SHARE = 0.05
+MOST_TOLD = 3
+# Many hosts have thousands of processes; looking at more would cost more than it tells.
+MOST_PROCESSES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Processor seconds used up to a moment: by each process of others (name and id), and by the hypervisor."""
+
+    at: float = 0.0
+    by_process: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    stolen: float | None = None
+
+
+class ActivityWatch:
+    """Tells what others did since it was last asked."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._before = self._read()
+
+    def restart(self) -> None:
+        """What was used so far does not count."""
+        self._before = self._read()
+
+    def conditions(self) -> Conditions:
+        """The host's state; `others` as ``name (process id): 0.83 processors`` since the last call."""
+        before, now = self._before, self._read()
+        self._before = now
+        return Conditions(
+            sm_clock_mhz=clock_mhz(self._root),
+            others=others_between(before, now),
+            load_average=_load_average(),
+        )
+
+    def _read(self) -> Activity:
+        proc = self._root / "proc"
+        ticks = _ticks_per_second()
+        if ticks is None or not (proc / "stat").is_file():
+            return Activity(time.monotonic())
+        by_process = {}
+        own = os.getpid()
+        entries = [entry.name for entry in os.scandir(proc) if entry.name.isdigit()][:MOST_PROCESSES]
+        for name in entries:
+            seconds = _process_seconds(proc / name / "stat", ticks)
+            if seconds is not None and int(name) != own:
+                by_process[(int(name), seconds[0])] = seconds[1]
+        return Activity(time.monotonic(), by_process, _stolen_seconds(proc / "stat", ticks))
+
+
+def others_between(before: Activity, after: Activity) -> tuple[str, ...]:
+    """The busiest others, busiest first, and the hypervisor's share, where worth telling."""
+    elapsed = after.at - before.at
+    if elapsed <= 0:
+        return ()
+    used = {
+        f"{name} ({pid})": (seconds - before.by_process.get((pid, name), seconds)) / elapsed
+        for (pid, name), seconds in after.by_process.items()
+    }
+    busiest = sorted(((share, who) for who, share in used.items() if share >= WORTH_TELLING_SHARE), reverse=True)
+    told = [f"{who}: {share:.2f} processors" for share, who in busiest[:MOST_TOLD]]
+    if after.stolen is not None and before.stolen is not None:
+        share = (after.stolen - before.stolen) / elapsed
+        if share >= WORTH_TELLING_SHARE:
+            told.append(f"hypervisor: {share:.2f} processors")
+    return tuple(told)
+
+
+def clock_mhz(root: Path = Path("/")) -> float | None:
+    """Mean clock of the processors where the system scales it and tells; a virtual machine does not."""
+    clocks = []
+    for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
+        try:
+            clocks.append(int(path.read_text(encoding="ascii")) / 1000)
+        except (OSError, ValueError):
+            continue
+    return sum(clocks) / len(clocks) if clocks else None
+
+
+def _process_seconds(stat: Path, ticks: int) -> tuple[str, float] | None:
+    try:
+        text = stat.read_text(encoding="utf-8", errors="replace")
+        # The name is in parentheses and may hold any character, so it ends at the last one (man 5 proc_pid_stat).
+        name = text[text.index("(") + 1 : text.rindex(")")]
+        fields = text[text.rindex(")") + 2 :].split()
+        return "".join(c for c in name if c.isprintable()), (int(fields[11]) + int(fields[12])) / ticks
+    except (OSError, ValueError, IndexError):
+        return None  # it ended meanwhile
+
+
+def _stolen_seconds(stat: Path, ticks: int) -> float | None:
+    try:
+        # cpu user nice system idle iowait irq softirq steal … (man 5 proc_stat)
+        return int(stat.read_text(encoding="ascii").split("\n", 1)[0].split()[8]) / ticks
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _ticks_per_second() -> int | None:
+    try:
+        return os.sysconf("SC_CLK_TCK")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _load_average() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None

@@ -1,0 +1,130 @@
+"""Which host this is: processor, memory, caches, and how many of its processors this process may use.
+
+Linux tells through /proc and /sys; elsewhere what Python's standard library knows is used, and cache sizes are unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Fact
+
+_SIZE = re.compile(r"(\d+)([KMG]?)")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+LARGEST_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """Bytes of the data or unified cache of each level, as one processor sees it; None where unknown.
+
+    A host reports a whole socket's last level, even to a virtual machine that has a few of its cores.
+    """
+
+    l1: int | None = None
+    l2: int | None = None
+    l3: int | None = None
+
+    @property
+    def last_level(self) -> int | None:
+        return self.l3 or self.l2 or self.l1
+
+
+def identify(threads: int | None, threading_layer: str | None, root: Path = Path("/")) -> DeviceIdentity:
+    """This host. threads: how many the kernels run on, None without Numba. root: where proc, sys and etc lie."""
+    caches = read_caches(root)
+    usable = usable_processors()
+    facts: dict[str, Fact] = {
+        "l1_bytes": caches.l1,
+        "l2_bytes": caches.l2,
+        "l3_bytes": caches.l3,
+        "processors": os.cpu_count(),
+        "smt": {"1": True, "0": False}.get(_text(root / "sys/devices/system/cpu/smt/active") or ""),
+        "governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "numa_nodes": count_numa_nodes(root),
+        "transparent_hugepages": _chosen(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        "operating_system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "numpy": _version("numpy"),
+        "numba": _version("numba"),
+        "threading_layer": threading_layer,
+    }
+    settings = {"threads": "numpy" if threads is None else str(threads), "processors_usable": str(usable)}
+    return DeviceIdentity("cpu", processor_name(root), memory_bytes(root), serial(root), settings, facts)
+
+
+def processor_name(root: Path = Path("/")) -> str:
+    """The processor's model, such as ``AMD EPYC 7763 64-Core Processor``."""
+    for line in (_text(root / "proc/cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model", "cpu model", "Processor") and value.strip():
+            return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown processor"
+
+
+def memory_bytes(root: Path = Path("/")) -> int | None:
+    """The host's memory; None where the system does not tell."""
+    found = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
+    if found:
+        return int(found[1]) * 1024
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def serial(root: Path = Path("/")) -> str:
+    """Tells hosts of one model apart without giving names away: a hash of the machine id, else of the host name."""
+    identity = _text(root / "etc/machine-id") or platform.node()
+    return "host-" + hashlib.sha256(f"pytest-bandwidth {identity}".encode()).hexdigest()[:12]
+
+
+def read_caches(root: Path = Path("/")) -> Caches:
+    """Sizes of the caches of processor 0, from sysfs."""
+    sizes: dict[str, int] = {}
+    for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (_text(index / name) for name in ("level", "type", "size"))
+        match = _SIZE.fullmatch(size or "")
+        if level in ("1", "2", "3") and kind in ("Data", "Unified") and match:
+            sizes[f"l{level}"] = int(match[1]) * _UNITS[match[2]]
+    return Caches(**sizes)
+
+
+def count_numa_nodes(root: Path = Path("/")) -> int | None:
+    """How many memory nodes the host has; None where it does not tell."""
+    nodes = [p for p in (root / "sys/devices/system/node").glob("node*") if p.name[4:].isdigit()]
+    return len(nodes) or None
+
+
+def usable_processors() -> int:
+    """Processors that this process may run on: its affinity where the system has one, else all."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _chosen(text: str | None) -> str | None:
+    """``madvise`` from sysfs's ``always [madvise] never``."""
+    match = re.search(r"\[(\w+)\]", text or "")
+    return match[1] if match else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(LARGEST_FILE_BYTES).strip() or None
+    except OSError:
+        return None
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,152 @@
+"""What a host kernel takes: parameters as CUDA has them, and how large each array has to be.
+
+A kernel that is handed too small an array reads or overwrites memory that is not its own. On the host that is this
+process's memory, so every launch is checked before it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.domain.errors import UsageError
+
+Arguments = tuple[Any, ...]
+
+# The codes of parameter types, as CUDA C++ spells them in cuda_src/.
+CUDA_TYPES: Mapping[str, tuple[str, type[np.generic]]] = {
+    "f16": ("__half", np.float16),
+    "f32": ("float", np.float32),
+    "f64": ("double", np.float64),
+    "u8": ("unsigned char", np.uint8),
+    "i32": ("int", np.int32),
+    "u32": ("unsigned int", np.uint32),
+    "i64": ("long long", np.int64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter; `code` is a key of CUDA_TYPES."""
+
+    name: str
+    code: str
+    is_array: bool
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(CUDA_TYPES[self.code][1])
+
+    @property
+    def cuda(self) -> str:
+        """As a CUDA declaration has it: ``float*``, ``long long``."""
+        return CUDA_TYPES[self.code][0] + ("*" if self.is_array else "")
+
+
+def parameters(text: str) -> tuple[Parameter, ...]:
+    """Parameters from text such as ``a:f32* b:f32* scalar:f32 n:i64``."""
+    found = []
+    for word in text.split():
+        name, _, code = word.partition(":")
+        found.append(Parameter(name, code.rstrip("*"), code.endswith("*")))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernel:
+    """The Numba twin of a shipped CUDA kernel.
+
+    function: takes the number of threads, then the arguments in the CUDA kernel's order; with `takes_blocks` the number
+    of blocks comes before the last argument.
+    extents: from the sizes (the integer parameters by name; `blocks` with `takes_blocks`), the elements that each array
+    parameter needs, in order. Raises UsageError for sizes that have no meaning.
+    bits: halves are moved, not computed with.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    extents: Callable[..., Sequence[int]]
+    takes_blocks: bool = False
+    bits: bool = False
+
+    def bound(self, args: Arguments, blocks: int, threads: int) -> Callable[[], object]:
+        """A call without arguments. Raises UsageError for arguments that the kernel would misread."""
+        values = self.checked(args, blocks)
+        if self.takes_blocks:
+            values = (*values[:-1], blocks, values[-1])
+        function = self.function
+        return lambda: function(threads, *values)
+
+    def checked(self, args: Arguments, blocks: int) -> Arguments:
+        """The arguments as the function wants them: 1-d arrays (halves as 16-bit integers), NumPy scalars, ints."""
+        if len(args) != len(self.parameters):
+            expected = ", ".join(f"{p.cuda} {p.name}" for p in self.parameters)
+            raise UsageError(f"{self.name} got {len(args)} arguments, expected {len(self.parameters)}: {expected}")
+        values = [
+            _array(p, arg, n, self.bits) if p.is_array else _scalar(p, arg, n)
+            for n, (p, arg) in enumerate(zip(self.parameters, args, strict=True), start=1)
+        ]
+        sizes = {
+            p.name: value
+            for p, value in zip(self.parameters, values, strict=True)
+            if not p.is_array and p.code in ("i32", "i64")
+        }
+        for name, size in sizes.items():
+            if size < 0:
+                raise UsageError(f"{self.name}: {name} is {size}, expected 0 or more")
+        if self.takes_blocks:
+            sizes["blocks"] = blocks
+        arrays = [(p, value) for p, value in zip(self.parameters, values, strict=True) if p.is_array]
+        for (parameter, array), needed in zip(arrays, self.extents(**sizes), strict=True):
+            if array.size < needed:
+                given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+                raise UsageError(
+                    f"{self.name}: {parameter.name} has {array.size} elements, expected at least {needed} for {given}"
+                )
+        return tuple(values)
+
+
+def _array(parameter: Parameter, argument: Any, n: int, bits: bool) -> Any:
+    array = np.asarray(argument) if hasattr(argument, "__array_interface__") else argument
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{_where(parameter, n)} is a {type(argument).__name__}, expected a NumPy array")
+    if array.dtype != parameter.dtype:
+        raise UsageError(f"{_where(parameter, n)} is an array of {array.dtype}, expected {parameter.dtype}")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise UsageError(
+            f"{_where(parameter, n)} is not contiguous (shape {array.shape}, strides {array.strides}): "
+            "pass np.ascontiguousarray of it"
+        )
+    flat = array.reshape(-1)
+    return flat.view(np.int16 if bits else np.uint16) if parameter.code == "f16" else flat
+
+
+def _scalar(parameter: Parameter, argument: Any, n: int) -> Any:
+    if type(argument) is float:
+        raise UsageError(
+            f"{_where(parameter, n)} is the bare Python float {argument!r}, which CuPy passes as a double: "
+            f"write np.{parameter.dtype.name}({argument!r})"
+        )
+    if parameter.dtype.kind == "f":
+        if not isinstance(argument, np.generic) or argument.dtype != parameter.dtype:
+            kind = argument.dtype.name if isinstance(argument, np.generic) else type(argument).__name__
+            raise UsageError(
+                f"{_where(parameter, n)} is a {kind}, expected np.{parameter.dtype.name}: "
+                "the kernel would read other bits than were meant"
+            )
+        return argument
+    if isinstance(argument, (bool, np.bool_)) or not isinstance(argument, (int, np.integer)):
+        raise UsageError(f"{_where(parameter, n)} is a {type(argument).__name__}, expected a whole number")
+    limits = np.iinfo(parameter.dtype)
+    if not limits.min <= int(argument) <= limits.max:
+        raise UsageError(f"{_where(parameter, n)} is {int(argument)}, which does not fit {parameter.cuda}")
+    # One type of integer for Numba, so that one compilation serves; only hashing needs its 32 bits unsigned.
+    return np.uint32(argument) if parameter.code == "u32" else int(argument)
+
+
+def _where(parameter: Parameter, n: int) -> str:
+    return f"argument {n} ({parameter.cuda} {parameter.name})"

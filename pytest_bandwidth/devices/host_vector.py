@@ -1,0 +1,301 @@
+"""Cache lines as values in Numba code: vector loads, and aligned vector stores that bypass the caches.
+
+An ordinary store first reads the line that it overwrites, so a copy moves three bytes for every two that it has to.
+A non-temporal store does not. Numba has none of its own, and scalar ones are never joined into vectors by LLVM, so this
+module gives Numba a vector type, `Line`, and intrinsics that emit LLVM vector instructions with its `nontemporal`
+metadata (LLVM Language Reference, "store instruction").
+
+Numba cannot compute with float16, so float16 arrays come as uint16 and are float32 once loaded: everywhere in the host
+kernels, uint16 means half. Nothing here checks bounds.
+
+Imports Numba; only the modules that hold Numba kernels import this one.
+"""
+
+from __future__ import annotations
+
+import operator
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core.extending import intrinsic, models, overload, register_model
+
+LINE_BYTES = 64
+HALF_LANES = 16
+_X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
+_INT32 = ir.IntType(32)
+
+
+class Line(types.Type):
+    """Numba type of a vector of one cache line: 16 float32, 8 float64, 64 uint8 and so on."""
+
+    def __init__(self, element: Any) -> None:
+        self.element = element
+        self.lanes = LINE_BYTES * 8 // element.bitwidth
+        super().__init__(name=f"Line({element})")
+
+
+class _LineModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, line: Line) -> None:
+        element = manager.lookup(line.element).get_value_type()
+        super().__init__(manager, line, ir.VectorType(element, line.lanes))  # type: ignore[no-untyped-call]  # Numba's
+
+
+register_model(Line)(_LineModel)
+
+
+def parallel(function: Callable[..., Any]) -> Any:
+    """Compiles a function with `prange` loops at its first call; kept on disk where Numba finds a folder to write to.
+
+    Numba looks at the function's own file to tell whether what it kept is still good. Whoever edits this module
+    without those that use it has to delete their `__pycache__/*.nbi`.
+    """
+    return _compiled(function, parallel=True)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compiles a helper of such functions."""
+    return _compiled(function)
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    # "contract" lets a*b + c become one FMA, as NVRTC does by default; nothing is reordered.
+    options |= {"error_model": "numpy", "fastmath": {"contract"}}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except (
+        RuntimeError
+    ):  # "cannot cache function …: no locator available": neither the package nor the home is writable
+        return numba.njit(**options)(function)
+
+
+def _intrinsic(function: Callable[..., Any]) -> Any:
+    return intrinsic(function)
+
+
+def _overload(operation: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    def register(function: Callable[..., Any]) -> Any:
+        # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
+        function.__annotations__ = {}
+        return overload(operation)(function)
+
+    return register
+
+
+def _line_of(array: Any) -> Line:
+    """What one load from an array yields."""
+    return Line(types.float32 if array.dtype == types.uint16 else array.dtype)
+
+
+def _stored(array: Any, line: Line) -> ir.Type:
+    """How a line lies in the array's memory."""
+    element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if _is_floating(array) else {}
+    return ir.VectorType(element.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth)), line.lanes)
+
+
+def _is_floating(array: Any) -> bool:
+    return isinstance(array.dtype, types.Float) or array.dtype == types.uint16
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, pointee: ir.Type) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
+
+
+@_intrinsic
+def address(_typing_context: Any, array: Any) -> Any:
+    """address(array): where the array's data begins. (`array.ctypes.data` would keep Numba from caching on disk.)"""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.int64(array), generate
+
+
+@_intrinsic
+def lanes_of(_typing_context: Any, array: Any) -> Any:
+    """lanes_of(array): how many elements one load from the array takes."""
+
+    def generate(_context: Any, _builder: Any, signature: Any, _args: Any) -> Any:
+        return ir.Constant(ir.IntType(64), _line_of(signature.args[0]).lanes)
+
+    return types.int64(array), generate
+
+
+@_intrinsic
+def load(_typing_context: Any, array: Any, index: Any) -> Any:
+    """load(array, index): the line that begins at element `index` of a 1-d array, at any alignment."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type, line = signature.args[0], signature.return_type
+        loaded = builder.load(_pointer(context, builder, array_type, args[0], args[1], _stored(array_type, line)))
+        loaded.align = array_type.dtype.bitwidth // 8
+        if array_type.dtype == types.uint16:
+            return builder.fpext(loaded, context.get_value_type(line))
+        return loaded
+
+    return _line_of(array)(array, index), generate
+
+
+@_intrinsic
+def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
+    """stream(array, index, line): stores the line past the caches, rounded to half where the array holds halves.
+
+    Element `index` must lie on a boundary of what is stored: 64 bytes, 32 for halves.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        store = _store(context, builder, signature, args)
+        store.align = signature.args[0].dtype.bitwidth // 8 * signature.args[2].lanes
+        store.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(_INT32, 1)]))
+        return context.get_dummy_value()
+
+    return types.void(array, index, line), generate
+
+
+@_intrinsic
+def store(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
+    """store(array, index, line): an ordinary store of the line, at any alignment."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _store(context, builder, signature, args).align = signature.args[0].dtype.bitwidth // 8
+        return context.get_dummy_value()
+
+    return types.void(array, index, line), generate
+
+
+def _store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    array_type, line = signature.args[0], signature.args[2]
+    stored = _stored(array_type, line)
+    value = builder.fptrunc(args[2], stored) if array_type.dtype == types.uint16 else args[2]
+    return builder.store(value, _pointer(context, builder, array_type, args[0], args[1], stored))
+
+
+@_intrinsic
+def get(_typing_context: Any, array: Any, index: Any) -> Any:
+    """get(array, index): one element; a half as float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type = signature.args[0]
+        if array_type.dtype != types.uint16:
+            return builder.load(
+                _pointer(context, builder, array_type, args[0], args[1], context.get_value_type(array_type.dtype))
+            )
+        half = builder.load(_pointer(context, builder, array_type, args[0], args[1], ir.HalfType()))
+        return builder.fpext(half, ir.FloatType())
+
+    return _line_of(array).element(array, index), generate
+
+
+@_intrinsic
+def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
+    """put(array, index, value): stores one element of the type that `get` gives, rounded to half where need be."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array_type = signature.args[0]
+        if array_type.dtype == types.uint16:
+            pointer = _pointer(context, builder, array_type, args[0], args[1], ir.HalfType())
+            builder.store(builder.fptrunc(args[2], ir.HalfType()), pointer)
+        else:
+            pointee = context.get_value_type(array_type.dtype)
+            builder.store(args[2], _pointer(context, builder, array_type, args[0], args[1], pointee))
+        return context.get_dummy_value()
+
+    return types.void(array, index, _line_of(array).element), generate
+
+
+@_intrinsic
+def spread(_typing_context: Any, scalar: Any) -> Any:
+    """spread(scalar): a line that holds the scalar in every lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = context.get_value_type(signature.return_type)
+        undefined = ir.Constant(vector, ir.Undefined)
+        first = builder.insert_element(undefined, args[0], ir.Constant(_INT32, 0))
+        lanes = signature.return_type.lanes
+        return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT32, lanes), [0] * lanes))
+
+    return Line(scalar)(scalar), generate
+
+
+@_intrinsic
+def total(_typing_context: Any, line: Any) -> Any:
+    """total(line): the sum of a line's lanes."""
+
+    def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = [builder.extract_element(args[0], ir.Constant(_INT32, i)) for i in range(signature.args[0].lanes)]
+        add = builder.fadd if isinstance(signature.return_type, types.Float) else builder.add
+        # As a tree: shorter chains and smaller rounding errors than one after the other.
+        while len(lanes) > 1:
+            lanes = [add(x, y) for x, y in zip(lanes[::2], lanes[1::2], strict=True)]
+        return lanes[0]
+
+    return line.element(line), generate
+
+
+@_intrinsic
+def fence(_typing_context: Any) -> Any:
+    """fence(): what was streamed before is visible to other cores after. Each thread calls it once, at its end."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+        if _X86:
+            # Non-temporal stores are weakly ordered even on x86 (Intel SDM vol. 1, §10.4.6.2), where LLVM's own
+            # fences may compile to nothing.
+            sfence = builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), ir.FunctionType(ir.VoidType(), ()))
+            builder.call(sfence, ())
+        else:
+            builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@inlined
+def whole_lines(array: Any, start: int, n: int) -> tuple[int, int]:
+    """For the n elements from `start` on: how many come before the first line's boundary, and how many lines follow."""
+    line_bytes = lanes_of(array) * array.itemsize
+    head = min(n, (-(address(array) + start * array.itemsize) % line_bytes) // array.itemsize)
+    return head, (n - head) // lanes_of(array)
+
+
+@inlined
+def outside(k: int, head: int, inside: int) -> int:
+    """Index of the k-th element that no whole line covers."""
+    return k if k < head else k + inside
+
+
+def _elementwise(floating: str, integer: str) -> Any:
+    @_intrinsic
+    def operation(_typing_context: Any, left: Any, _right: Any) -> Any:
+        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if isinstance(signature.return_type.element, types.Float):
+                return getattr(builder, floating)(*args, flags=("contract",))
+            return getattr(builder, integer)(*args)
+
+        return left(left, left), generate
+
+    return operation
+
+
+_add = _elementwise("fadd", "add")
+_subtract = _elementwise("fsub", "sub")
+_multiply = _elementwise("fmul", "mul")
+
+
+@_overload(operator.add)
+def _add_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _add(left, right)) if isinstance(left, Line) and left == right else None
+
+
+@_overload(operator.sub)
+def _subtract_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _subtract(left, right)) if isinstance(left, Line) and left == right else None
+
+
+@_overload(operator.mul)
+def _multiply_lines(left: Any, right: Any) -> Any:
+    return (lambda left, right: _multiply(left, right)) if isinstance(left, Line) and left == right else None
