@@ -1,0 +1,98 @@
+"""What an operation of the suite is, as data: what to launch, what it moves, what it should give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from numpy.typing import NDArray
+
+from pytest_bandwidth.domain.traffic import Traffic
+
+Sizes = Mapping[str, int]
+DeviceName = Literal["cuda", "cpu", "traffic"]
+Dim = tuple[int, int, int]
+
+
+class Arrays(Protocol):
+    """Where arrays come from: the `bandwidth` fixture, or anything like it."""
+
+    @property
+    def xp(self) -> Any: ...
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Floats in [1, 2) with random mantissas, integers with all bits random."""
+
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """One launch of a kernel of cuda_src/. `args` in the kernel's order, scalars already of its types.
+
+    reads, writes: the arrays of which the launch reads and writes every byte once, for a model of this launch alone.
+    """
+
+    file: str
+    kernel: str
+    grid: Dim
+    block: Dim
+    args: tuple[Any, ...]
+    reads: tuple[Any, ...]
+    writes: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    """One call of the device's array library instead of a kernel; `reads` and `writes` as for a launch."""
+
+    call: Callable[[], object]
+    reads: tuple[Any, ...]
+    writes: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """A result may differ from its reference by `absolute` + `relative`·|reference|."""
+
+    relative: float = 0.0
+    absolute: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An operation on arrays that exist: run `steps` in order, then `results` should equal `expected()`.
+
+    traffic: of all steps together. results: the arrays that hold the outcome, by name. expected: computes the reference
+    from host copies of the inputs, so that it is called before or after the run alike.
+    """
+
+    steps: tuple[KernelStep | CallStep, ...]
+    traffic: Traffic
+    results: Mapping[str, Any]
+    expected: Callable[[], Mapping[str, NDArray[Any]]]
+    tolerance: Tolerance = Tolerance()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One version of one operation, for the dtypes that it exists in.
+
+    name: the operation ("triad"); versions of one name compute the same ("plain", "wide", "fused" …).
+    prepare: (arrays, dtype, sizes) → Case. Raises UsageError for sizes that it does not take.
+    shapes: (bytes, dtype) → sizes that move about so many bytes; operations with shapes of their own ignore the bytes.
+    small: sizes to check the numerics at: 0, 1, odd, and past one block or tile; an interpreter is quick with them.
+    devices: kinds of device that can run it. A kernel without a twin on the host skips there by itself.
+    """
+
+    name: str
+    version: str
+    dtypes: tuple[str, ...]
+    prepare: Callable[[Arrays, str, Sizes], Case]
+    shapes: Callable[[int, str], tuple[Sizes, ...]]
+    small: tuple[Sizes, ...]
+    devices: frozenset[DeviceName] = frozenset({"cuda", "cpu", "traffic"})
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}-{self.version}"

@@ -1,0 +1,150 @@
+"""What every operation should give, in NumPy and float64: slow, plain, and written down apart from the kernels.
+
+Arguments are NumPy arrays of any float dtype and are widened first; results are float64 unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Float64 = NDArray[np.float64]
+
+
+def wide(a: Array) -> Float64:
+    return np.asarray(a, np.float64)
+
+
+# ---- element by element ----------------------------------------------------------------------------------------------
+
+
+def scale(a: Array, scalar: float) -> Float64:
+    return scalar * wide(a)
+
+
+def add(a: Array, b: Array) -> Float64:
+    return wide(a) + wide(b)
+
+
+def triad(b: Array, c: Array, scalar: float) -> Float64:
+    return wide(b) + scalar * wide(c)
+
+
+def uniform(seed: int, n: int) -> Float64:
+    """Numbers in [0, 1) for elements 0 … n − 1, drawn as the dropout kernels do: 24 bits of MurmurHash3's finaliser."""
+    index = np.arange(n, dtype=np.uint64)
+    h = index.astype(np.uint32) ^ np.uint32(seed)
+    h ^= (index >> np.uint64(32)).astype(np.uint32) * np.uint32(0x9E3779B9)
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    h ^= h >> np.uint32(16)
+    return wide(h >> np.uint32(8)) / 2**24
+
+
+def bias_relu_dropout(a: Array, bias: float, probability: float, seed: int) -> Float64:
+    """dropout(max(a + bias, 0)): an element survives where its uniform number is at least `probability`."""
+    kept = uniform(seed, a.size).reshape(a.shape) >= probability
+    return np.where(kept, np.maximum(wide(a) + bias, 0.0) / (1.0 - probability), 0.0)
+
+
+def cos_cos(a: Array) -> Float64:
+    return np.cos(np.cos(wide(a)))
+
+
+def fma_chain(a: Array, factor: float, addend: float, repeats: int) -> Array:
+    """x = x·factor + addend, `repeats` times, rounded to a's dtype after each step as the hardware does; a's dtype."""
+    factor, addend = float(a.dtype.type(factor)), float(a.dtype.type(addend))
+    for _ in range(repeats):
+        a = (wide(a) * factor + addend).astype(a.dtype)
+    return a
+
+
+def add_chain(a: Array, addend: float, repeats: int) -> Array:
+    """x = x + addend, `repeats` times, rounded to a's dtype after each step; a's dtype."""
+    return fma_chain(a, 1.0, addend, repeats)
+
+
+# ---- by row ----------------------------------------------------------------------------------------------------------
+
+
+def softmax(a: Array) -> Float64:
+    """exp(x − max) ÷ Σ exp(x − max) along the last axis; an empty axis gives an empty result."""
+    x = wide(a)
+    if not x.size:
+        return x
+    exps = np.exp(x - x.max(axis=-1, keepdims=True))
+    normalised: Float64 = exps / exps.sum(axis=-1, keepdims=True)
+    return normalised
+
+
+def layer_norm(a: Array, gamma: Array, beta: Array, epsilon: float) -> Float64:
+    """(x − mean) ÷ √(variance + ε)·γ + β along the last axis, with the variance of the whole population."""
+    x = wide(a)
+    if not x.size:
+        return x
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred**2).mean(axis=-1, keepdims=True)
+    return np.asarray(centred / np.sqrt(variance + epsilon) * wide(gamma) + wide(beta), np.float64)
+
+
+def logsumexp(a: Array) -> Float64:
+    """ln Σ exp(x) along the last axis; −∞ where that axis is empty."""
+    x = wide(a)
+    if not x.shape[-1]:
+        return np.full(x.shape[:-1], -np.inf)
+    top = x.max(axis=-1)
+    return np.asarray(top + np.log(np.exp(x - top[..., None]).sum(axis=-1)), np.float64)
+
+
+# ---- products --------------------------------------------------------------------------------------------------------
+
+
+def gemm(a: Array, b: Array) -> Float64:
+    """A (m×k) · B (k×n)."""
+    return np.asarray(wide(a) @ wide(b), np.float64)
+
+
+def linear(x: Array, w: Array) -> Float64:
+    """X (m×k) · Wᵀ, W n×k."""
+    return gemm(x, w.T)
+
+
+def attention(q: Array, k: Array, v: Array) -> Float64:
+    """softmax(Q·Kᵀ ÷ √d)·V over the last two axes, n×d."""
+    scores = wide(q) @ np.swapaxes(wide(k), -1, -2) / math.sqrt(max(q.shape[-1], 1))
+    return np.asarray(softmax(scores) @ wide(v), np.float64)
+
+
+def kv_append(cache: Array, new: Array, position: int) -> Array:
+    """A copy of the cache (batch, heads, capacity, d) with new tokens (batch, heads, tokens, d) from `position` on."""
+    appended: Array = cache.copy()
+    appended[:, :, position : position + new.shape[2]] = new
+    return appended
+
+
+def kv_decode(q: Array, k_cache: Array, v_cache: Array, tokens: int) -> Float64:
+    """Attention of q (batch, query_heads, d) to the first `tokens` of the caches (batch, kv_heads, capacity, d).
+
+    Consecutive query heads share a head of the cache. Without tokens the result is 0.
+    """
+    if not tokens:
+        return np.zeros(q.shape)
+    shared_by = q.shape[1] // k_cache.shape[1]
+    keys, values = (np.repeat(cache[:, :, :tokens], shared_by, axis=1) for cache in (k_cache, v_cache))
+    attended: Float64 = attention(q[:, :, None, :], keys, values).reshape(q.shape)
+    return attended
+
+
+def q4_0_dequantize(blocks: Array, n: int) -> Float64:
+    """The first n weights of Q4_0 blocks, uint8 of shape (blocks, 18): float16 scale, then 16 bytes of nibbles.
+
+    Low nibbles are elements 0–15 of a block, high nibbles 16–31; value = (nibble − 8)·scale.
+    """
+    scales = wide(np.ascontiguousarray(blocks[:, :2]).view(np.float16))
+    nibbles = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
+    values: Float64 = (wide(nibbles) - 8.0) * scales
+    return values.reshape(-1)[:n]
