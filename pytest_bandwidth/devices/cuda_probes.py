@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,8 @@ class Mix:
         return self.reads + self.writes
 
     @property
-    def written_share(self) -> float:
-        return self.writes / self.arrays
+    def written_share(self) -> Fraction:
+        return Fraction(self.writes, self.arrays)
 
 
 READ = Mix("read", "probe_read", 1, 0)
@@ -52,7 +53,7 @@ MIXES = (READ, ADD, COPY, WRITE)
 
 def choose_mix(traffic: Traffic) -> Mix:
     """The probe whose share of written bytes is nearest to the traffic's (a tie goes to the one that writes less)."""
-    share = traffic.bytes_written / traffic.bytes_moved
+    share = Fraction(traffic.bytes_written, traffic.bytes_moved)  # exact, so that a tie is one on every machine
     return min(MIXES, key=lambda mix: abs(mix.written_share - share))
 
 

@@ -54,20 +54,21 @@ def rehearse(timer: Timer, workload: Workload) -> None:
 
     Raises UsageError where work goes on after the timed stream has finished, or none was on it.
     """
-    plain_run(timer, workload)  # compiles, loads, allocates
-    plain = [plain_run(timer, workload)]
+    call = _keeping_result(workload.call)
+    plain_run(timer, workload, call)  # compiles, loads, allocates
+    plain = [plain_run(timer, workload, call)]
     if plain[0].device_done < LONG_SECONDS:
-        plain += [plain_run(timer, workload) for _ in range(PLAIN_RUNS - 1)]
+        plain += [plain_run(timer, workload, call) for _ in range(PLAIN_RUNS - 1)]
     refuse_overhang(plain)
     timer.host_seconds = median(run.stream_done for run in plain)
     timer.hold_seconds = hold_seconds_for(median(run.returned for run in plain))
     if timer.held:
-        held = _held_runs(timer, workload, 1 if plain[0].device_done >= LONG_SECONDS else HELD_RUNS)
+        held = _held_runs(timer, workload, call, 1 if plain[0].device_done >= LONG_SECONDS else HELD_RUNS)
         if held and workload.traffic.bytes_moved:
             refuse_empty(min(held), timer.empty_seconds(workload.stream))
 
 
-def plain_run(timer: Timer, workload: Workload) -> PlainRun:
+def plain_run(timer: Timer, workload: Workload, call: Call) -> PlainRun:
     """Runs setup and work, and notes when the host, the stream and the device are done with it."""
     runtime = timer.runtime
     if workload.setup is not None:
@@ -77,7 +78,7 @@ def plain_run(timer: Timer, workload: Workload) -> PlainRun:
     runtime.wait_device()
     with runtime.using(stream):
         called = runtime.now()
-        workload.call()
+        call()
         returned = runtime.now()
         runtime.record(event, stream)
     runtime.wait_event(event)
@@ -111,18 +112,17 @@ def hold_seconds_for(host_seconds: float) -> float:
     return min(HOLD_AT_MOST_SECONDS, max(HOLD_AT_LEAST_SECONDS, HOLD_FACTOR * host_seconds))
 
 
-def _held_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
+def _held_runs(timer: Timer, workload: Workload, call: Call, count: int) -> list[float]:
     """Seconds of held runs; none where the first two gave up, which turns holding off."""
     seconds: list[float] = []
     attempts = 0
-    sample_call: Call = _without_result(workload.call)
     was_cold, timer.cold = timer.cold, False
     try:
         while timer.held and len(seconds) < count and attempts < count + 1:
             attempts += 1
             if workload.setup is not None:
                 workload.setup()
-            sample = timer.time(sample_call, workload.stream)
+            sample = timer.time(call, workload.stream)
             if sample.drop is None or sample.drop.code != "not-held":
                 seconds.append(sample.seconds)
     finally:
@@ -130,8 +130,11 @@ def _held_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
     return seconds if timer.held else []
 
 
-def _without_result(call: Callable[[], Any]) -> Call:
+def _keeping_result(call: Callable[[], Any]) -> Call:
+    """Keeps the last result while the next is made, as sampling does, so that memory pools grow to that now."""
+    last: list[Any] = [None]
+
     def run() -> None:
-        call()
+        last[0] = call()
 
     return run

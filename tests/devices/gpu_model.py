@@ -1,0 +1,384 @@
+"""A model of a GPU behind as much of CuPy's interface as the cuda device uses: virtual time, streams, a held queue.
+
+It stands in for what no test machine of ours has. It knows CUDA's ordering rules: work on a stream runs in order and
+not before it was queued, streams run beside each other, the host runs ahead until it waits, and a kernel that spins on
+a flag keeps its stream back. It computes nothing except the random words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.cuda_errors import ContextGuard
+from pytest_bandwidth.devices.cuda_identity import CudaFacts
+from pytest_bandwidth.devices.cuda_opening import Opened
+from pytest_bandwidth.devices.cuda_processes import Ownership
+from pytest_bandwidth.devices.cuda_runtime import CupyRuntime
+
+LAUNCH_SECONDS = 5e-6
+EVENT_SECONDS = 1e-6
+L2_BYTES = 1 << 20
+
+
+class CudaError(RuntimeError):
+    def __init__(self, status: int, text: str = "as modelled") -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class ModelOutOfMemory(MemoryError):
+    pass
+
+
+class CompileException(Exception):
+    def get_message(self) -> str:
+        return str(self.args[0])
+
+
+class Stream:
+    """A CuPy stream: a queue with a time at which it will be idle."""
+
+    gpu: Gpu
+
+    def __init__(self, ptr: int = 0) -> None:
+        self.ptr = ptr
+        self.device_id = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.ptr == self.ptr
+
+    def __hash__(self) -> int:
+        return self.ptr
+
+    def __enter__(self) -> Stream:
+        self.gpu.stream_stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gpu.stream_stack.pop()
+
+
+@dataclass
+class Op:
+    queued: float
+    seconds: float = 0.0
+    event: Any = None
+    ticket: int | None = None
+    limit: float = 0.0
+    start: float | None = None
+
+
+@dataclass
+class Gpu:
+    """The machine: a host clock, a queue for each stream pointer, and what a test may set.
+
+    log: what was asked for, in order. memory: bytes that may be allocated at once by one array.
+    sticky: raised by the next wait, and by every one after it.
+    """
+
+    now: float = 0.0
+    clock_mhz: float = 1500.0
+    memory: int = 1 << 40
+    sticky: CudaError | None = None
+    hip: bool = False
+    flags: Any = None
+    queues: dict[int, list[Op]] = field(default_factory=dict)
+    done_at: dict[int, float] = field(default_factory=dict)
+    stream_stack: list[Stream] = field(default_factory=list)
+    releases: dict[int, float] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    arrays: int = 0
+    warm: bool = False
+    stamp_times: dict[int, float] = field(default_factory=dict)
+
+    # What user code does
+
+    def launch(self, seconds: float, stream: Stream | None = None, host_seconds: float = LAUNCH_SECONDS) -> None:
+        """A kernel that runs for so long, on the current stream unless named."""
+        self.queue(Op(self.now, seconds), stream)
+        self.log.append("kernel")
+        self.now += host_seconds
+
+    def launch_cached(self, cold: float, warm: float) -> None:
+        """A kernel whose data is in the cache unless that was flushed since the last one."""
+        self.launch(warm if self.warm else cold)
+        self.warm = True
+
+    def synchronize(self, stream: Stream | None = None) -> None:
+        """As a callable that waits for its own work would."""
+        self.log.append("user waits")
+        self.wait((stream or self.current).ptr)
+
+    # The machinery
+
+    @property
+    def current(self) -> Stream:
+        return self.stream_stack[-1] if self.stream_stack else Stream(0)
+
+    def queue(self, op: Op, stream: Stream | None = None) -> Op:
+        self.see_flags()
+        self.queues.setdefault((stream or self.current).ptr, []).append(op)
+        return op
+
+    def see_flags(self) -> None:
+        """A release is a plain store by the host: note when it is first seen."""
+        if self.flags is not None:
+            released = int(self.flags[0])
+            if released:
+                self.releases.setdefault(released, self.now)
+
+    def wait(self, pointer: int) -> None:
+        """The host waits for a stream; a hold that nobody has released by now runs into its limit."""
+        self.see_flags()
+        if self.sticky is not None:
+            raise self.sticky
+        at = self.done_at.get(pointer, 0.0)
+        for op in self.queues.pop(pointer, []):
+            op.start = max(at, op.queued)
+            at = op.start + op.seconds
+            if op.ticket is not None:
+                at = self.end_of_hold(op)
+        self.done_at[pointer] = at
+        self.now = max(self.now, at)
+
+    def end_of_hold(self, op: Op) -> float:
+        assert op.start is not None
+        released = self.releases.get(op.ticket or 0)
+        if released is not None and released <= op.start + op.limit:
+            return max(op.start, released)
+        self.flags[1] = op.ticket
+        return op.start + op.limit
+
+    def wait_all(self) -> None:
+        for pointer in list(self.queues):
+            self.wait(pointer)
+        if self.sticky is not None:
+            raise self.sticky
+        self.now = max([self.now, *self.done_at.values()])
+
+
+class Event:
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.op: Op | None = None
+        self.pointer = 0
+
+    def record(self, stream: Stream) -> None:
+        self.op = self.gpu.queue(Op(self.gpu.now, EVENT_SECONDS), stream)
+        self.pointer = stream.ptr
+        self.gpu.log.append("event")
+
+    def synchronize(self) -> None:
+        self.gpu.wait(self.pointer)
+
+
+class Array:
+    """A cupy.ndarray as far as it is needed; not a NumPy array, as the real one is none."""
+
+    def __init__(self, content: Any, device: int = 0) -> None:
+        self.content = content
+        self.device = SimpleNamespace(id=device)
+        self.data = SimpleNamespace(ptr=content.ctypes.data)
+        for name in ("shape", "strides", "dtype", "nbytes", "size"):
+            setattr(self, name, getattr(content, name))
+        self.flags = SimpleNamespace(c_contiguous=content.flags.c_contiguous, f_contiguous=content.flags.f_contiguous)
+
+    def view(self, dtype: Any) -> Array:
+        return Array(self.content.view(dtype), self.device.id)
+
+    def reshape(self, shape: Any) -> Array:
+        return Array(self.content.reshape(shape), self.device.id)
+
+    def __getitem__(self, key: Any) -> Array:
+        return Array(self.content[key], self.device.id)
+
+    def get(self) -> Any:
+        return self.content.copy()
+
+
+class RawKernel:
+    """A kernel by its name; what it does to the model's time is in `_effects`."""
+
+    def __init__(self, code: str, name: str, options: tuple[str, ...] = (), gpu: Gpu | None = None) -> None:
+        self.code, self.name, self.options, self.gpu = code, name, options, gpu
+        self.calls: list[tuple[Any, ...]] = []
+        self.num_regs, self.local_size_bytes, self.shared_size_bytes = 32, 0, 0
+        self.max_threads_per_block, self.max_dynamic_shared_size_bytes = 1024, 48 * 1024
+        self.kernel = SimpleNamespace(ptr=1)
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        self.calls.append((grid, block, args, shared_mem))
+        assert self.gpu is not None
+        effect = _EFFECTS.get(self.name)
+        if effect is None:
+            self.gpu.launch(1e-5)
+        else:
+            effect(self.gpu, args)
+            self.gpu.now += LAUNCH_SECONDS
+
+
+def _hold_back(gpu: Gpu, args: Any) -> None:
+    gpu.log.append("hold")
+    gpu.queue(Op(gpu.now, ticket=int(args[2]), limit=int(args[3]) / 1e9))
+
+
+def _stamp(gpu: Gpu, args: Any) -> None:
+    gpu.log.append("stamp")
+    slots = args[0].content
+    # As though taken at once: the tests that care for its value set the clock, not the moment.
+    first = slots.ctypes.data == slots.base.ctypes.data if slots.base is not None else True
+    nanoseconds = 1_000_000 if first else 2_000_000
+    slots[:4, 0] = nanoseconds
+    slots[:4, 1] = np.uint64(nanoseconds * gpu.clock_mhz / 1e3)
+
+
+def _random_words(gpu: Gpu, args: Any) -> None:
+    out, seed, keep, fixed, count = args
+    words = np.random.default_rng(int(seed)).integers(0, 2**64, int(count), np.uint64)
+    out.content[: int(count)] = (words & keep) | fixed
+    gpu.queue(Op(gpu.now, 1e-6))
+
+
+def _clock_step(gpu: Gpu, args: Any) -> None:
+    args[0].content[0] = 32
+    gpu.queue(Op(gpu.now, 1e-6))
+
+
+def _read(gpu: Gpu, _: Any) -> None:
+    gpu.log.append("probe_read")
+    gpu.queue(Op(gpu.now, 1e-5))
+
+
+_EFFECTS = {
+    "hold_back": _hold_back,
+    "stamp_clocks": _stamp,
+    "random_words": _random_words,
+    "clock_step": _clock_step,
+    "probe_read": _read,
+}
+
+
+class _Device(AbstractContextManager[Any]):
+    def __init__(self, index: int) -> None:
+        self.id = index
+
+    def use(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
+    """A module-like object. compiler: (code, options, expressions, name) → None, or raises as CuPy would."""
+    stream_class = type("Stream", (Stream,), {"gpu": gpu})
+    stream_class.from_external = classmethod(lambda cls, owner: cls(owner.__cuda_stream__()[1]))  # type: ignore[attr-defined]
+
+    class RawModule:
+        def __init__(self, code: str, options: Any = (), name_expressions: Any = None) -> None:
+            self.code, self.options, self.expressions = code, options, name_expressions
+
+        def get_function(self, name: str) -> RawKernel:
+            if compiler is not None:
+                compiler(self.code, self.options, self.expressions, name)
+            return RawKernel(self.code, name, self.options, gpu)
+
+    def pinned(size: int) -> Any:
+        buffer = type("Pinned", (ctypes.c_char * size,), {"ptr": property(ctypes.addressof)})()
+        gpu.flags = np.frombuffer(buffer, np.int32, 2)
+        return buffer
+
+    def empty(shape: Any, dtype: Any = np.float64) -> Array:
+        content = np.empty(shape, dtype)
+        if content.nbytes > gpu.memory:
+            raise ModelOutOfMemory(f"out of memory allocating {content.nbytes} bytes")
+        gpu.arrays += 1
+        return Array(content)
+
+    def memset(_address: int, _value: int, size: int, stream: int) -> None:
+        gpu.log.append("memset")
+        if size >= L2_BYTES:
+            gpu.warm = False
+        gpu.queue(Op(gpu.now, 1e-6), stream_class(stream))
+
+    runtime = SimpleNamespace(
+        is_hip=gpu.hip,
+        deviceSynchronize=gpu.wait_all,
+        memsetAsync=memset,
+        getDeviceCount=lambda: 1,
+        pointerGetAttributes=lambda _: SimpleNamespace(device=0),
+        driverGetVersion=lambda: 13000,
+        runtimeGetVersion=lambda: 13020,
+    )
+    cuda = SimpleNamespace(
+        runtime=runtime,
+        Device=_Device,
+        Stream=stream_class,
+        get_current_stream=lambda: gpu.current,
+        Event=lambda: Event(gpu),
+        get_elapsed_time=lambda start, end: (end.op.start - start.op.start) * 1e3,
+        alloc_pinned_memory=pinned,
+        memory=SimpleNamespace(OutOfMemoryError=ModelOutOfMemory),
+        compiler=SimpleNamespace(CompileException=CompileException),
+        driver=SimpleNamespace(CUDADriverError=CudaError, occupancyMaxActiveBlocksPerMultiprocessor=lambda *_: 4),
+    )
+    stream_class.null = stream_class(0)  # type: ignore[attr-defined]
+    return SimpleNamespace(
+        __version__="14.2.0",
+        cuda=cuda,
+        ndarray=Array,
+        empty=empty,
+        zeros=lambda shape, dtype=np.float64: Array(np.zeros(shape, dtype)),
+        RawModule=RawModule,
+        RawKernel=RawKernel,
+        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: gpu.log.append("free")),
+    )
+
+
+class ModelRuntime(CupyRuntime):
+    """The real runtime, with the model's clock instead of the host's."""
+
+    def __init__(self, gpu: Gpu, cupy: Any, module: Any, guard: ContextGuard) -> None:
+        self.gpu = gpu
+        super().__init__(cupy, module, 0, L2_BYTES, 4, guard)
+
+    def now(self) -> float:
+        self.gpu.see_flags()
+        return self.gpu.now
+
+    def pause(self, seconds: float) -> None:
+        self.gpu.log.append(f"pause {seconds}")
+        self.gpu.now += seconds
+
+
+MODEL_FACTS = CudaFacts(
+    name="NVIDIA Model",
+    memory_bytes=8 << 30,
+    major=9,
+    minor=0,
+    sm_count=4,
+    l2_bytes=L2_BYTES,
+    threads_per_sm=2048,
+    integrated=False,
+    pci_bus_id="0000:01:00.0",
+    driver_version=13000,
+    runtime_version=13020,
+    cupy_version="14.2.0",
+    clock_mhz=1600.0,
+)
+
+
+def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS, compiler: Any = None) -> Opened:
+    """What `open_context` would give on the model."""
+    cupy = model_cupy(gpu, compiler)
+    guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (ModelOutOfMemory,))
+    module = cupy.RawModule(code=Path(__file__).name)
+    runtime = ModelRuntime(gpu, cupy, module, guard)
+    return Opened(cupy, 0, facts, nvml, "not asked", runtime, module, guard, Ownership())

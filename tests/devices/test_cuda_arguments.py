@@ -1,0 +1,155 @@
+"""Arguments that a raw kernel would misread are refused, with the remedy."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_model import Array
+
+from pytest_bandwidth.devices.cuda_arguments import ArrayWorld, checked_arguments, checked_shape, device_nbytes
+from pytest_bandwidth.domain.errors import UsageError
+
+WORLD = ArrayWorld(
+    is_array=lambda value: isinstance(value, Array),
+    device_of=lambda array: int(array.device.id),
+    adopt=lambda foreign: Array(foreign.memory, foreign.device),
+    index=0,
+)
+
+
+class Foreign:
+    """An array of another library, as torch's are: it offers DLPack and the CUDA array interface."""
+
+    def __init__(self, memory: Any, kind: int = 2, device: int = 0) -> None:
+        self.memory, self.kind, self.device, self.nbytes = memory, kind, device, memory.nbytes
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self.kind, self.device)
+
+
+class NumbaLike:
+    """An array that offers the CUDA array interface only."""
+
+    def __init__(self, shape: tuple[int, ...], typestr: str, address: int = 4096) -> None:
+        self.__dict__["interface"] = {"shape": shape, "typestr": typestr, "data": (address, False), "version": 3}
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.__dict__["interface"]
+
+
+def on_gpu(*shape: int, device: int = 0) -> Array:
+    return Array(np.zeros(shape, np.float32), device)
+
+
+def test_arrays_numpy_scalars_and_integers_pass_unchanged() -> None:
+    args = (on_gpu(4), np.float32(3), np.float64(3), np.int32(1), 7, True, None)
+    assert checked_arguments(args, WORLD) == args
+
+
+def test_a_bare_float_is_refused_and_counted_from_one() -> None:
+    with pytest.raises(UsageError, match=r"argument 2 is the bare Python float 3\.0.*np\.float32\(3\.0\)"):
+        checked_arguments((on_gpu(4), 3.0), WORLD)
+
+
+def test_a_bare_complex_is_refused() -> None:
+    with pytest.raises(UsageError, match="complex64"):
+        checked_arguments((1j,), WORLD)
+
+
+def test_a_numpy_array_is_refused_for_being_on_the_host() -> None:
+    with pytest.raises(UsageError, match=r"argument 1 is a NumPy array in host memory"):
+        checked_arguments((np.zeros(4),), WORLD)
+    with pytest.raises(UsageError):
+        checked_arguments((np.zeros(1),), WORLD)  # CuPy would pass it by value: not what was meant
+
+
+def test_a_struct_and_a_zero_dimensional_array_go_by_value() -> None:
+    struct = np.zeros(1, np.dtype([("a", np.int32), ("b", np.float32)]))
+    scalar = np.array(3, np.float32)
+    assert checked_arguments((struct, scalar), WORLD) == (struct, scalar)
+
+
+@pytest.mark.parametrize("value", [[1, 2], (1,), "x", b"x", {"a": 1}])
+def test_what_is_no_argument_is_refused(value: Any) -> None:
+    with pytest.raises(UsageError, match="expected arrays on the GPU"):
+        checked_arguments((value,), WORLD)
+
+
+def test_an_array_with_gaps_is_refused_but_a_contiguous_view_passes() -> None:
+    matrix = on_gpu(8, 8)
+    with pytest.raises(UsageError, match=r"not contiguous.*ascontiguousarray"):
+        checked_arguments((matrix[:, :4],), WORLD)
+    checked_arguments((matrix[2:4],), WORLD)
+    checked_arguments((Array(np.zeros((4, 5)).T),), WORLD)  # F order: no gaps, the kernel sees all of it
+
+
+def test_an_array_of_another_gpu_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"lies on cuda:1, the measurement runs on cuda:0"):
+        checked_arguments((on_gpu(4, device=1),), WORLD)
+
+
+def test_another_librarys_array_becomes_cupys_over_the_same_memory() -> None:
+    memory = np.arange(4.0)
+    (adopted,) = checked_arguments((Foreign(memory),), WORLD)
+    assert isinstance(adopted, Array)
+    assert adopted.data.ptr == memory.ctypes.data
+
+
+@pytest.mark.parametrize("kind", [1, 3])
+def test_another_librarys_host_array_is_refused(kind: int) -> None:
+    with pytest.raises(UsageError, match="host memory"):
+        checked_arguments((Foreign(np.zeros(4), kind),), WORLD)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "text"),
+    [
+        ((0, 1, 1), (32, 1, 1), "grid"),
+        ((1, 65536, 1), (32, 1, 1), "grid"),
+        ((1, 1, 1), (1, 1, 65), "block"),
+        ((1, 1, 1), (32, 33, 1), "1056 threads"),
+    ],
+)
+def test_impossible_launches_are_refused(grid: Any, block: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        checked_shape(grid, block)
+
+
+def test_the_largest_launches_pass() -> None:
+    checked_shape((2**31 - 1, 65535, 65535), (1024, 1, 1))
+    checked_shape((1, 1, 1), (1, 16, 64))
+    with pytest.raises(UsageError, match="this kernel allows 256"):
+        checked_shape((1, 1, 1), (512, 1, 1), most_threads=256)
+
+
+def nbytes(array: Any, device_of_pointer: int = 0) -> int:
+    return device_nbytes(array, WORLD, lambda _: device_of_pointer)
+
+
+def test_bytes_of_every_librarys_array() -> None:
+    assert nbytes(on_gpu(8, 4)) == 128
+    assert nbytes(Foreign(np.zeros(10))) == 80
+    assert nbytes(NumbaLike((3, 5), "<f2")) == 30
+    assert nbytes(NumbaLike((0,), "<f4", address=0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.zeros(4), "host memory"),
+        (Foreign(np.zeros(4), kind=1), "host memory"),
+        (Foreign(np.zeros(4), device=2), "cuda:2"),
+        (SimpleNamespace(nbytes=16), "no array on the GPU"),
+        ([1, 2], "no array on the GPU"),
+    ],
+)
+def test_bytes_of_what_the_gpu_does_not_hold_are_refused(array: Any, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        nbytes(array)
+
+
+def test_a_bare_pointers_device_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="cuda:3"):
+        nbytes(NumbaLike((4,), "<f4"), device_of_pointer=3)

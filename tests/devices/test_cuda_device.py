@@ -1,0 +1,279 @@
+"""The cuda device as a whole, on the model of a GPU."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_model import EVENT_SECONDS, L2_BYTES, MODEL_FACTS, Array, CudaError, Gpu, Stream, opened_model
+
+from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
+from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.nvml import NvmlIdentity, NvmlReading, ProcessUse
+from pytest_bandwidth.devices.sampling import MeasuringDevice
+from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
+from pytest_bandwidth.domain.measurement import Peak
+from pytest_bandwidth.domain.traffic import Traffic
+
+TRAFFIC = Traffic(400_000, 400_000)
+QUICK = Budget(min_samples=8, max_seconds=0.05)
+
+
+class Nvml:
+    """NVML's answers for the model."""
+
+    def __init__(self, *readings: NvmlReading, uses: tuple[ProcessUse, ...] = (), **identity: Any) -> None:
+        self.readings = list(readings) or [NvmlReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]
+        self.uses = uses
+        self.known = NvmlIdentity(**{"mig": "disabled", "ecc": "on", "max_sm_clock_mhz": 1600, **identity})
+
+    def identity(self) -> NvmlIdentity:
+        return self.known
+
+    def reading(self) -> NvmlReading:
+        return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+
+    def activity(self, _: int) -> tuple[ProcessUse, ...]:
+        return self.uses
+
+    def process_name(self, _: int) -> str | None:
+        return None
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    return Gpu()
+
+
+def made(gpu: Gpu, nvml: Any = None, user_peak: Peak | None = None, **facts: Any) -> CudaDevice:
+    return CudaDevice(opened_model(gpu, nvml, replace(MODEL_FACTS, **facts)), user_peak)
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def test_it_fulfils_the_protocols(gpu: Gpu) -> None:
+    device: MeasuringDevice = made(gpu)
+    plain: Device = device
+    assert isinstance(plain, TimedDevice)
+
+
+def test_a_measurement_end_to_end(gpu: Gpu) -> None:
+    device = made(gpu, Nvml(name="NVIDIA H200"), memory_bytes=140 << 30)
+    found = device.measure(Workload(lambda: gpu.launch(1e-3) or "value", TRAFFIC, label="copy"), QUICK, quiet)
+    assert found.seconds == pytest.approx(1e-3 + EVENT_SECONDS)
+    assert found.gbps == pytest.approx(0.8, rel=0.01)
+    assert found.method == "events+block"
+    assert found.rounds.probe_name == "copy"
+    assert found.rounds.probe_bytes == pytest.approx(800_000, abs=32)
+    assert found.host_seconds == pytest.approx(1e-3, rel=0.05)
+    assert found.value == "value"
+    assert found.peak is not None
+    assert found.peak.gbps == pytest.approx(4800)
+    assert found.conditions_after.memory_clock_mhz == 2619.0
+    assert found.conditions_after.sm_clock_mhz == pytest.approx(1500.0)  # counted
+    assert found.invalid is None
+    assert found.findings == ()
+    assert found.detail["cache_flushed"] is True
+
+
+def test_data_of_five_caches_is_not_flushed(gpu: Gpu) -> None:
+    big = Traffic(5 * L2_BYTES, 0)
+    found = made(gpu).measure(Workload(lambda: gpu.launch(1e-3), big), QUICK, quiet)
+    assert found.detail["cache_flushed"] is False
+
+
+def test_arrays_read_and_written_in_place_count_once(gpu: Gpu) -> None:
+    array = Array(np.zeros(3 * L2_BYTES, np.uint8))
+    moved = Traffic(3 * L2_BYTES, 3 * L2_BYTES)  # 6 caches moved, but 3 of data
+    task = Workload(lambda: gpu.launch(1e-3), moved, reads=(array,), writes=(array,))
+    assert made(gpu).measure(task, QUICK, quiet).detail["cache_flushed"] is True
+
+
+def test_a_callable_that_waits_is_measured_and_told(gpu: Gpu) -> None:
+    def call() -> None:
+        gpu.launch(1e-3)
+        gpu.synchronize()
+
+    found = made(gpu).measure(Workload(call, TRAFFIC), QUICK, quiet)
+    assert found.method == "events"
+    assert [f.code for f in found.findings] == ["not-held"]
+    assert found.rounds.dropped == ()
+
+
+def test_the_next_measurement_starts_afresh(gpu: Gpu) -> None:
+    device = made(gpu)
+
+    def waits() -> None:
+        gpu.launch(1e-3)
+        gpu.synchronize()
+
+    device.measure(Workload(waits, TRAFFIC), QUICK, quiet)
+    found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert found.method == "events+block"
+    assert found.findings == ()
+
+
+def test_launch_blocking_is_measured_without_a_hold_and_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    found = made(gpu).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert found.method == "events"
+    assert "hold" not in gpu.log
+    assert [f.code for f in found.findings] == ["launch-blocking"]
+
+
+def test_work_on_another_stream_is_refused(gpu: Gpu) -> None:
+    with pytest.raises(UsageError, match="another stream"):
+        made(gpu).measure(Workload(lambda: gpu.launch(1e-3, Stream(9)), TRAFFIC), QUICK, quiet)
+
+
+def test_work_on_a_named_stream_is_measured_there(gpu: Gpu) -> None:
+    task = Workload(lambda: gpu.launch(1e-3), TRAFFIC, stream=Stream(9))
+    assert made(gpu).measure(task, QUICK, quiet).seconds == pytest.approx(1e-3 + EVENT_SECONDS)
+    assert gpu.stream_stack == []
+
+
+def test_throttled_samples_are_dropped_and_none_left_is_invalid(gpu: Gpu) -> None:
+    gpu.clock_mhz = 800.0
+    found = made(gpu, Nvml()).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert found.invalid is not None
+    assert found.invalid.code == "no-samples"
+    assert {d.code for d in found.rounds.dropped} == {"throttled"}
+    assert found.gbps is None
+
+
+def test_a_busy_other_process_makes_it_invalid(gpu: Gpu) -> None:
+    nvml = Nvml(uses=(ProcessUse(4711, 80),))
+    found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert found.invalid is not None
+    assert found.invalid.code == "others"
+    assert "4711" in found.invalid.text
+
+
+def test_more_than_the_peak_is_invalid(gpu: Gpu) -> None:
+    device = made(gpu, user_peak=Peak(0.7e9, "mine"))
+    found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert found.invalid is not None
+    assert found.invalid.code == "above-peak"
+
+
+def test_skipped_cycles_and_memory_errors_are_findings(gpu: Gpu) -> None:
+    nvml = Nvml(
+        NvmlReading(1980.0, uncorrected_ecc_errors=1),
+        NvmlReading(1980.0, uncorrected_ecc_errors=1),
+        NvmlReading(1980.0, uncorrected_ecc_errors=2),
+    )
+    found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert [f.code for f in found.findings] == ["sm-clock", "ecc"]
+
+
+def test_a_slice_has_no_peak_and_is_measured_against_the_probe(gpu: Gpu) -> None:
+    device = made(gpu, Nvml(name="NVIDIA A100-SXM4-40GB MIG 1g.5gb", mig="1g.5gb", max_memory_clock_mhz=1215))
+    found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert found.peak is None
+    assert found.utilization_of == "probe"
+    assert device.identity.settings["mig"] == "1g.5gb"
+
+
+def test_a_sticky_error_loses_the_device(gpu: Gpu) -> None:
+    device = made(gpu)
+
+    def call() -> None:
+        gpu.sticky = CudaError(700, "an illegal memory access was encountered")
+
+    with pytest.raises(DeviceLost, match="compute-sanitizer"):
+        device.measure(Workload(call, TRAFFIC), QUICK, quiet)
+    with pytest.raises(DeviceLost):
+        device.run(Workload(lambda: None, TRAFFIC))
+    with pytest.raises(DeviceLost):
+        device.random(4, "float32")
+    device.release()  # does not touch the GPU any more
+
+
+def test_running_out_of_memory_for_arrays(gpu: Gpu) -> None:
+    device = made(gpu)
+    gpu.memory = 1 << 20
+    with pytest.raises(OutOfMemory, match="random data"):
+        device.random(1 << 20, "float32")
+    with pytest.raises(OutOfMemory, match="an array"):
+        device.empty((1 << 10, 1 << 10), "float32")
+    assert device.random(16, "float32").size == 16
+
+
+def test_running_out_of_memory_for_the_flush(gpu: Gpu) -> None:
+    device = made(gpu)
+    gpu.memory = L2_BYTES
+    with pytest.raises(OutOfMemory, match="cache flush"):
+        device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int16"])
+@pytest.mark.parametrize("shape", [0, 1, 7, (3, 5)])
+def test_random_data_of_any_shape(gpu: Gpu, dtype: str, shape: Any) -> None:
+    found = made(gpu).random(shape, dtype).get()
+    assert found.dtype == np.dtype(dtype)
+    assert found.shape == ((shape,) if isinstance(shape, int) else shape)
+    if dtype.startswith("float"):
+        assert ((found >= 1) & (found < 2)).all()
+
+
+def test_random_data_is_fresh_at_every_call(gpu: Gpu) -> None:
+    device = made(gpu)
+    assert (device.random(64, "float64").get() != device.random(64, "float64").get()).any()
+
+
+def test_a_kernel_is_compiled_once(gpu: Gpu) -> None:
+    device = made(gpu)
+    source = KernelSource('extern "C" __global__ void f() {}', "f")
+    assert device.kernel(source) is device.kernel(source)
+
+
+def test_a_launch_runs_on_its_stream_with_everything_it_was_given(gpu: Gpu) -> None:
+    device = made(gpu)
+    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
+    array = device.empty(4, "float32")
+    launch = Launch(kernel, (2, 1, 1), (64, 1, 1), (array, np.int32(4)), shared_bytes=128)
+    device.launcher(launch, None)()
+    device.launcher(launch, 0x77)()
+    assert kernel.calls[0] == ((2, 1, 1), (64, 1, 1), (array, np.int32(4)), 128)
+    assert len(gpu.queues[0x77]) == 1
+    assert gpu.stream_stack == []
+
+
+def test_a_launch_that_would_be_misread_is_refused_before_it_runs(gpu: Gpu) -> None:
+    device = made(gpu)
+    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
+    with pytest.raises(UsageError, match="bare Python float"):
+        device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (3.0,)), None)
+    with pytest.raises(UsageError, match="no CUDA stream"):
+        device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), ()), "default")
+    assert kernel.calls == []
+
+
+def test_run_waits_for_the_work_and_returns_its_value(gpu: Gpu) -> None:
+    device = made(gpu)
+    before = gpu.now
+    assert device.run(Workload(lambda: gpu.launch(0.5) or 42, TRAFFIC)) == 42
+    assert gpu.now - before >= 0.5
+
+
+def test_release_gives_back_what_was_kept(gpu: Gpu) -> None:
+    device = made(gpu)
+    device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    allocated = gpu.arrays
+    device.release()
+    assert "free" in gpu.log
+    device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert gpu.arrays == allocated + 3  # the flush's buffer and the copy probe's two arrays, once more
+
+
+def test_resources_and_flops(gpu: Gpu) -> None:
+    device = made(gpu, Nvml(name="NVIDIA H200"), memory_bytes=140 << 30)
+    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
+    found = device.resources(Launch(kernel, (1, 1, 1), (256, 1, 1), ()))
+    assert found is not None
+    assert found.registers == 32
+    assert device.peak_flops("fp32") == 67e12
+    assert device.nbytes(device.empty((2, 3), "float16")) == 12
+    assert device.xp.ndarray is Array

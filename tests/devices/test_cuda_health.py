@@ -1,0 +1,80 @@
+"""Conditions around the samples, and what is told of them."""
+
+from dataclasses import dataclass, field
+
+from pytest_bandwidth.devices.cuda_health import LOOK_BACK_SECONDS, Health, ecc_finding
+from pytest_bandwidth.devices.cuda_processes import Ownership
+from pytest_bandwidth.devices.nvml import NvmlReading, ProcessUse
+
+BUSY = NvmlReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
+
+
+@dataclass
+class Nvml:
+    """NVML's side: a reading, who was busy, and since when it was asked."""
+
+    state: NvmlReading = BUSY
+    uses: tuple[ProcessUse, ...] | None = ()
+    since: list[int] = field(default_factory=list)
+
+    def reading(self) -> NvmlReading:
+        return self.state
+
+    def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
+        self.since.append(since_us)
+        return self.uses
+
+    def process_name(self, pid: int) -> str:
+        return f"/usr/bin/program{pid}"
+
+
+def health(nvml: Nvml | None, counted: float | None = None, own: Ownership | None = None) -> Health:
+    return Health(nvml, own or Ownership(frozenset({1})), lambda: counted, wall=lambda: 1000.0)  # type: ignore[arg-type]  # a double
+
+
+def test_without_nvml_only_the_counted_clock_is_known() -> None:
+    found = health(None, counted=1500.0).conditions()
+    assert found.sm_clock_mhz == 1500.0
+    assert found.memory_clock_mhz is None
+    assert found.others == ()
+
+
+def test_a_reading_becomes_conditions() -> None:
+    found = health(Nvml()).conditions()
+    assert (found.sm_clock_mhz, found.memory_clock_mhz, found.temperature_c, found.power_w) == (1755, 2619, 61, 412)
+    assert found.event_reasons == ("software power cap",)
+
+
+def test_the_counted_clock_comes_before_the_reported_one() -> None:
+    watched = health(Nvml(), counted=1400.0)
+    assert watched.conditions().sm_clock_mhz == 1400.0
+    assert watched.reading.sm_clock_mhz == 1755.0
+
+
+def test_busy_others_are_named_and_we_are_not() -> None:
+    nvml = Nvml(uses=(ProcessUse(1, 99), ProcessUse(7, 80)))
+    assert health(nvml).conditions().others == ("program7 (pid 7, 80 %)",)
+
+
+def test_only_the_time_since_the_last_look_counts_and_no_more_than_a_second() -> None:
+    nvml = Nvml()
+    now = [1000.0]
+    watched = Health(nvml, Ownership(), lambda: None, wall=lambda: now[0])  # type: ignore[arg-type]  # a double
+    watched.conditions()
+    now[0] += 0.25
+    watched.conditions()
+    now[0] += 60
+    watched.conditions()
+    assert nvml.since == [
+        int((1000 - LOOK_BACK_SECONDS) * 1e6),
+        1_000_000_000,
+        int((1060.25 - LOOK_BACK_SECONDS) * 1e6),
+    ]
+
+
+def test_new_ecc_errors_are_told() -> None:
+    finding = ecc_finding(NvmlReading(uncorrected_ecc_errors=1), NvmlReading(uncorrected_ecc_errors=3))
+    assert finding is not None
+    assert "2 uncorrectable" in finding.text
+    assert ecc_finding(BUSY, BUSY) is None
+    assert ecc_finding(NvmlReading(), BUSY) is None

@@ -1,0 +1,149 @@
+"""CUDA's facts and NVML's joined into one identity."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gpu_model import MODEL_FACTS
+
+from pytest_bandwidth.devices.cuda_identity import (
+    driver_uuid,
+    join_identity,
+    memory_arithmetic,
+    read_facts,
+    uuid_text,
+)
+from pytest_bandwidth.devices.nvml import NvmlIdentity
+from pytest_bandwidth.devices.peaks import choose_peak
+
+KNOWN = NvmlIdentity(
+    name="NVIDIA H100 80GB HBM3",
+    uuid="GPU-8a",
+    driver_version="580.1",
+    max_sm_clock_mhz=1980,
+    max_memory_clock_mhz=2619,
+    memory_bus_width_bits=5120,
+    mig="disabled",
+    ecc="on",
+    persistence="on",
+)
+
+
+def test_settings_hold_what_makes_figures_incomparable() -> None:
+    identity = join_identity(MODEL_FACTS, KNOWN, {})
+    assert identity.settings == {"mig": "disabled", "ecc": "on"}
+    assert identity.kind == "cuda"
+    assert (identity.name, identity.serial) == ("NVIDIA H100 80GB HBM3", "GPU-8a")
+    assert identity.memory_gib == 8
+
+
+def test_facts_hold_versions_clocks_and_caches() -> None:
+    facts = join_identity(MODEL_FACTS, KNOWN, {"nvml": "available"}).facts
+    assert facts["driver_version"] == "580.1"
+    assert facts["cuda_runtime"] == "13.2"
+    assert facts["compute_capability"] == "9.0"
+    assert facts["l2_bytes"] == MODEL_FACTS.l2_bytes
+    assert facts["persistence"] == "on"
+    assert facts["nvml"] == "available"
+    assert None not in facts.values()
+
+
+def test_a_vgpu_is_a_setting() -> None:
+    identity = join_identity(MODEL_FACTS, replace(KNOWN, virtual="vgpu"), {})
+    assert identity.settings["virtual"] == "vgpu"
+
+
+def test_without_nvml_cuda_alone_must_do() -> None:
+    identity = join_identity(replace(MODEL_FACTS, uuid="12-34"), NvmlIdentity(), {})
+    assert (identity.name, identity.serial) == ("NVIDIA Model", "GPU-12-34")
+    assert join_identity(MODEL_FACTS, NvmlIdentity(), {}).serial == "PCI-0000:01:00.0"
+    assert identity.facts["max_sm_clock_mhz"] == 1600.0
+
+
+def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> None:
+    facts = replace(MODEL_FACTS, name="", gfx="gfx942", memory_bytes=192 * 2**30, l2_bytes=4 * 2**20)
+    assert facts.cache_bytes == 256 * 2**20
+    identity = join_identity(facts, NvmlIdentity(), {})
+    assert identity.name == "gfx942"
+    assert "compute_capability" not in identity.facts
+    peak = choose_peak(None, identity, nvml=memory_arithmetic(facts, NvmlIdentity()))
+    assert peak is not None
+    assert "MI300X" in peak.source
+
+
+def test_memory_arithmetic_needs_both_figures_and_an_nvidia_gpu() -> None:
+    found = memory_arithmetic(MODEL_FACTS, KNOWN)
+    assert found is not None
+    assert (found.max_memory_clock_mhz, found.bus_width_bits, found.major) == (2619, 5120, 9)
+    assert memory_arithmetic(MODEL_FACTS, NvmlIdentity()) is None
+    assert memory_arithmetic(replace(MODEL_FACTS, gfx="gfx942"), KNOWN) is None
+
+
+def test_a_uuid_with_zero_bytes_is_whole() -> None:
+    assert uuid_text(bytes([0x8A, 0, 0, 1, *range(12)])) == "8a000001-0001-0203-0405-060708090a0b"
+    with pytest.raises(ValueError, match="16 bytes"):
+        uuid_text(b"short")
+
+
+def test_without_a_driver_there_is_no_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("pytest_bandwidth.devices.cuda_identity.ctypes.CDLL", missing)
+    assert driver_uuid(0) is None
+
+
+def test_a_driver_that_answers_gives_16_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Driver:
+        def __init__(self, _: str) -> None:
+            pass
+
+        def cuDeviceGet(self, device: Any, index: int) -> int:  # noqa: N802  # the driver's own name
+            device._obj.value = index + 5
+            return 0
+
+        def cuDeviceGetUuid_v2(self, found: Any, device: Any) -> int:  # noqa: N802  # the driver's own name
+            found._obj[:] = [device.value, *[0] * 15]
+            return 0
+
+    monkeypatch.setattr("pytest_bandwidth.devices.cuda_identity.ctypes.CDLL", Driver)
+    assert driver_uuid(1) == "06000000-0000-0000-0000-000000000000"
+
+
+PROPERTIES = {
+    "name": b"NVIDIA T4",
+    "totalGlobalMem": 16 << 30,
+    "major": 7,
+    "minor": 5,
+    "multiProcessorCount": 40,
+    "l2CacheSize": 4 << 20,
+    "maxThreadsPerMultiProcessor": 1024,
+    "integrated": 0,
+}
+
+
+def runtime(*, hip: bool = False, **more: Any) -> Any:
+    return SimpleNamespace(
+        is_hip=hip,
+        getDeviceProperties=lambda _: {**PROPERTIES, **more},
+        deviceGetPCIBusId=lambda _: "0000:00:1e.0",
+        driverGetVersion=lambda: 12040,
+        runtimeGetVersion=lambda: 12080,
+        cudaDevAttrClockRate=13,
+        deviceGetAttribute=lambda attribute, _: 1_590_000 if attribute == 13 else 0,
+    )
+
+
+def test_facts_are_read_from_cupys_runtime() -> None:
+    found = read_facts(SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=runtime())), 0)
+    assert (found.name, found.major, found.minor, found.sm_count) == ("NVIDIA T4", 7, 5, 40)
+    assert found.clock_mhz == 1590.0
+    assert found.gfx is None
+
+
+def test_a_gfx_name_loses_its_feature_flags() -> None:
+    cupy = SimpleNamespace(
+        __version__="14.2.0", cuda=SimpleNamespace(runtime=runtime(hip=True, gcnArchName=b"gfx90a:sramecc+:xnack-"))
+    )
+    assert read_facts(cupy, 0).gfx == "gfx90a"

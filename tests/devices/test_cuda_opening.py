@@ -1,0 +1,122 @@
+"""Why there is no GPU, in one line; and that importing the device needs neither CuPy nor NVML."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gpu_model import CudaError, Gpu, model_cupy
+
+from pytest_bandwidth.devices import cuda_opening
+from pytest_bandwidth.devices.cuda import open_cuda
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+
+
+def refusal(index: int = 0) -> str:
+    with pytest.raises(DeviceUnavailable) as caught:
+        open_cuda(index)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """CuPy as the model has it, with one GPU of which little is known."""
+    module = model_cupy(Gpu())
+    monkeypatch.setattr(cuda_opening, "_import_cupy", lambda: module)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return module
+
+
+def test_importing_loads_neither_cupy_nor_pynvml() -> None:
+    code = (
+        "import sys, pytest_bandwidth.devices.cuda, pytest_bandwidth.devices.nvml, pytest_bandwidth.devices.peaks;"
+        "print([m for m in ('cupy', 'pynvml', 'torch', 'numba') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_without_cupy_the_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert "pytest-bandwidth[cuda13]" in refusal()
+
+
+def test_the_real_cupy_on_this_machine_opens_or_says_why_not() -> None:
+    cupy = pytest.importorskip("cupy")
+    if cupy.is_available():
+        pytest.skip("a GPU is here: tests/gpu/ opens it")
+    assert "driver" in refusal()
+
+
+def test_a_driver_too_old(cupy: Any) -> None:
+    def count() -> int:
+        raise CudaError(35)
+
+    cupy.cuda.runtime.getDeviceCount = count
+    cupy.cuda.runtime.driverGetVersion = lambda: 12020
+    assert "supports CUDA 12.2, CuPy needs 13.2" in refusal()
+
+
+def test_rocm_without_a_driver_does_not_even_tell_versions(cupy: Any) -> None:
+    def refuse() -> int:
+        raise CudaError(100, "hipErrorNoDevice")
+
+    cupy.cuda.runtime.is_hip = True
+    cupy.cuda.runtime.getDeviceCount = refuse
+    cupy.cuda.runtime.driverGetVersion = refuse
+    cupy.cuda.runtime.runtimeGetVersion = refuse
+    assert "ROCm shows no GPU" in refusal()
+
+
+def test_no_such_index(cupy: Any) -> None:
+    assert "no device cuda:3: there is 1 GPU, cuda:0" in refusal(3)
+    assert "no device cuda:-1" in refusal(-1)
+    assert cupy.cuda.runtime.getDeviceCount() == 1
+
+
+def facts(cupy: Any) -> None:
+    cupy.cuda.runtime.getDeviceProperties = lambda _: {
+        "name": b"NVIDIA Old", "totalGlobalMem": 1 << 30, "major": 7, "minor": 0, "multiProcessorCount": 4,
+        "l2CacheSize": 1 << 20, "maxThreadsPerMultiProcessor": 2048,
+    }  # fmt: skip
+    cupy.cuda.runtime.deviceGetPCIBusId = lambda _: "ffff:ff:1f.7"
+    cupy.cuda.runtime.free = lambda _: None
+
+
+def test_a_compiler_that_does_not_know_the_gpu(cupy: Any) -> None:
+    facts(cupy)
+
+    def refuse(**_: Any) -> Any:
+        raise cupy.cuda.compiler.CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
+
+    cupy.RawModule = refuse
+    text = refusal()
+    assert "NVIDIA Old" in text
+    assert "invalid value for --gpu-architecture" in text
+
+
+def test_a_missing_compiler_or_a_full_gpu(cupy: Any) -> None:
+    facts(cupy)
+
+    def refuse(**_: Any) -> Any:
+        raise ImportError("DynamicLibNotFoundError: libnvrtc.so")
+
+    cupy.RawModule = refuse
+    assert "does not start: DynamicLibNotFoundError" in refusal()
+
+
+def test_a_gpu_of_which_nvml_does_not_tell_opens_all_the_same(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts(cupy)
+    monkeypatch.setattr(cuda_opening, "open_nvml", lambda *_: "NVML: Not Supported")
+    device = open_cuda(0)
+    assert device.identity.name == "NVIDIA Old"
+    assert device.identity.facts["nvml"] == "NVML: Not Supported"
+    assert device.identity.facts["other_processes"] == "not watched: no NVML"
+    assert device.peak is None
+
+
+def test_an_amd_gpu_is_not_looked_for_in_nvml(cupy: Any) -> None:
+    assert cuda_opening._open_nvml(SimpleNamespace(gfx="gfx942")) == "an AMD GPU: NVML is NVIDIA's"  # type: ignore[arg-type]  # one field of the facts
+    assert cupy is not None

@@ -1,0 +1,152 @@
+"""Probes: the nearest mix, the like size, and what happens when they do not fit."""
+
+from typing import Any
+
+import pytest
+from gpu_model import ModelOutOfMemory
+
+from pytest_bandwidth.devices.cuda_errors import ContextGuard
+from pytest_bandwidth.devices.cuda_probes import (
+    ADD,
+    COPY,
+    READ,
+    SMALLEST_BYTES,
+    WRITE,
+    Mix,
+    ProbeCall,
+    ProbeSet,
+    choose_mix,
+    moved_bytes,
+    vectors_per_array,
+)
+from pytest_bandwidth.domain.errors import OutOfMemory
+from pytest_bandwidth.domain.traffic import Traffic
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "expected"),
+    [
+        (100, 0, READ),
+        (0, 100, WRITE),
+        (100, 100, COPY),
+        (200, 100, ADD),
+        (1000, 1, READ),  # a reduction
+        (18, 128, WRITE),  # Q4_0 dequantised to fp32
+        (10, 1, READ),  # 9 %, nearer to none than to a third
+        (4, 1, ADD),  # 20 %
+        (3, 2, ADD),  # 40 %
+        (7, 5, ADD),  # 41.7 %: a tie between a third and a half goes to the one that writes less
+        (1, 2, COPY),  # 67 %, nearer to a half than to all
+        (1, 4, WRITE),
+    ],
+)
+def test_the_mix_nearest_to_the_share_written(read: int, written: int, expected: Mix) -> None:
+    assert choose_mix(Traffic(read, written)) is expected
+
+
+@pytest.mark.parametrize("mix", [READ, ADD, COPY, WRITE])
+@pytest.mark.parametrize("bytes_moved", [SMALLEST_BYTES, 3 * MIB, 805_306_368, 10**9 + 7])
+def test_a_probe_moves_what_the_workload_moves_to_a_vector(mix: Mix, bytes_moved: int) -> None:
+    moved = moved_bytes(vectors_per_array(bytes_moved, mix), mix)
+    assert 0 <= bytes_moved - moved < mix.arrays * 16
+
+
+def test_a_tiny_workload_gets_a_probe_that_still_moves_something() -> None:
+    assert moved_bytes(vectors_per_array(1, COPY), COPY) == SMALLEST_BYTES
+
+
+class Memory:
+    """An allocator with so many bytes, and a note of what it was asked for."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.taken: list[int] = []
+        self.freed = 0
+
+    def allocate(self, size: int) -> Any:
+        if size > self.free - sum(self.taken):
+            self.taken.clear()
+            raise ModelOutOfMemory(f"{size} bytes")
+        self.taken.append(size)
+        return memoryview(bytearray(size))
+
+    def give_back(self) -> None:
+        self.freed += 1
+        self.taken.clear()
+
+
+class Kernels:
+    def __init__(self) -> None:
+        self.launched: list[tuple[str, Any]] = []
+
+    def __call__(self, name: str) -> Any:
+        return lambda grid, block, args: self.launched.append((name, (grid, block, args)))
+
+
+def probes(memory: Memory, kernels: Kernels) -> ProbeSet:
+    guard = ContextGuard(lambda: None, (ModelOutOfMemory,))
+    return ProbeSet(kernels, memory.allocate, memory.give_back, guard, 4, object())
+
+
+def test_a_probe_says_what_it_moves_and_launches_its_kernel() -> None:
+    kernels = Kernels()
+    probe = probes(Memory(64 * MIB), kernels).probe(Traffic(4 * MIB, 2 * MIB))
+    probe.call()
+    ((name, (grid, block, args)),) = kernels.launched
+    assert name == "probe_add"
+    assert grid[0] * block[0] == 4 * 2048  # every thread that four multiprocessors hold
+    assert int(args[-1]) * 16 * 3 == probe.bytes_moved == 6 * MIB
+    assert isinstance(probe.call, ProbeCall)
+
+
+def test_every_kernel_gets_the_arguments_it_declares() -> None:
+    kernels = Kernels()
+    made = probes(Memory(64 * MIB), kernels)
+    for traffic in (Traffic(MIB, 0), Traffic(0, MIB), Traffic(MIB, MIB), Traffic(2 * MIB, MIB)):
+        made.probe(traffic).call()
+    assert [(name, len(call[2])) for name, call in kernels.launched] == [
+        ("probe_read", 4),
+        ("probe_write", 3),
+        ("probe_copy", 3),
+        ("probe_add", 4),
+    ]
+
+
+def test_writes_differ_from_call_to_call() -> None:
+    kernels = Kernels()
+    probe = probes(Memory(64 * MIB), kernels).probe(Traffic(0, MIB))
+    probe.call()
+    probe.call()
+    seeds = [int(call[2][1]) for _, call in kernels.launched]
+    assert seeds[0] != seeds[1]
+
+
+def test_a_probe_that_does_not_fit_is_halved_until_it_does() -> None:
+    memory = Memory(100 * MIB)
+    probe = probes(memory, Kernels()).probe(Traffic(128 * MIB, 128 * MIB))
+    assert probe.bytes_moved == 64 * MIB  # 256 → 128 → 64
+    assert memory.freed >= 2
+
+
+def test_memory_too_small_for_any_probe_is_an_error_that_says_so() -> None:
+    with pytest.raises(OutOfMemory, match="the probe"):
+        probes(Memory(4 * MIB), Kernels()).probe(Traffic(128 * MIB, 128 * MIB))
+
+
+def test_a_small_probe_that_does_not_fit_is_not_shrunk_to_nothing() -> None:
+    with pytest.raises(OutOfMemory):
+        probes(Memory(MIB), Kernels()).probe(Traffic(2 * MIB, 2 * MIB))
+
+
+def test_arrays_are_kept_for_the_next_probe_and_given_back_on_release() -> None:
+    memory = Memory(64 * MIB)
+    made = probes(memory, Kernels())
+    made.probe(Traffic(8 * MIB, 8 * MIB))
+    asked = len(memory.taken)
+    made.probe(Traffic(4 * MIB, 4 * MIB))
+    assert len(memory.taken) == asked
+    made.release()
+    made.probe(Traffic(4 * MIB, 4 * MIB))
+    assert memory.taken == [4 * MIB, 4 * MIB]

@@ -1,0 +1,156 @@
+"""Before sampling: work on another stream is refused, a callable that waits is timed without the hold."""
+
+import pytest
+from gpu_model import EVENT_SECONDS, LAUNCH_SECONDS, Gpu, Stream, opened_model
+
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.cuda_rehearsal import (
+    HOLD_AT_LEAST_SECONDS,
+    PlainRun,
+    hold_seconds_for,
+    refuse_empty,
+    refuse_overhang,
+    rehearse,
+)
+from pytest_bandwidth.devices.cuda_timing import Timer
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.traffic import Traffic
+
+TRAFFIC = Traffic(1 << 20, 1 << 20)
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    return Gpu()
+
+
+@pytest.fixture
+def timer(gpu: Gpu) -> Timer:
+    return Timer(opened_model(gpu).runtime)
+
+
+def test_work_on_the_timed_stream_passes(gpu: Gpu, timer: Timer) -> None:
+    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
+    assert timer.held
+    assert timer.findings == []
+
+
+def test_work_on_another_stream_is_refused(gpu: Gpu, timer: Timer) -> None:
+    with pytest.raises(UsageError, match=r"another stream.*stream="):
+        rehearse(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC))
+
+
+def test_a_short_kernel_on_another_stream_is_refused_as_well(gpu: Gpu, timer: Timer) -> None:
+    # Too short to be seen by waiting: 8 µs are over before the host has asked. The held interval is empty, though.
+    with pytest.raises(UsageError, match="nothing ran on the timed stream"):
+        rehearse(timer, Workload(lambda: gpu.launch(8e-6, Stream(77)), TRAFFIC))
+
+
+def test_a_callable_that_does_nothing_on_the_gpu_is_refused(timer: Timer) -> None:
+    with pytest.raises(UsageError, match="not on this GPU"):
+        rehearse(timer, Workload(lambda: sum(range(100)), TRAFFIC))
+
+
+def test_the_shortest_kernel_there_is_passes(gpu: Gpu, timer: Timer) -> None:
+    rehearse(timer, Workload(lambda: gpu.launch(2e-6), TRAFFIC))
+    assert timer.held
+
+
+def test_work_on_the_stream_that_was_named_passes(gpu: Gpu, timer: Timer) -> None:
+    rehearse(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC, stream=77))
+    assert timer.held
+
+
+def test_a_callable_that_waits_is_timed_without_the_hold(gpu: Gpu, timer: Timer) -> None:
+    def call() -> None:
+        gpu.launch(1e-4)
+        gpu.synchronize()
+
+    rehearse(timer, Workload(call, TRAFFIC))
+    assert not timer.held
+    assert timer.method == "events"
+    assert [finding.code for finding in timer.findings] == ["not-held"]
+
+
+def test_host_seconds_run_from_the_call_to_the_end_of_the_work(gpu: Gpu, timer: Timer) -> None:
+    def call() -> None:
+        for _ in range(10):
+            gpu.launch(2e-6)  # launching takes 5 µs: the host is what everybody waits for
+
+    rehearse(timer, Workload(call, TRAFFIC))
+    assert timer.host_seconds == pytest.approx(10 * LAUNCH_SECONDS + EVENT_SECONDS, rel=0.1)
+
+
+def test_setup_runs_before_every_run(gpu: Gpu, timer: Timer) -> None:
+    order: list[str] = []
+
+    def call() -> None:
+        order.append("call")
+        gpu.launch(1e-4)
+
+    rehearse(timer, Workload(call, TRAFFIC, setup=lambda: order.append("setup")))
+    assert order[::2] == ["setup"] * (len(order) // 2)
+    assert order[1::2] == ["call"] * (len(order) // 2)
+
+
+def test_long_work_is_rehearsed_three_times_only(gpu: Gpu, timer: Timer) -> None:
+    runs: list[int] = []
+
+    def call() -> None:
+        runs.append(1)
+        gpu.launch(0.2)
+
+    rehearse(timer, Workload(call, TRAFFIC))
+    assert len(runs) == 3
+
+
+def test_the_last_result_is_kept_while_the_next_is_made(gpu: Gpu, timer: Timer) -> None:
+    alive: list[int] = []
+    most: list[int] = []
+
+    class Result:
+        def __init__(self) -> None:
+            alive.append(1)
+            most.append(len(alive))
+
+        def __del__(self) -> None:
+            alive.pop()
+
+    def call() -> Result:
+        gpu.launch(1e-4)
+        return Result()
+
+    rehearse(timer, Workload(call, TRAFFIC))
+    assert max(most) == 2
+
+
+@pytest.mark.parametrize(("overhang", "refused"), [(49e-6, False), (51e-6, True)])
+def test_overhang_below_what_waiting_costs_is_not_held_against_anybody(overhang: float, refused: bool) -> None:
+    runs = [PlainRun(5e-6, 10e-6, 10e-6 + overhang)]
+    if refused:
+        with pytest.raises(UsageError):
+            refuse_overhang(runs)
+    else:
+        refuse_overhang(runs)
+
+
+def test_overhang_counts_only_if_every_run_has_it() -> None:
+    refuse_overhang([PlainRun(5e-6, 1e-5, 1e-3), PlainRun(5e-6, 1e-5, 2e-5)])
+
+
+def test_a_small_overhang_of_long_work_passes() -> None:
+    refuse_overhang([PlainRun(5e-6, 0.900, 0.999)])
+    with pytest.raises(UsageError):
+        refuse_overhang([PlainRun(5e-6, 0.700, 1.0)])
+
+
+def test_an_empty_interval_is_told_from_a_short_one() -> None:
+    refuse_empty(2.6e-6, 2.0e-6)
+    with pytest.raises(UsageError):
+        refuse_empty(2.4e-6, 2.0e-6)
+
+
+def test_a_hold_lasts_long_enough_for_the_host_and_no_longer_than_is_bearable() -> None:
+    assert hold_seconds_for(1e-4) == HOLD_AT_LEAST_SECONDS
+    assert hold_seconds_for(0.1) == pytest.approx(1.0)
+    assert hold_seconds_for(60.0) == pytest.approx(5.0)

@@ -1,0 +1,79 @@
+"""Every library's stream as a pointer."""
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_bandwidth.devices.cuda_streams import stream_pointer
+from pytest_bandwidth.domain.errors import UsageError
+
+
+class Protocol:
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def __cuda_stream__(self) -> Any:
+        return self.answer
+
+
+class CudaPythonHandle:
+    def __int__(self) -> int:
+        return 0x99
+
+
+@pytest.mark.parametrize(
+    ("stream", "pointer"),
+    [
+        (0, 0),
+        (2, 2),
+        (0x7F00DEAD, 0x7F00DEAD),
+        (SimpleNamespace(ptr=0x11), 0x11),  # CuPy
+        (SimpleNamespace(ptr=0), 0),
+        (SimpleNamespace(cuda_stream=0x22), 0x22),  # PyTorch
+        (Protocol((0, 0x33)), 0x33),
+        (SimpleNamespace(__cuda_stream__=(0, 0x34)), 0x34),  # cuda.core before 0.2
+        (SimpleNamespace(handle=ctypes.c_void_p(0x44)), 0x44),  # Numba
+        (SimpleNamespace(handle=ctypes.c_void_p(None)), 0),
+        (SimpleNamespace(handle=CudaPythonHandle()), 0x99),  # Numba over NVIDIA's bindings
+        (SimpleNamespace(handle=0x55), 0x55),
+    ],
+)
+def test_accepted(stream: Any, pointer: int) -> None:
+    assert stream_pointer(stream) == pointer
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        True,
+        -1,
+        2**64,
+        1.0,
+        "stream",
+        object(),
+        Protocol((1, 0x33)),
+        Protocol(5),
+        Protocol((0, "x")),
+        SimpleNamespace(handle="x"),
+        SimpleNamespace(cuda_stream=-5),
+    ],
+)
+def test_refused_in_one_line_that_says_what_is_accepted(stream: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        stream_pointer(stream)
+    assert "expected" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbas_own_default_stream() -> None:
+    numba_cuda = pytest.importorskip("numba.cuda.cudadrv.driver")
+    context = Protocol(None)  # Numba only keeps a weak reference to it
+    stream = numba_cuda.Stream(context, ctypes.c_void_p(0x66), None, external=True)
+    assert stream_pointer(stream) == 0x66
+
+
+def test_cupys_own_null_stream() -> None:
+    cupy = pytest.importorskip("cupy")
+    assert stream_pointer(cupy.cuda.Stream.null) == 0

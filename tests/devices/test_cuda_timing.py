@@ -1,0 +1,155 @@
+"""One sample on the model of a GPU: what is inside the interval, and what is kept out of it."""
+
+import pytest
+from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, opened_model
+
+from pytest_bandwidth.devices.base import Sample
+from pytest_bandwidth.devices.cuda_timing import HOLD_SECONDS, Timer, launches_block, needs_flush
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    return Gpu()
+
+
+@pytest.fixture
+def timer(gpu: Gpu) -> Timer:
+    timer = Timer(opened_model(gpu).runtime, nominal_clock_mhz=1500.0)
+    gpu.log.clear()
+    return timer
+
+
+def test_launch_time_is_kept_out_of_the_interval(gpu: Gpu, timer: Timer) -> None:
+    def call() -> None:
+        for _ in range(10):
+            gpu.launch(2e-6, host_seconds=50e-6)  # the host is 25 times slower than the device
+
+    held = timer.time(call, None)
+    timer.held = False
+    plain = timer.time(call, None)
+
+    assert held.seconds == pytest.approx(10 * 2e-6 + EVENT_SECONDS)
+    assert plain.seconds >= 9 * 50e-6  # what the trap looks like without the hold
+
+
+def test_the_order_is_flush_stamp_hold_event_work_event_stamp(gpu: Gpu, timer: Timer) -> None:
+    timer.time(lambda: gpu.launch(1e-4), None)
+    assert gpu.log == [
+        "memset", "probe_read",  # flush: dirty lines, then clean ones over them
+        "memset", "stamp", "hold", "event", "kernel", "event", "stamp",
+    ]  # fmt: skip
+
+
+def test_a_cached_kernel_is_timed_cold(gpu: Gpu, timer: Timer) -> None:
+    def call() -> None:
+        gpu.launch_cached(cold=100e-6, warm=10e-6)
+
+    timer.time(call, None)
+    assert timer.time(call, None).seconds == pytest.approx(100e-6 + EVENT_SECONDS)
+    timer.cold = False
+    assert timer.time(call, None).seconds == pytest.approx(10e-6 + EVENT_SECONDS)  # what the trap looks like
+
+
+def test_data_of_five_caches_needs_no_flush() -> None:
+    assert needs_flush(5 * L2_BYTES - 1, L2_BYTES)
+    assert not needs_flush(5 * L2_BYTES, L2_BYTES)
+    assert not needs_flush(1, 0)
+
+
+def test_a_callable_that_waits_does_not_hang_and_is_dropped(gpu: Gpu, timer: Timer) -> None:
+    def call() -> None:
+        gpu.launch(1e-4)
+        gpu.synchronize()
+
+    first = timer.time(call, None)
+    assert first.drop is not None
+    assert first.drop.code == "not-held"
+    assert gpu.now >= HOLD_SECONDS  # the guard let go
+    assert timer.held  # once may be chance
+
+    timer.time(call, None)
+    assert not timer.held
+    assert timer.method == "events"
+    assert [f.code for f in timer.findings] == ["not-held"]
+    after = timer.time(call, None)
+    assert after.drop is None
+    assert after.seconds >= 1e-4
+
+
+def test_one_wait_between_good_samples_changes_nothing(gpu: Gpu, timer: Timer) -> None:
+    waits = iter([True, False, True, False])
+
+    def call() -> None:
+        gpu.launch(1e-4)
+        if next(waits):
+            gpu.synchronize()
+
+    drops = [timer.time(call, None).drop is not None for _ in range(4)]
+    assert drops == [True, False, True, False]
+    assert timer.held
+    assert timer.findings == []
+
+
+def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> None:
+    def call() -> None:
+        gpu.launch(1e-4)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        timer.time(call, None)
+    before = gpu.now
+    gpu.wait_all()
+    assert gpu.now - before < HOLD_SECONDS / 10
+
+
+def test_a_slow_clock_drops_the_sample_and_pauses(gpu: Gpu, timer: Timer) -> None:
+    gpu.clock_mhz = 0.749 * 1500
+    sample = timer.time(lambda: gpu.launch(1e-4), None)
+    assert sample.drop is not None
+    assert sample.drop.code == "throttled"
+    assert "pause 0.05" in gpu.log
+
+    gpu.clock_mhz = 0.751 * 1500
+    assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
+
+
+def test_without_a_nominal_clock_nothing_counts_as_throttled(gpu: Gpu, timer: Timer) -> None:
+    timer.nominal_clock_mhz = None
+    gpu.clock_mhz = 10.0
+    assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
+    assert timer.clock_mhz == pytest.approx(10.0)
+
+
+def test_host_seconds_of_a_held_sample_are_those_of_the_rehearsal(gpu: Gpu, timer: Timer) -> None:
+    timer.host_seconds = 0.123
+    assert timer.time(lambda: gpu.launch(1e-4), None).host_seconds == 0.123
+    own: Sample = timer.time(lambda: gpu.launch(1e-4), None, own=True)
+    assert 1e-4 < own.host_seconds < 2e-4
+
+
+def test_without_a_hold_host_seconds_run_from_the_call_to_the_end(gpu: Gpu, timer: Timer) -> None:
+    timer.held = False
+    sample = timer.time(lambda: gpu.launch(1e-4, host_seconds=30e-6), None)
+    assert sample.host_seconds == pytest.approx(1e-4, rel=0.1)
+
+
+def test_begin_forgets(gpu: Gpu, timer: Timer) -> None:
+    timer.stop_holding()
+    timer.host_seconds = 1.0
+    timer.time(lambda: gpu.launch(1e-4), None)
+    timer.begin(cold=False)
+    assert (timer.held, timer.cold, timer.host_seconds, timer.findings, timer.clocks_mhz) == (True, False, None, [], [])
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"CUDA_LAUNCH_BLOCKING": "0"}, None),
+        ({"CUDA_LAUNCH_BLOCKING": ""}, None),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "CUDA_LAUNCH_BLOCKING=1"),
+        ({"AMD_SERIALIZE_KERNEL": "3"}, "AMD_SERIALIZE_KERNEL=3"),
+    ],
+)
+def test_blocking_launches_are_seen_in_the_environment(environ: dict[str, str], expected: str | None) -> None:
+    assert launches_block(environ) == expected

@@ -1,0 +1,220 @@
+"""NVML: what is read, what may be missing, and the reason when nothing can be."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_bandwidth.devices.nvml import NvmlGpu, ProcessUse, decode_event_reasons, open_nvml
+
+pynvml = pytest.importorskip("pynvml")
+
+
+class Library:
+    """pynvml with answers instead of a driver: constants and exceptions are the real module's.
+
+    Calls without an answer raise NVMLError_NotSupported, as a MIG slice or a vGPU does.
+    """
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {"nvmlInit": None, "nvmlDeviceGetHandleByPciBusId": "gpu", **answers}
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("nvml") or name[4:].startswith(("Clocks",)):
+            return getattr(pynvml, name)
+
+        def call(*args: Any) -> Any:
+            self.asked.append(name)
+            answer = self.answers.get(name, pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED))
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer(*args) if callable(answer) else answer
+
+        return call
+
+
+def opened(**answers: Any) -> NvmlGpu:
+    gpu = open_nvml("0000:3b:00.0", library=Library(**answers))
+    assert isinstance(gpu, NvmlGpu)
+    return gpu
+
+
+def test_every_bit_of_the_event_reasons_has_its_name() -> None:
+    assert decode_event_reasons(0) == ()
+    assert decode_event_reasons(0x1) == ("idle",)
+    assert decode_event_reasons(0x4 | 0x40) == ("software power cap", "hardware thermal slowdown")
+    assert decode_event_reasons(0x1000 | 0x8) == ("hardware slowdown", "0x1000")
+
+
+def test_the_bits_are_those_of_the_library() -> None:
+    names = {
+        "idle": "GpuIdle",
+        "application clocks": "ApplicationsClocksSetting",
+        "software power cap": "SwPowerCap",
+        "hardware slowdown": "HwSlowdown",
+        "sync boost": "SyncBoost",
+        "software thermal slowdown": "SwThermalSlowdown",
+        "hardware thermal slowdown": "HwThermalSlowdown",
+        "hardware power brake": "HwPowerBrakeSlowdown",
+        "display clocks": "DisplayClockSetting",
+    }
+    for ours, theirs in names.items():
+        assert decode_event_reasons(getattr(pynvml, f"nvmlClocksEventReason{theirs}")) == (ours,)
+
+
+def test_identity_of_a_whole_gpu() -> None:
+    clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}
+    found = opened(
+        nvmlDeviceGetName="NVIDIA H100 80GB HBM3",
+        nvmlDeviceGetUUID="GPU-1",
+        nvmlSystemGetDriverVersion="580.1",
+        nvmlDeviceGetMaxClockInfo=lambda _, kind: clocks[kind],
+        nvmlDeviceGetDefaultApplicationsClock=1980,
+        nvmlDeviceGetMemoryBusWidth=5120,
+        nvmlDeviceGetMigMode=[0, 0],
+        nvmlDeviceGetEccMode=[1, 1],
+        nvmlDeviceGetPersistenceMode=1,
+        nvmlDeviceGetVirtualizationMode=1,
+        nvmlDeviceGetEnforcedPowerLimit=700_000,
+        nvmlDeviceGetCurrPcieLinkGeneration=5,
+        nvmlDeviceGetCurrPcieLinkWidth=16,
+    ).identity()
+    assert (found.name, found.uuid, found.driver_version) == ("NVIDIA H100 80GB HBM3", "GPU-1", "580.1")
+    assert (found.max_sm_clock_mhz, found.max_memory_clock_mhz, found.memory_bus_width_bits) == (1980, 2619, 5120)
+    assert (found.mig, found.ecc, found.persistence, found.virtual) == ("disabled", "on", "on", "passthrough")
+    assert (found.power_limit_w, found.pcie_generation, found.pcie_width) == (700.0, 5, 16)
+
+
+def test_a_gpu_that_answers_nothing_is_unknown_not_an_error() -> None:
+    found = opened().identity()
+    assert found.name is None
+    assert (found.mig, found.ecc, found.virtual) == ("unsupported", "unsupported", "none")
+    assert opened().reading().sm_clock_mhz is None
+    assert opened().compute_processes() is None
+    assert opened().activity(0) is None
+
+
+def test_names_as_bytes_of_old_versions_are_text() -> None:
+    assert opened(nvmlDeviceGetName=b"Tesla T4").identity().name == "Tesla T4"
+
+
+def test_a_mig_slice_has_its_own_name_and_uuid() -> None:
+    library = Library(
+        nvmlDeviceGetHandleByUUID="slice",
+        nvmlDeviceGetName=lambda handle: "NVIDIA A100 MIG 1g.5gb" if handle == "slice" else "NVIDIA A100",
+        nvmlDeviceGetUUID=lambda handle: "MIG-2" if handle == "slice" else "GPU-1",
+        nvmlDeviceGetMigMode=[1, 1],
+    )
+    gpu = open_nvml("0000:3b:00.0", "MIG-2", library)
+    assert isinstance(gpu, NvmlGpu)
+    found = gpu.identity()
+    assert (found.name, found.uuid, found.mig) == ("NVIDIA A100 MIG 1g.5gb", "MIG-2", "1g.5gb")
+
+
+def test_mig_without_a_visible_slice_is_still_mig() -> None:
+    library = Library(
+        nvmlDeviceGetHandleByUUID=pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND), nvmlDeviceGetMigMode=[1, 1]
+    )
+    gpu = open_nvml("0000:3b:00.0", "MIG-2", library)
+    assert isinstance(gpu, NvmlGpu)
+    assert gpu.identity().mig == "enabled"
+
+
+def test_a_reading() -> None:
+    clocks = {pynvml.NVML_CLOCK_SM: 1755, pynvml.NVML_CLOCK_MEM: 2619}
+    found = opened(
+        nvmlDeviceGetClockInfo=lambda _, kind: clocks[kind],
+        nvmlDeviceGetTemperature=61,
+        nvmlDeviceGetPowerUsage=412_345,
+        nvmlDeviceGetCurrentClocksEventReasons=0x4,
+        nvmlDeviceGetTotalEccErrors=2,
+    ).reading()
+    assert (found.sm_clock_mhz, found.memory_clock_mhz, found.temperature_c) == (1755, 2619, 61)
+    assert found.power_w == pytest.approx(412.345)
+    assert found.event_reasons == ("software power cap",)
+    assert found.uncorrected_ecc_errors == 2
+
+
+def test_an_old_driver_knows_the_reasons_by_their_old_name() -> None:
+    found = opened(
+        nvmlDeviceGetCurrentClocksEventReasons=pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND),
+        nvmlDeviceGetCurrentClocksThrottleReasons=0x40,
+    ).reading()
+    assert found.event_reasons == ("hardware thermal slowdown",)
+
+
+def test_what_is_not_supported_is_not_asked_again() -> None:
+    gpu = opened()
+    gpu.reading()
+    asked = len(gpu.library.asked)
+    gpu.reading()
+    assert len(gpu.library.asked) == asked
+
+
+def test_a_passing_failure_is_asked_again() -> None:
+    answers = iter([pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT), 50])
+
+    def temperature(*_: Any) -> int:
+        answer = next(answers)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    gpu = opened(nvmlDeviceGetTemperature=temperature)
+    assert gpu.reading().temperature_c is None
+    assert gpu.reading().temperature_c == 50
+
+
+def sample(pid: int, at: int, sm: int, memory: int = 0) -> Any:
+    return SimpleNamespace(pid=pid, timeStamp=at, smUtil=sm, memUtil=memory, encUtil=0, decUtil=0)
+
+
+def test_activity_is_each_processs_busiest_moment_after_a_time() -> None:
+    samples = [sample(7, 150, 10), sample(7, 160, 80), sample(8, 150, 3, 40), sample(9, 90, 99), sample(0, 0, 0)]
+    gpu = opened(nvmlDeviceGetProcessUtilization=samples)
+    assert gpu.activity(100) == (ProcessUse(7, 80), ProcessUse(8, 40))
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS])
+def test_no_samples_mean_that_nobody_was_busy(code: int) -> None:
+    assert opened(nvmlDeviceGetProcessUtilization=pynvml.NVMLError(code)).activity(0) == ()
+
+
+def test_memory_by_process() -> None:
+    listed = [SimpleNamespace(pid=7, usedGpuMemory=300), SimpleNamespace(pid=8, usedGpuMemory=None)]
+    assert opened(nvmlDeviceGetComputeRunningProcesses=listed).compute_processes() == {7: 300, 8: None}
+
+
+def test_a_process_that_may_not_be_named_has_no_name() -> None:
+    gpu = opened(nvmlSystemGetProcessName=lambda pid: "/bin/x" if pid == 7 else _refuse())
+    assert gpu.process_name(7) == "/bin/x"
+    assert gpu.process_name(8) is None
+
+
+def _refuse() -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+
+
+def test_without_the_module_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    reason = open_nvml("0000:3b:00.0")
+    assert isinstance(reason, str)
+    assert "nvidia-ml-py" in reason
+
+
+def why_not() -> str | None:
+    """What the real library says when it does not start; None where it does."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return str(error)
+    pynvml.nvmlShutdown()
+    return None
+
+
+def test_the_real_library_gives_its_reason() -> None:
+    reason = open_nvml("ffff:ff:1f.7")  # a bus id that no GPU has
+    assert isinstance(reason, str)
+    refusal = why_not()
+    assert reason == f"NVML: {refusal}" if refusal else reason.startswith("NVML: ")

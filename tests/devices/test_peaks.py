@@ -1,0 +1,194 @@
+"""Whose word counts for the peak, and where nobody's does."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pytest_bandwidth.devices.peak_table import DATASHEETS, Datasheet
+from pytest_bandwidth.devices.peaks import (
+    MemoryArithmetic,
+    arithmetic_peak,
+    choose_peak,
+    datasheet_flops,
+    find_datasheet,
+)
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Peak
+
+GIB = 2**30
+
+
+def gpu(
+    name: str, memory_gib: float = 80, settings: dict[str, str] | None = None, gfx: str | None = None
+) -> DeviceIdentity:
+    return DeviceIdentity(
+        "cuda",
+        name,
+        int(memory_gib * GIB),
+        "GPU-0",
+        settings={"mig": "disabled", "ecc": "on"} if settings is None else settings,
+        facts={"gfx": gfx} if gfx else {},
+    )
+
+
+H200 = gpu("NVIDIA H200", 140)
+H200_MEMORY = MemoryArithmetic(3201, 6144, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "gbps"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 39.4, 1555),
+        ("NVIDIA A100-PCIE-40GB", 39.4, 1555),
+        ("NVIDIA A100-SXM4-80GB", 79.2, 2039),
+        ("NVIDIA A100 80GB PCIe", 79.2, 1935),
+        ("NVIDIA H100 80GB HBM3", 79.2, 3350),
+        ("NVIDIA H200", 139.8, 4800),
+        ("NVIDIA GeForce RTX 4090", 23.6, 1008),
+        ("Tesla T4", 14.6, 320),
+    ],
+)
+def test_names_as_nvml_gives_them(name: str, memory_gib: float, gbps: float) -> None:
+    peak = choose_peak(None, gpu(name, memory_gib))
+    assert peak is not None
+    assert peak.gbps == pytest.approx(gbps)
+    assert "datasheet" in peak.source or "whitepaper" in peak.source
+
+
+@pytest.mark.parametrize(
+    ("gfx", "memory_gib", "gbps"),
+    [
+        ("gfx942", 191.98, 5300),
+        ("gfx942", 255.98, 6000),
+        ("gfx942", 128, 5300),
+        ("gfx1100", 19.98, 800),
+        ("gfx90a", 64, 1638.4),
+    ],
+)
+def test_amd_by_gfx_name_and_memory(gfx: str, memory_gib: float, gbps: float) -> None:
+    peak = choose_peak(None, gpu("AMD Instinct", memory_gib, gfx=gfx))
+    assert peak is not None
+    assert peak.gbps == pytest.approx(gbps)
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "gfx"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16, None),
+        ("NVIDIA H100", 80, None),
+        ("NVIDIA GH200 480GB", 140, None),
+        ("NVIDIA R300", 300, None),
+        ("AMD Instinct MI300X", 24, "gfx942"),  # a partition of one
+        ("AMD Radeon", 8, "gfx9999"),
+    ],
+)
+def test_variants_partitions_and_new_cards_stay_unknown(name: str, memory_gib: float, gfx: str | None) -> None:
+    assert find_datasheet(gpu(name, memory_gib, gfx=gfx)) is None
+    assert choose_peak(None, gpu(name, memory_gib, gfx=gfx)) is None
+
+
+def test_the_users_word_comes_first() -> None:
+    mine = Peak(1e12, "bandwidth_peak in pytest.ini")
+    assert choose_peak(mine, H200, nvml=H200_MEMORY) is mine
+
+
+def test_the_datasheet_comes_before_arithmetic() -> None:
+    chosen = choose_peak(None, H200, nvml=H200_MEMORY)
+    assert chosen is not None
+    assert chosen.gbps == pytest.approx(4800)
+    computed = arithmetic_peak(H200_MEMORY)
+    assert computed is not None
+    assert computed.gbps == pytest.approx(4917, abs=1)  # 2 × 3201 MHz × 6144 bit ÷ 8
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "width", "datasheet_gbps"),
+    [
+        (1215, 5120, 1555),
+        (1593, 5120, 2039),
+        (2619, 5120, 3350),
+        (10501, 384, 1008),
+        (14001, 512, 1792),
+        (5001, 256, 320),
+    ],
+)
+def test_arithmetic_gives_datasheet_figures_where_it_is_trusted(
+    clock_mhz: float, width: int, datasheet_gbps: float
+) -> None:
+    peak = arithmetic_peak(MemoryArithmetic(clock_mhz, width, 8))
+    assert peak is not None
+    assert peak.gbps == pytest.approx(datasheet_gbps, rel=0.002)
+
+
+def test_a_card_without_a_row_gets_arithmetic_and_says_so() -> None:
+    peak = choose_peak(None, gpu("NVIDIA RTX 4000 Ada", 20), nvml=MemoryArithmetic(9001, 160, 8))
+    assert peak is not None
+    assert "2 × 9001 MHz × 160 bit" in peak.source
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        MemoryArithmetic(3996, 8192, 10),  # B200: the width changed between drivers
+        MemoryArithmetic(3996, 8192, 13),  # what comes after what is known
+        MemoryArithmetic(8533, 256, 12, integrated=True),
+        MemoryArithmetic(0, 256, 8),
+        MemoryArithmetic(5001, 0, 8),
+    ],
+)
+def test_arithmetic_is_not_used_where_it_is_not_known_to_hold(memory: MemoryArithmetic) -> None:
+    assert choose_peak(None, gpu("NVIDIA new", 100), nvml=memory) is None
+
+
+@pytest.mark.parametrize("mig", ["1g.5gb", "enabled"])
+def test_a_slice_does_not_get_its_parents_peak(mig: str) -> None:
+    identity = gpu("NVIDIA A100-SXM4-40GB", 5, {"mig": mig})
+    assert choose_peak(None, identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
+    assert choose_peak(Peak(2e11, "mine"), identity) is not None
+
+
+def test_a_vgpu_does_not_get_its_hosts_peak() -> None:
+    identity = gpu("NVIDIA A100-SXM4-40GB", 39.4, {"mig": "unsupported", "virtual": "vgpu"})
+    assert choose_peak(None, identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
+
+
+def test_flops_by_precision_or_dtype() -> None:
+    assert datasheet_flops(gpu("NVIDIA A100-SXM4-80GB"), "fp16-tensor") == 312e12
+    assert datasheet_flops(gpu("NVIDIA A100-SXM4-80GB"), "float32") == 19.5e12
+    assert datasheet_flops(gpu("NVIDIA A100-SXM4-80GB"), "fp3") is None
+    assert datasheet_flops(gpu("NVIDIA unheard of"), "fp32") is None
+
+
+def test_the_ridge_points_of_the_field_follow() -> None:
+    flops = datasheet_flops(gpu("NVIDIA A100-SXM4-80GB"), "fp16-tensor")
+    peak = choose_peak(None, gpu("NVIDIA A100-SXM4-80GB"))
+    assert flops is not None
+    assert peak is not None
+    assert flops / peak.bytes_per_second == pytest.approx(153, abs=0.5)
+
+
+def test_every_row_has_a_source_and_plausible_figures() -> None:
+    for row in DATASHEETS:
+        assert len(row.source) > 10
+        assert 100 < row.gbps < 20_000
+        assert all(0 < tflops < 20_000 for tflops in row.tflops.values())
+        assert bool(row.name) != bool(row.gfx)
+        re.compile(row.name)
+
+
+def test_no_two_rows_claim_one_card() -> None:
+    for row in DATASHEETS:
+        for example in _examples(row):
+            rivals = [other for other in DATASHEETS if find_datasheet(example, (other,)) is other]
+            assert rivals == [row], example
+
+
+def _examples(row: Datasheet) -> list[DeviceIdentity]:
+    if row.gfx is not None:
+        assert row.memory_gib is not None
+        return [gpu("AMD", row.memory_gib, gfx=row.gfx)]
+    plain = row.name.replace("(NVIDIA )?", "").replace("(Max-Q )?", "").partition("|NVIDIA T4")[0]
+    plain = plain.replace("(NVIDIA|Tesla)", "Tesla").replace("(SXM4|PCIE)", "SXM4")
+    plain = plain.replace("[23]", "2").replace("(16|32)", "16")
+    assert re.fullmatch(row.name, plain)
+    return [replace(gpu(plain), memory_bytes=int((row.memory_gib or 80) * GIB))]
