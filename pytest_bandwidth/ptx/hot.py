@@ -87,7 +87,11 @@ def gather(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, 
     """out[b, t] = data[b·block_step + t·thread_step, index + plus]; 0 where a lane takes no part."""
     for b in range(out.shape[0]):
         for t in range(out.shape[1]):
-            out[b, t] = data[b * block_step + t * thread_step, index[b, t] + plus] if mask[b, t] else 0
+            # Not as one expression: Numba would unify uint64 and the literal's int64 to float64.
+            if mask[b, t]:
+                out[b, t] = data[b * block_step + t * thread_step, index[b, t] + plus]
+            else:
+                out[b, t] = 0
 
 
 @compiled(*(types.void(_bytes(k), _i64, _i64, _given(_i64), _given(_bool), _i64, _given(k)) for k in _UNSIGNED))
@@ -351,6 +355,7 @@ def atomic_integer(
     data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
 ) -> None:
     """Read-modify-write lane after lane, blocks and threads in order; `old` gets what was there before."""
+    one, zero = data.dtype.type(1), data.dtype.type(0)  # literals would turn uint64 into float64
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
             if not mask[b, t]:
@@ -367,9 +372,9 @@ def atomic_integer(
             elif code == ADD:
                 new = was + x
             elif code == INCREMENT:
-                new = was - was if was >= x else was + 1
+                new = was + one if was < x else zero
             elif code == DECREMENT:
-                new = x if was == 0 or was > x else was - 1
+                new = x if was == zero or was > x else was - one
             elif code == MINIMUM:
                 new = min(was, x)
             elif code == MAXIMUM:
