@@ -130,7 +130,8 @@ def _roof_layers(roofs: list[dict[str, Any]], x: Spec, y: Spec, high: float) -> 
 def _roof_labels(roofs: list[dict[str, Any]], high: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Where compute roofs are named: from the ridge on where there is room (points are few there), else at the end."""
     low = min(roof["intensity"] for roof in roofs)
-    from_ridge, at_end = [], []
+    from_ridge: list[dict[str, Any]] = []
+    at_end: list[dict[str, Any]] = []
     for name in dict.fromkeys(roof["roof"] for roof in roofs if roof["roof"] not in ("", "probe")):
         corners = [roof for roof in roofs if roof["roof"] == name]
         ridge = next(roof for roof in corners if roof["gflops"] == corners[-1]["gflops"])

@@ -11,6 +11,7 @@ from pytest_bandwidth.rendering.document import RunDocument
 
 Tone = Literal["bad", "warn", "good", "plain"]
 
+_MINUS = "\N{MINUS SIGN}"
 _WORDS = {
     Status.REGRESSED: "regressed",
     Status.NOT_COMPARABLE: "not comparable with the baseline",
@@ -93,6 +94,12 @@ def gravity(status: Status, *, strict: bool) -> tuple[int, int]:
     """Sort key: what fails first, then what could not be judged, then the rest; inside those by precedence."""
     rank = {"bad": 0, "warn": 1, "good": 2, "plain": 3}[tone_of(status, strict=strict)]
     return rank, list(Status).index(status)
+
+
+def signed_percent(fraction: float) -> str:
+    """A change with its sign: +1.2 %, −4.5 %."""
+    shown = f"{abs(fraction) * 100:.1f} %"
+    return shown if shown == "0.0 %" else f"{_MINUS if fraction < 0 else '+'}{shown}"
 
 
 def _measurements(count: int) -> str:

@@ -24,7 +24,7 @@ from pytest_bandwidth.rendering.document import (
     sequence,
     text,
 )
-from pytest_bandwidth.rendering.html_rows import signed_percent
+from pytest_bandwidth.rendering.headline import signed_percent
 from pytest_bandwidth.rendering.pairs import precision_of
 
 Facts = list[tuple[str, str]]

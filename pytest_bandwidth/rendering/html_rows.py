@@ -11,14 +11,15 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.document import RunDocument, mappings, number, one_line
-from pytest_bandwidth.rendering.headline import Tone, gravity, tone_of
+from pytest_bandwidth.rendering.headline import Tone, gravity, signed_percent, tone_of
 
 NAME_AT_MOST = 160
+# With 5,000 rows in groups of 50, Chromium sorts in a quarter of the time that one group takes.
+GROUP_ROWS = 50
 CellKind = Literal["plain", "share", "change"]
 # The change is drawn in units of the allowed drop, so that leaving the band looks alike in every row.
 # The axis reaches to three times of it on either side.
 CHANGE_AXIS = 3.0
-MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,11 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def groups(self) -> list[tuple[Row, ...]]:
+        """Rows in groups that a browser lays out only when they come into sight."""
+        return [self.rows[start : start + GROUP_ROWS] for start in range(0, len(self.rows), GROUP_ROWS)]
 
 
 def table_of(run: RunDocument) -> Table:
@@ -157,12 +163,6 @@ def _share(value: float | None) -> Cell:
     if value is None:
         return Cell("–")
     return Cell(format_percent(value, 1), value, max(0.0, min(1.0, value)))
-
-
-def signed_percent(fraction: float) -> str:
-    """A change with its sign: +1.2 %, −4.5 %."""
-    shown = f"{abs(fraction) * 100:.1f} %"
-    return shown if shown == "0.0 %" else f"{MINUS if fraction < 0 else '+'}{shown}"
 
 
 COLUMNS = (

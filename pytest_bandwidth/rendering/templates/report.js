@@ -3,7 +3,7 @@
 // set as textContent; nothing is ever parsed as HTML.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const body = document.getElementById("rows");
+  const bodies = [...document.querySelectorAll("tbody.rows")];
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
   function element(name, className, text) {
@@ -241,30 +241,27 @@
   /* ---- the table ---- */
 
   const rows = [];
+  let order = []; // the rows as they now stand
+  const groupSize = bodies.length ? bodies[0].children.length : 0;
   const buttons = [...document.querySelectorAll("th button[data-sort]")];
   const find = document.getElementById("find");
   const shown = document.getElementById("shown");
   const chips = [...document.querySelectorAll(".chip")];
 
   function prepare() {
-    for (const [at, line] of [...body.children].entries()) {
+    for (const [at, line] of bodies.flatMap((body) => [...body.children]).entries()) {
       const label = line.children[1].firstElementChild;
       const button = element("button", "test", label.textContent);
       button.type = "button";
       button.setAttribute("aria-expanded", "false");
       label.replaceWith(button);
-      const row = { at, line, button, panel: null, status: line.children[0].textContent };
+      const row = { at, line, button, name: label.textContent, panel: null, hit: true, status: line.children[0].textContent };
       const panel = data.panels[at];
       row.text = `${panel.name}\n${row.status}\n${panel.reason ?? ""}\n${panel.message ?? ""}`.toLowerCase();
+      button.addEventListener("click", () => toggle(row, !row.panel));
       rows.push(row);
     }
-    body.addEventListener("click", (event) => {
-      const button = event.target.closest("button.test");
-      if (button) {
-        const row = rows.find((r) => r.button === button);
-        toggle(row, !row.panel);
-      }
-    });
+    order = [...rows];
     for (const button of buttons) {
       button.disabled = false;
       button.addEventListener("click", () => sort(button));
@@ -296,22 +293,28 @@
     // Figures start with the largest, names and statuses with the first.
     const first = data.sort[key] ? "descending" : "ascending";
     const other = first === "ascending" ? "descending" : "ascending";
-    const order = head.getAttribute("aria-sort") === first ? other : first;
+    const direction = head.getAttribute("aria-sort") === first ? other : first;
     for (const { parentElement } of buttons) parentElement.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", order);
-    const sign = order === "ascending" ? 1 : -1;
+    head.setAttribute("aria-sort", direction);
+    const sign = direction === "ascending" ? 1 : -1;
     const values = data.sort[key];
     const compare = values
       ? (a, b) => byNumber(values[a.at], values[b.at], sign) || a.at - b.at
       : key === "name"
-        ? (a, b) => sign * collator.compare(a.button.textContent, b.button.textContent) || a.at - b.at
+        ? (a, b) => sign * collator.compare(a.name, b.name) || a.at - b.at
         : (a, b) => sign * (a.at - b.at);
-    const fragment = document.createDocumentFragment();
-    for (const row of [...rows].sort(compare)) {
-      fragment.append(row.line);
-      if (row.panel) fragment.append(row.panel);
+    order.sort(compare);
+    arrange();
+  }
+
+  // Fills the groups in the present order; what the filter hides comes last, so that all groups in sight are full.
+  function arrange() {
+    const all = [...order.filter((row) => row.hit), ...order.filter((row) => !row.hit)];
+    for (const [i, body] of bodies.entries()) {
+      const group = all.slice(i * groupSize, (i + 1) * groupSize);
+      body.replaceChildren(...group.flatMap((row) => (row.panel ? [row.line, row.panel] : [row.line])));
+      body.hidden = !group[0].hit;
     }
-    body.append(fragment);
   }
 
   const collator = new Intl.Collator("en", { numeric: true });
@@ -328,10 +331,12 @@
     let count = 0;
     for (const row of rows) {
       const hit = (!statuses.size || statuses.has(row.status)) && words.every((word) => row.text.includes(word));
+      row.hit = hit;
       row.line.hidden = !hit;
       if (row.panel) row.panel.hidden = !hit;
       count += hit;
     }
+    arrange();
     shown.textContent = count === rows.length ? `${count} measurements` : `${count} of ${rows.length} measurements`;
   }
 
@@ -354,7 +359,7 @@
     }
   }
 
-  if (body) {
+  if (bodies.length) {
     prepare();
     followHash();
     addEventListener("hashchange", followHash);

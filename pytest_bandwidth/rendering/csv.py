@@ -1,0 +1,88 @@
+"""The CSV table: one line for each result, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.rendering.document import clean, number, text
+from pytest_bandwidth.rendering.pairs import PrecisionPair, precision_of, precision_pairs
+
+Cell = str | int | float | None
+
+# The first nine are the benchmark table that other tools read: their names and order stay.
+COLUMNS = (
+    *("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"),
+    *("nodeid", "label", "status", "code", "reason"),
+    *("utilization", "utilization_of", "relative", "probe_gb_s", "noise", "samples", "method"),
+    *("flop", "arithmetic_intensity", "ridge_point", "regime"),
+    *("judged_on", "observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance", "baseline_runs"),
+    *("fp16_over_fp32_gb_s", "fp16_over_fp32_time", "file", "line"),
+)
+# What a spreadsheet would take for a formula (OWASP, CSV Injection).
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def render_csv(outcomes: Iterable[Outcome]) -> str:
+    """CSV text with a header; milliseconds, GB/s, bytes and fractions; an empty cell where there is no figure.
+
+    The FP16 half of a pair carries both its ratios to the FP32 half.
+    """
+    rows = list(outcomes)
+    pairs = {id(pair.fp16): pair for pair in precision_pairs(rows)}
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for outcome in rows:
+        writer.writerow([_written(cell) for cell in _cells(outcome, pairs.get(id(outcome)))])
+    return buffer.getvalue()
+
+
+def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
+    verdict, tags = outcome.verdict, outcome.tags
+    return (
+        _operation(outcome),
+        precision_of(outcome),
+        *(_size(tags.get(name)) for name in ("M", "N", "K")),
+        None if outcome.seconds is None else outcome.seconds * 1e3,
+        outcome.gbps,
+        outcome.bytes_read,
+        outcome.bytes_written,
+        *(outcome.nodeid, outcome.label, outcome.status, outcome.code, outcome.reason),
+        *(outcome.utilization, outcome.utilization_of if outcome.utilization is not None else None),
+        *(outcome.relative, outcome.probe_gbps, outcome.noise, len(outcome.samples), outcome.method),
+        *(outcome.flop, outcome.arithmetic_intensity, outcome.ridge_point, outcome.regime),
+        text(verdict, "figure"),
+        *(
+            number(verdict, name)
+            for name in ("observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance")
+        ),
+        number(verdict, "baseline_runs"),
+        *((pair.bandwidth_ratio, pair.time_ratio) if pair else (None, None)),
+        *(outcome.file, outcome.line),
+    )
+
+
+def _operation(outcome: Outcome) -> str:
+    named = outcome.tags.get("operation")
+    if isinstance(named, str):
+        return named
+    test = outcome.nodeid.partition("[")[0].rsplit("::", 1)[-1]
+    return test.removeprefix("test_")
+
+
+def _size(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _written(cell: Cell) -> str | int:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.9g}"
+    if isinstance(cell, int):
+        return cell
+    shown = clean(cell)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -1,0 +1,141 @@
+"""What GitHub Actions shows: a job summary in Markdown, and annotations on the lines of tests. Pure text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.rendering.document import RunDocument, number, one_line, read_document
+from pytest_bandwidth.rendering.headline import gravity, headline_of, signed_percent, tone_of
+
+# GitHub takes 1 MiB of summary for a step and shows 10 annotations of each kind.
+# https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+SUMMARY_BYTES_AT_MOST = 900_000
+ROWS_AT_MOST = 300
+ANNOTATIONS_AT_MOST = 10
+_SIGNS = {"bad": "❌", "warn": "⚠️", "good": "✅", "plain": "✅"}
+_HEAD = ("status", "test", "GB/s", "of peak", "of probe", "change", "allowed drop", "sees")
+# Whatever could mean something to Markdown, to HTML or to GitHub (mentions, references, links without markup).
+_NOT_PLAIN = re.compile(r"""(?:(?<![0-9])\.|\.(?![0-9])|[^A-Za-z0-9 ,;%()/?'".\u00a0-\U0010ffff])""")
+
+
+def job_summary(document: Mapping[str, Any]) -> str:
+    """Markdown for ``$GITHUB_STEP_SUMMARY``: the verdict, what needs attention, then everything, folded.
+
+    Raises UsageError where the document is not one. Texts are escaped (see `markdown`).
+    """
+    run = read_document(document)
+    headline = headline_of(run)
+    parts = [f"## {_SIGNS[headline.tone]} {markdown(headline.sentence)}", markdown(_device_line(run))]
+    if headline.counts:
+        parts.append(" · ".join(f"**{count.count}** {count.words}" for count in headline.counts))
+    if run.findings:
+        parts.append("\n".join(f"- {markdown(one_line(note.text or note.code, 500))}" for note in run.findings[:20]))
+    outcomes = sorted(run.outcomes, key=lambda o: gravity(Status[o.status], strict=run.strict))
+    attention = [o for o in outcomes if tone_of(Status[o.status], strict=run.strict) in ("bad", "warn")]
+    parts += [_table(run, attention[:ROWS_AT_MOST]), *_said(run, attention)] if attention else []
+    rest = [o for o in outcomes if tone_of(Status[o.status], strict=run.strict) in ("good", "plain")]
+    if rest:
+        parts.append(
+            f"<details><summary>{len(rest)} that passed</summary>\n\n{_table(run, rest[:ROWS_AT_MOST])}\n</details>"
+        )
+    left_out = max(0, len(attention) - ROWS_AT_MOST) + max(0, len(rest) - ROWS_AT_MOST)
+    if left_out:
+        parts.append(f"{left_out} more are in the HTML summary.")
+    return _bounded(parts)
+
+
+def annotations(document: Mapping[str, Any]) -> str:
+    """Workflow commands, one a line: ``::error`` where a test fails, ``::warning`` where it could not be judged.
+
+    Raises UsageError where the document is not one. Only results whose source line is known are annotated.
+    """
+    run = read_document(document)
+    placed = [outcome for outcome in run.outcomes if outcome.file]
+    lines: list[str] = []
+    for kind, tone in (("error", "bad"), ("warning", "warn")):
+        found = [o for o in placed if tone_of(Status[o.status], strict=run.strict) == tone]
+        lines += [_annotation(kind, outcome) for outcome in found[:ANNOTATIONS_AT_MOST]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def markdown(value: str) -> str:
+    """One line of text that Markdown and HTML leave as it is: punctuation that could mean more becomes references."""
+    return _NOT_PLAIN.sub(lambda match: f"&#{ord(match[0])};", value)
+
+
+def _annotation(kind: str, outcome: Outcome) -> str:
+    properties = [f"file={_property(outcome.file or '')}"]
+    if outcome.line is not None and outcome.line > 0:
+        properties.append(f"line={outcome.line}")
+    properties.append(f"title={_property(f'{outcome.status} {one_line(outcome.short_name, 120)}')}")
+    return f"::{kind} {','.join(properties)}::{_data(one_line(outcome.message or outcome.reason, 1500))}"
+
+
+def _data(value: str) -> str:
+    """Escapes as GitHub's own toolkit does (actions/toolkit, packages/core/src/command.ts)."""
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(value: str) -> str:
+    return _data(one_line(value, 500)).replace(":", "%3A").replace(",", "%2C")
+
+
+def _device_line(run: RunDocument) -> str:
+    facts = [one_line(run.device.name, 120)]
+    if run.device.peak_gbps is not None:
+        facts.append(f"peak {digits(run.device.peak_gbps)} GB/s ({one_line(run.device.peak_source, 120)})")
+    facts.append(f"against {one_line(run.baseline_path, 200)}" if run.baseline_path else "no baseline")
+    return ", ".join(facts)
+
+
+def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
+    lines = [_line(_HEAD), _line(("---", "---", *("--:",) * (len(_HEAD) - 2)))]
+    for outcome in outcomes:
+        verdict, status = outcome.verdict, Status[outcome.status]
+        drop = number(verdict, "drop")
+        peak = outcome.utilization if outcome.utilization_of == "peak" else None
+        cells = (
+            f"{_SIGNS[tone_of(status, strict=run.strict)]} {outcome.status}",
+            one_line(outcome.short_name, 160),
+            "–" if outcome.gbps is None else digits(outcome.gbps),
+            _percent(peak),
+            _percent(outcome.relative),
+            "–" if drop is None else signed_percent(-drop),
+            _percent(number(verdict, "allowed_drop")),
+            _percent(number(verdict, "visible_drop")),
+        )
+        lines.append(_line([markdown(cell) for cell in cells]))
+    return "\n".join(lines)
+
+
+def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:
+    """What the failed tests said, below the table: sentences make poor cells."""
+    failed = [outcome for outcome in outcomes if run.fails(outcome)][:20]
+    lines = [f"- {markdown(one_line(outcome.message or outcome.reason, 800))}" for outcome in failed]
+    return ["\n".join(lines)] if lines else []
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else format_percent(value, 1)
+
+
+def _bounded(parts: Sequence[str]) -> str:
+    """The parts that fit; a summary that is too large would be refused as a whole."""
+    kept: list[str] = []
+    size = 0
+    for part in parts:
+        size += len(part.encode()) + 2
+        if size > SUMMARY_BYTES_AT_MOST:
+            kept.append("The rest is in the HTML summary.")
+            break
+        kept.append(part)
+    return "\n\n".join(kept) + "\n"
