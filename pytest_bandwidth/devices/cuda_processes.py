@@ -25,11 +25,15 @@ Uses = Mapping[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Which process ids (as NVML numbers them) are ours. `known` is False where that could not be found out."""
+    """Which process ids (as NVML numbers them) are ours. `known` is False where that could not be found out.
+
+    look: finds our ids anew, where they can be: children come and go.
+    """
 
     own: frozenset[int] = frozenset()
     known: bool = True
     how: str = "same process ids"
+    look: Callable[[], frozenset[int]] | None = None
 
 
 def own_process(before: Uses | None, after: Uses | None, pid: int) -> int | None:
@@ -98,14 +102,17 @@ def find_ownership(
         return Ownership(known=False, how="own process not found in NVML's list")
     if own != pid:
         return Ownership(frozenset({own}), how=f"host process id {own} (another pid namespace)")
-    return Ownership(process_tree(pid, parents_of_all(), "PYTEST_XDIST_WORKER" in environ))
+    workers = "PYTEST_XDIST_WORKER" in environ
+    return Ownership(frozenset({pid}), look=lambda: process_tree(pid, parents_of_all(), workers))
 
 
 def active_others(uses: Iterable[ProcessUse] | None, ownership: Ownership) -> tuple[ProcessUse, ...]:
     """Processes that are busy and not ours; none where ownership is not known."""
     if uses is None or not ownership.known:
         return ()
-    return tuple(use for use in uses if use.percent >= ACTIVE_PERCENT and use.pid not in ownership.own)
+    busy = [use for use in uses if use.percent >= ACTIVE_PERCENT and use.pid not in ownership.own]
+    ours = ownership.look() if busy and ownership.look is not None else frozenset()
+    return tuple(use for use in busy if use.pid not in ours)
 
 
 def describe(use: ProcessUse, name: str | None) -> str:

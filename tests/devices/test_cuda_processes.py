@@ -1,6 +1,8 @@
 """Ours and others: by process id, by the context that appears, by the memory that grows."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,15 @@ def test_on_the_host_our_whole_tree_is_ours() -> None:
     pid = os.getpid()
     ownership = find_ownership({}, {pid: 1}, nothing_grew, environ={})
     assert ownership.known
-    assert {pid, os.getppid()} <= ownership.own
+    uses = [ProcessUse(pid, 99), ProcessUse(os.getppid(), 99), ProcessUse(2**22 + 1, 99)]
+    assert active_others(uses, ownership) == (uses[2],)
+
+
+def test_a_child_started_later_is_ours_as_well() -> None:
+    ownership = find_ownership({}, {os.getpid(): 1}, nothing_grew, environ={})
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
+        child.communicate(b"\n")
 
 
 def test_in_a_container_only_our_own_host_id_is() -> None:

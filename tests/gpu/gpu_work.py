@@ -1,0 +1,55 @@
+"""Work for the GPU tests: kernels with known traffic, and a shorthand for measuring."""
+
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Workload
+from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.traffic import Traffic
+
+MIB = 1 << 20
+BUDGET = Budget(min_samples=30, max_seconds=0.5)
+
+COPY = """
+extern "C" __global__ void copy(const float4* __restrict__ x, float4* __restrict__ y, long long n) {
+    long long step = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) y[i] = x[i];
+}
+"""
+SPIN = """
+extern "C" __global__ void spin(long long cycles) {
+    long long start = clock64();
+    while (clock64() - start < cycles) {}
+}
+"""
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def copy_task(device: CudaDevice, size: int, **more: Any) -> Workload:
+    """Copies `size` bytes."""
+    x, y = device.random(size // 4, "float32"), device.empty(size // 4, "float32")
+    kernel = device.kernel(KernelSource(COPY, "copy"))
+    blocks = int(device.identity.facts["sm_count"] or 1) * 8
+    launch = Launch(kernel, (blocks, 1, 1), (256, 1, 1), (x, y, np.int64(size // 16)))
+    call = device.launcher(launch, more.get("stream"))
+    return Workload(call, Traffic(size, size), launch=launch, reads=(x,), writes=(y,), **more)
+
+
+def spinner(device: CudaDevice, cycles: int, stream: Any = None) -> Call:
+    """Keeps one multiprocessor busy for so many of its cycles."""
+    kernel = device.kernel(KernelSource(SPIN, "spin"))
+    return device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (np.int64(cycles),)), stream)
+
+
+def measured(device: CudaDevice, task: Workload, budget: Budget = BUDGET) -> Measurement:
+    return device.measure(task, budget, quiet)
+
+
+def large(device: CudaDevice) -> int:
+    """Bytes an array, so that a copy's data is well over five caches, in a size that fits small cards too."""
+    return max(128 * MIB, 4 * int(device.identity.facts["last_cache_bytes"] or 0)) // 256 * 256

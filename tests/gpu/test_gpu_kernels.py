@@ -1,0 +1,260 @@
+"""Kernels, launches and errors on a real device."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_work import COPY, measured, quiet
+
+from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
+from pytest_bandwidth.devices.cuda import CudaDevice, open_cuda
+from pytest_bandwidth.devices.kernel_source import shipped_folder
+from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, OutOfMemory, UsageError
+from pytest_bandwidth.domain.traffic import Traffic
+
+TEMPLATE = "template <typename T> __global__ void fill(T* x, T v, int n) {\n"
+TEMPLATE += "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n) x[i] = v;\n}\n"
+
+
+def launch(device: CudaDevice, kernel: Any, *args: Any, **more: Any) -> None:
+    device.launcher(Launch(kernel, (4, 1, 1), (256, 1, 1), args, **more), None)()
+
+
+def test_an_extern_c_kernel_computes(device: CudaDevice) -> None:
+    x, y = device.random(1024, "float32"), device.xp.zeros(1024, "float32")
+    launch(device, device.kernel(KernelSource(COPY, "copy")), x, y, np.int64(256))
+    assert (device.xp.asnumpy(x) == device.xp.asnumpy(y)).all()
+
+
+@pytest.mark.parametrize(("name", "scalar"), [("fill<float>", np.float32(3)), ("fill<double>", np.float64(3))])
+def test_a_templates_instance(device: CudaDevice, name: str, scalar: Any) -> None:
+    x = device.xp.zeros(1000, scalar.dtype)
+    launch(device, device.kernel(KernelSource(TEMPLATE, name)), x, scalar, 1000)
+    assert (x == 3).all()
+
+
+def test_name_expressions(device: CudaDevice) -> None:
+    source = KernelSource(TEMPLATE, "fill<int>", name_expressions=("fill<int>", "fill<float>"))
+    x = device.xp.zeros(1000, np.int32)
+    launch(device, device.kernel(source), x, np.int32(7), 1000)
+    assert (x == 7).all()
+
+
+def test_a_kernel_with_a_cpp_name(device: CudaDevice) -> None:
+    text = COPY.replace('extern "C" ', "")
+    assert device.kernel(KernelSource(text, "copy")) is not None
+
+
+def test_a_compile_error_shows_the_compilers_log(device: CudaDevice) -> None:
+    with pytest.raises(KernelError, match=r"does not compile.*\n(?s:.*)undeclared_thing"):
+        device.kernel(KernelSource('extern "C" __global__ void f() { undeclared_thing(); }', "f"))
+
+
+def test_a_missing_kernel_lists_those_there_are(device: CudaDevice) -> None:
+    with pytest.raises(KernelError, match=r"no kernel 'cpoy', it has copy"):
+        device.kernel(KernelSource(COPY, "cpoy"))
+
+
+def test_options_reach_the_compiler(device: CudaDevice, tmp_path: Path) -> None:
+    (tmp_path / "own.h").write_text("#define ANSWER 42")
+    text = '#include "own.h"\nextern "C" __global__ void f(int* x) { *x = ANSWER + MORE; }'
+    source = KernelSource(text, "f", file=tmp_path / "own.cu", options=("-DMORE=1",))
+    x = device.xp.zeros(1, np.int32)
+    device.launcher(Launch(device.kernel(source), (1, 1, 1), (1, 1, 1), (x,)), None)()
+    assert int(x[0]) == 43
+
+
+def test_a_users_raw_kernel(device: CudaDevice) -> None:
+    x, y = device.random(1024, "float32"), device.xp.zeros(1024, "float32")
+    launch(device, device.xp.RawKernel(COPY, "copy"), x, y, np.int64(256))
+    assert (x == y).all()
+
+
+def test_resources_of_a_kernel(device: CudaDevice) -> None:
+    kernel = device.kernel(KernelSource(COPY, "copy"))
+    found = device.resources(Launch(kernel, (4, 1, 1), (256, 1, 1), ()))
+    assert found is not None
+    assert 4 <= found.registers <= 255
+    assert found.local_bytes == 0
+    assert found.occupancy is not None
+    assert 0 < found.occupancy <= 1
+
+
+def test_more_than_48_kib_of_shared_memory(device: CudaDevice) -> None:
+    text = 'extern "C" __global__ void f(float* x) { extern __shared__ float s[]; s[threadIdx.x] = 1; x[0] = s[0]; }'
+    x = device.xp.zeros(1, np.float32)
+    kernel = device.kernel(KernelSource(text, "f"))
+    launch(device, kernel, x, shared_bytes=60 * 1024)
+    assert float(x[0]) == 1
+    with pytest.raises(UsageError, match="shared memory"):
+        launch(device, kernel, x, shared_bytes=1 << 30)
+
+
+def test_arguments_that_would_be_misread(device: CudaDevice) -> None:
+    kernel = device.kernel(KernelSource(COPY, "copy"))
+    x = device.random((64, 64), "float32")
+    for args, text in (
+        ((x, x, 3.0), "bare Python float"),
+        ((np.zeros(4), x, np.int64(1)), "host memory"),
+        ((x[:, :32], x, np.int64(1)), "not contiguous"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            launch(device, kernel, *args)
+
+
+def test_a_view_keeps_its_offset(device: CudaDevice) -> None:
+    x, y = device.random(2048, "float32"), device.xp.zeros(1024, "float32")
+    launch(device, device.kernel(KernelSource(COPY, "copy")), x[1024:], y, np.int64(256))
+    assert (y == x[1024:]).all()
+
+
+def test_a_torch_tensor_is_passed_as_it_is(device: CudaDevice) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    x, y = torch.rand(1024, device="cuda"), torch.zeros(1024, device="cuda")
+    launch(device, device.kernel(KernelSource(COPY, "copy")), x, y, np.int64(256))
+    torch.cuda.synchronize()
+    assert bool((x == y).all())
+    assert device.nbytes(x) == 4096
+    with pytest.raises(UsageError):
+        device.nbytes(torch.zeros(4))
+
+
+def test_arrays_that_do_not_fit(device: CudaDevice) -> None:
+    with pytest.raises(OutOfMemory, match="does not fit"):
+        device.random(1 << 42, "float32")
+    assert device.random(16, "float32").size == 16
+
+
+def test_no_such_device(device: CudaDevice) -> None:
+    count = device.xp.cuda.runtime.getDeviceCount()
+    with pytest.raises(DeviceUnavailable, match=f"no device cuda:{count}"):
+        open_cuda(count)
+
+
+@pytest.mark.parametrize("n", [1, 15, 100_003])
+def test_probe_kernels_compute_what_they_say(device: CudaDevice, n: int) -> None:
+    xp = device.xp
+    text = (shipped_folder() / "probe.cu").read_text()
+    x, y = device.random((n, 4), "uint32"), device.random((n, 4), "uint32")
+    for name, args, expected in (("probe_copy", (x,), x), ("probe_add", (x, y), x + y)):
+        out = xp.zeros((n + 2, 4), np.uint32)
+        launch(device, device.kernel(KernelSource(text, name)), *args, out[1 : n + 1], np.int64(n))
+        assert (out[1 : n + 1] == expected).all()
+        assert not out[0].any()
+        assert not out[-1].any()
+
+
+CHILD = """
+import json, sys
+import numpy as np
+from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
+from pytest_bandwidth.devices.cuda import open_cuda
+from pytest_bandwidth.domain.traffic import Traffic
+device = open_cuda(0)
+quiet = lambda text: None
+"""
+
+
+def child(body: str, **environ: str) -> Any:
+    """Runs code in a process of its own; what it prints last is JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environ},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_an_illegal_access_loses_the_device_once_and_for_all() -> None:
+    seen = child(
+        """
+        from pytest_bandwidth.domain.errors import DeviceLost
+        kernel = device.kernel(KernelSource('extern "C" __global__ void f(float* x) { x[1ll << 40] = 1; }', "f"))
+        x = device.empty(4, "float32")
+        call = device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (x,)), None)
+        seen = []
+        for _ in range(2):
+            try:
+                device.measure(Workload(call, Traffic(4, 4)), Budget(), quiet)
+            except DeviceLost as error:
+                seen.append(str(error))
+        print(json.dumps(seen))
+        sys.stdout.flush()
+        import os
+        os._exit(0)  # CuPy's own clean-up would fail on the lost context
+        """
+    )
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert "compute-sanitizer" in seen[0]
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_launch_blocking_is_told_and_measured_without_a_hold() -> None:
+    found = child(
+        """
+        x = device.random(1 << 26, "float32")
+        m = device.measure(Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes)), Budget(), quiet)
+        print(json.dumps([m.method, [f.code for f in m.findings], m.gbps]))
+        """,
+        CUDA_LAUNCH_BLOCKING="1",
+    )
+    assert found[:2] == ["events", ["launch-blocking"]]
+    assert found[2] > 0
+
+
+BUSY = """
+import cupy, time
+x = cupy.zeros(1 << 26)
+print("on", flush=True)
+end = time.time() + 20
+while time.time() < end:
+    x += 1
+    cupy.cuda.runtime.deviceSynchronize()
+"""
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_a_busy_neighbour_is_seen(device: CudaDevice) -> None:
+    watched = str(device.identity.facts["other_processes"])
+    if watched.startswith("not watched"):
+        pytest.skip(watched)
+    # A child would count as ours, so a shell starts it and ends: its parent is then nobody of ours.
+    shell = subprocess.Popen(
+        ["sh", "-c", '"$0" -c "$1" & echo $!', sys.executable, BUSY], stdout=subprocess.PIPE, text=True
+    )
+    assert shell.stdout is not None
+    neighbour = int(shell.stdout.readline())
+    try:
+        assert shell.stdout.readline() == "on\n"
+        x = device.random(1 << 26, "float32")
+        task = Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes))
+        found = device.measure(task, Budget(min_samples=10_000, max_seconds=3), quiet)
+        reported = device._health.nvml is not None and device._health.nvml.activity(0) is not None
+    finally:
+        os.kill(neighbour, signal.SIGKILL)
+        shell.stdout.close()
+        shell.wait()
+    if not reported:
+        pytest.skip("this GPU does not report what processes use it")
+    assert found.invalid is not None
+    assert found.invalid.code == "others"
+
+
+def test_measured_values_are_the_callables(device: CudaDevice) -> None:
+    x = device.random(1 << 20, "float32")
+    found = measured(device, Workload(lambda: x * 2, Traffic(x.nbytes, x.nbytes)), Budget(5, 0.1))
+    assert (found.value == x * 2).all()
+    assert device.run(Workload(lambda: 7, Traffic(1, 1))) == 7

@@ -1,0 +1,281 @@
+"""What makes GPU numbers wrong, one test a trap: each shows that the trap is real here or that it is handled."""
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_work import BUDGET, MIB, copy_task, large, measured, quiet, spinner
+
+from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.cuda_identity import driver_uuid
+from pytest_bandwidth.devices.cuda_probes import MIXES
+from pytest_bandwidth.devices.cuda_timing import HELD, PLAIN
+from pytest_bandwidth.devices.peaks import MemoryArithmetic, arithmetic_peak
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.traffic import Traffic
+
+
+def median_seconds(device: CudaDevice, task: Workload, runs: int = 30) -> float:
+    """With the timer as it stands now, so that a test may spring a trap on purpose."""
+    for _ in range(5):
+        device.time(task.call, task.stream)
+    return statistics.median(device.time(task.call, task.stream).seconds for _ in range(runs))
+
+
+# Trap: a warm L2 serves the data.
+
+
+def test_a_warm_cache_is_faster_and_the_flush_prevents_it(device: CudaDevice) -> None:
+    cache = int(device.identity.facts["last_cache_bytes"] or 0)
+    task = copy_task(device, max(cache // 8, MIB))
+    device._timer.begin(cold=False)
+    warm = median_seconds(device, task)
+    device._timer.begin(cold=True)
+    cold = median_seconds(device, task)
+    assert cold > 1.15 * warm
+
+
+def test_small_data_is_flushed_and_large_data_is_not(device: CudaDevice) -> None:
+    cache = int(device.identity.facts["last_cache_bytes"] or 0)
+    assert measured(device, copy_task(device, max(cache // 8, MIB))).detail["cache_flushed"] is True
+    assert measured(device, copy_task(device, 3 * cache + MIB)).detail["cache_flushed"] is False
+
+
+# Trap: dirty lines that stay in the cache make write-only tests look faster than the memory.
+
+
+def test_no_probe_exceeds_the_peak_on_large_data(device: CudaDevice) -> None:
+    if device.peak is None:
+        pytest.skip(f"the peak of {device.identity.name} is unknown")
+    size = large(device)
+    for traffic in (Traffic(2 * size, 0), Traffic(0, 2 * size), Traffic(size, size), Traffic(2 * size, size)):
+        probe = device.probe(traffic)
+        device._timer.begin(cold=False)
+        seconds = median_seconds(device, Workload(probe.call, traffic))
+        share = probe.bytes_moved / seconds / device.peak.bytes_per_second
+        assert 0.3 < share <= 1.0, f"{probe.name} reached {share:.2f} of {device.peak}"
+
+
+# Trap: a read-only kernel is optimised away.
+
+
+def test_reading_twice_as_much_takes_about_twice_as_long(device: CudaDevice) -> None:
+    size = large(device)
+    seconds = []
+    for factor in (1, 2):
+        probe = device.probe(Traffic(2 * factor * size, 0))
+        device._timer.begin(cold=False)
+        seconds.append(median_seconds(device, Workload(probe.call, Traffic(2 * factor * size, 0))))
+    assert 1.7 < seconds[1] / seconds[0] < 2.3
+
+
+# Trap: copies counted once or twice.
+
+
+def test_our_copy_is_as_fast_as_cudas_own_when_both_directions_count(device: CudaDevice) -> None:
+    size = large(device)
+    xp = device.xp
+    x, y = device.random(size // 4, "float32"), device.empty(size // 4, "float32")
+
+    def memcpy() -> None:
+        xp.cuda.runtime.memcpyAsync(
+            y.data.ptr, x.data.ptr, size, xp.cuda.runtime.memcpyDeviceToDevice, xp.cuda.get_current_stream().ptr
+        )
+
+    theirs = measured(device, Workload(memcpy, Traffic(size, size), reads=(x,), writes=(y,)))
+    assert theirs.relative is not None
+    assert 0.75 < theirs.relative < 1.25
+
+
+# Trap: compressible or special data.
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "int32", "complex64", "bool"])
+def test_random_data_is_finite_and_random(device: CudaDevice, dtype: str) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    values = device.random((1000, 33), dtype)
+    assert values.shape == (1000, 33)
+    host = device.xp.asnumpy(values)
+    if dtype not in ("int32", "bool"):
+        numbers = host.astype(np.float32) if dtype == "bfloat16" else host.view(host.real.dtype)
+        assert np.isfinite(numbers).all()
+        assert numbers.min() >= 1
+        assert numbers.max() < 2
+    assert len(np.unique(host)) > (1 if dtype == "bool" else 100)
+
+
+# Trap: the host's launch time inside the events.
+
+
+def test_a_slow_host_is_kept_out_of_the_interval(device: CudaDevice) -> None:
+    tiny = spinner(device, 1000)
+
+    def call() -> None:
+        for _ in range(10):
+            tiny()
+            time.sleep(2e-4)
+
+    device._timer.begin(cold=False)
+    held = median_seconds(device, Workload(call, Traffic(1, 1)), runs=5)
+    device._timer.held = False
+    plain = median_seconds(device, Workload(call, Traffic(1, 1)), runs=5)
+    assert plain > 2e-3
+    assert held < 0.2 * plain
+
+
+def test_host_seconds_include_the_launch(device: CudaDevice) -> None:
+    tiny = spinner(device, 1000)
+
+    def call() -> None:
+        for _ in range(10):
+            tiny()
+            time.sleep(2e-4)
+
+    found = measured(device, Workload(call, Traffic(1, 1)))
+    assert found.host_seconds is not None
+    assert found.host_seconds > 2e-3
+    assert found.regime == "overhead-bound"
+
+
+# Trap: a callable that waits for its own work, behind a hold that waits for it.
+
+
+def test_a_callable_that_synchronises_falls_back_in_a_few_seconds(device: CudaDevice) -> None:
+    task = copy_task(device, large(device))
+
+    def call() -> None:
+        task.call()
+        device.xp.cuda.runtime.deviceSynchronize()
+
+    started = time.perf_counter()
+    found = measured(device, Workload(call, task.traffic))
+    assert time.perf_counter() - started < 10
+    assert found.method == PLAIN
+    assert "not-held" in {f.code for f in found.findings}
+    assert found.invalid is None
+
+
+def test_an_ordinary_callable_is_held(device: CudaDevice) -> None:
+    found = measured(device, copy_task(device, large(device)))
+    assert found.method == HELD
+    assert found.findings == ()
+
+
+def test_an_interrupted_sample_leaves_nothing_held(device: CudaDevice) -> None:
+    def call() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        device.time(call, None)
+    started = time.perf_counter()
+    device.xp.cuda.runtime.deviceSynchronize()
+    assert time.perf_counter() - started < 0.1
+
+
+def test_memory_that_a_callable_allocates_does_not_trip_the_hold(device: CudaDevice) -> None:
+    x = device.random(large(device) // 4, "float32")
+    found = measured(device, Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes), reads=(x,)))
+    assert found.method == HELD
+    assert found.rounds.dropped == ()
+
+
+# Trap: cold clocks, and throttling.
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_warm_up_takes_time_and_the_clock_is_counted(device: CudaDevice) -> None:
+    found = measured(device, copy_task(device, large(device)))
+    assert found.rounds.warmup_runs > 3
+    assert found.rounds.warmup_seconds >= 0.05 * BUDGET.max_seconds
+    counted, reported = found.detail["sm_clock_counted_mhz"], found.detail["sm_clock_reported_mhz"]
+    assert counted is not None
+    if reported is not None:
+        assert 0.5 < counted / reported < 2
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_all_samples_throttled_is_invalid_and_not_nan(device: CudaDevice) -> None:
+    real = device._timer.nominal_clock_mhz
+    device._timer.nominal_clock_mhz = 1e6
+    try:
+        found = measured(device, copy_task(device, large(device)), Budget(5, 0.1))
+    finally:
+        device._timer.nominal_clock_mhz = real
+    assert found.invalid is not None
+    assert found.gbps is None
+    assert {d.code for d in found.rounds.dropped} == {"throttled"}
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_conditions_are_read(device: CudaDevice) -> None:
+    if device.identity.facts["nvml"] != "available":
+        pytest.skip(f"NVML: {device.identity.facts['nvml']}")
+    found = measured(device, copy_task(device, large(device)))
+    after = found.conditions_after
+    known = [after.memory_clock_mhz, after.temperature_c, after.power_w]
+    if device.identity.settings["mig"] == "disabled":
+        assert all(value is not None and value > 0 for value in known)
+
+
+# Trap: the peak.
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_datasheet_and_arithmetic_agree_where_both_are_there(device: CudaDevice) -> None:
+    facts = device.identity.facts
+    clock, width = facts.get("max_memory_clock_mhz"), facts.get("memory_bus_width_bits")
+    if device.peak is None or "NVML" in device.peak.source or not clock or not width:
+        pytest.skip("no datasheet row, or NVML does not tell clock and width")
+    major = int(str(facts["compute_capability"]).partition(".")[0])
+    computed = arithmetic_peak(MemoryArithmetic(float(clock), int(width), major))
+    if computed is None:
+        pytest.skip("arithmetic is not trusted on this architecture")
+    assert computed.bytes_per_second == pytest.approx(device.peak.bytes_per_second, rel=0.05)
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_the_driver_and_nvml_mean_the_same_gpu(device: CudaDevice) -> None:
+    if device.identity.facts["nvml"] != "available":
+        pytest.skip(f"NVML: {device.identity.facts['nvml']}")
+    assert device.identity.serial.partition("-")[2] == driver_uuid(0)
+
+
+# Trap: probes that do not match, or do not fit.
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
+def test_every_mix_has_a_probe_that_moves_as_much(device: CudaDevice, mix: Any) -> None:
+    size = large(device)
+    traffic = Traffic(mix.reads * size, mix.writes * size)
+    probe = device.probe(traffic)
+    assert probe.name == mix.name
+    assert traffic.bytes_moved - 16 * mix.arrays < probe.bytes_moved <= traffic.bytes_moved
+    assert device.time(probe.call, None).seconds > 0
+
+
+def test_a_probe_shrinks_on_a_nearly_full_gpu(device: CudaDevice) -> None:
+    xp = device.xp
+    device.release()
+    free, _ = xp.cuda.runtime.memGetInfo()
+    reserve = 512 * MIB
+    if free < 4 * reserve:
+        pytest.skip("too little free memory to fill")
+    filler = xp.cuda.runtime.malloc(free - reserve)
+    try:
+        probe = device.probe(Traffic(4 * reserve, 4 * reserve))
+        assert probe.bytes_moved < reserve
+    finally:
+        xp.cuda.runtime.free(filler)
+
+
+# Trap: method and streams.
+
+
+def test_a_numpy_call_on_the_cuda_device_is_refused(device: CudaDevice) -> None:
+    host = np.zeros(1000)
+    with pytest.raises(UsageError, match="not on this GPU"):
+        device.measure(Workload(lambda: host + 1, Traffic(8000, 8000)), BUDGET, quiet)
