@@ -137,10 +137,10 @@ def _write(path: Path, text: str) -> None:
 def show(reporter: pytest.TerminalReporter, published: Published, *, verbose: bool) -> None:
     """The summary, after pytest's own sections."""
     reporter.section("memory bandwidth", sep="=")
-    peak = published.device.get("peak")
-    reporter.write_line(
-        header_line(str(published.device["name"]), peak and peak["gbps"], peak and peak["source"], published.baseline)
-    )
+    if getattr(reporter.config.option, "dist", "no") != "no":  # the workers' headers were not shown
+        peak = published.device.get("peak") or {}
+        name = str(published.device["name"])
+        reporter.write_line(header_line(name, peak.get("gbps"), peak.get("source"), published.baseline))
     width = reporter._tw.fullwidth
     for line in (*summary_lines(published.outcomes, width, verbose=verbose), *published.changes):
         _write_line(reporter, line)

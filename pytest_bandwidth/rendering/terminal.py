@@ -120,14 +120,16 @@ def _sees(outcome: Outcome) -> str:
 
 
 def _table(rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[Line]:
-    columns = [[heading, *(row[i] for row in rows)] for i, heading in enumerate(_HEADINGS)]
-    widths = [max(map(len, column)) for column in columns]
+    # A column that says nothing in any row is left out: there may be no baseline, or no peak.
+    kept = [i for i in range(len(_HEADINGS)) if any(row[i] for row in rows)]
+    headings = [_HEADINGS[i] for i in kept]
+    cells = [[row[i] for i in kept] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     spare = width - sum(widths[1:]) - 2 * (len(widths) - 1)
-    widths[0] = max(min(widths[0], spare), NARROWEST_NAME)
-    lines: list[Line] = [(Span(_joined(_HEADINGS, widths), ("bold",)),)]
-    for row, status in zip(rows, statuses, strict=True):
-        left = _joined((*row[:-1], ""), widths)
-        lines.append((Span(left), Span(row[-1], _MARKUP[status])))
+    widths[0] = min(widths[0], max(spare, NARROWEST_NAME))
+    lines: list[Line] = [(Span(_joined(headings, widths), ("bold",)),)]
+    for row, status in zip(cells, statuses, strict=True):
+        lines.append((Span(_joined((*row[:-1], ""), widths)), Span(row[-1], _MARKUP[status])))
     return lines
 
 

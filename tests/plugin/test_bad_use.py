@@ -1,0 +1,193 @@
+"""Every wrong use: one line that names the place and the remedy, never a traceback, never a pass."""
+
+import re
+
+import pytest
+from plugin_texts import COPY
+
+
+def one_line_failure(project, body, *args):
+    """The single message of a test function with this body."""
+    project.file("test_wrong.py", f"import numpy as np\nimport pytest\n\ndef test_wrong(bandwidth):\n{body}\n")
+    result = project.run(*args)
+    result.assert_outcomes(failed=1)
+    text = result.stdout.str()
+    assert "Traceback" not in text
+    section = text.split("= FAILURES =")[1].split("short test summary")[0].split("memory bandwidth")[0]
+    lines = [line for line in section.splitlines() if line.strip(" =_")]
+    message = [line for line in lines if not re.fullmatch(r"_+ test_wrong _+", line)]
+    return "\n".join(message)
+
+
+A = "    a = bandwidth.random(64)\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("    bandwidth(lambda: None)", r"test_wrong\.py:5: neither reads= nor writes= is declared"),
+        (A + "    bandwidth(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
+        (A + "    bandwidth(lambda: None, reads=0)", r"test_wrong\.py:6: .*add up to 0 bytes"),
+        (A + "    bandwidth(lambda: None, reads=1.5)", r"reads=1\.5, expected arrays, whole numbers of bytes"),
+        (A + "    bandwidth(lambda: None, reads='a')", r"reads='a', expected arrays"),
+        (A + "    bandwidth(lambda: None, reads=object())", r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array"),
+        (A + "    bandwidth(a, reads=a)", r"found a ndarray, expected a callable"),
+        (A + "    bandwidth(lambda: None, reads=a, flop=-1)", r"flop=-1, expected"),
+        (A + "    bandwidth(lambda: None, reads=a, label='')", r"label='', expected printable text"),
+        (A + "    bandwidth(lambda: None, reads=a, setup=3)", r"setup=3, expected a callable"),
+        (
+            A + "    bandwidth(lambda: None, reads=a)\n    bandwidth(lambda: None, reads=a)",
+            r"test_wrong\.py:7: two measurements without a label in one test",
+        ),
+        (
+            "    bandwidth(lambda: 1 / 0, reads=8)",
+            r"test_wrong\.py:5: the measured callable raised ZeroDivisionError: division by zero",
+        ),
+        ("    bandwidth.random(-1)", r"test_wrong\.py:5: shape=-1, expected"),
+        ("    bandwidth.random(4, 'colour')", r"test_wrong\.py:5: .*colour"),
+        (
+            "    bandwidth.kernel('nowhere.cu', 'k')",
+            r"no kernel file 'nowhere\.cu' in .*; shipped files are .*stream\.cu",
+        ),
+        ("    bandwidth.kernel('stream.cu', 'triad_f31')", r"stream\.cu has no kernel 'triad_f31', it has .*triad_f32"),
+    ],
+)
+def test_wrong_call(project, body, expected):
+    message = one_line_failure(project, body)
+    assert re.search(expected, message), message
+    assert len(message.splitlines()) == 1, message
+
+
+LAUNCH = """
+    n = 64
+    b, c = bandwidth.random(n), bandwidth.random(n)
+    a = bandwidth.empty(n)
+    k = bandwidth.kernel("stream.cu", "triad_f32")
+    bandwidth.launch(k, {grid}, {block}, {args}, reads=(b, c), writes=a)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"args": "(a, b, c, 3.0, n)"}, r"3\.0.*np\.float32\(3\.0\)"),
+        ({"args": "(a, b, c[::2], np.float32(3), n)"}, r"contiguous"),
+        ({"args": "(a, b, [1, 2], np.float32(3), n)"}, r"list"),
+        ({"grid": "0"}, r"grid=0, expected one to three whole numbers"),
+        ({"block": "(1, 2, 3, 4)"}, r"block=\(1, 2, 3, 4\), expected one to three"),
+        ({"args": "a"}, r"args is a ndarray, expected a tuple"),
+    ],
+)
+def test_wrong_launch(project, change, expected):
+    whole = {"grid": "1", "block": "64", "args": "(a, b, c, np.float32(3), np.int64(n))", **change}
+    message = one_line_failure(project, LAUNCH.format(**whole))
+    assert re.search(expected, message), message
+    assert len(message.splitlines()) == 1, message
+
+
+@pytest.mark.parametrize(
+    ("marker", "expected"),
+    [
+        ("min_gpbs=3", r"bandwidth marker: found 'min_gpbs', expected one of min_gbps, min_utilization"),
+        ("3", r"found 3, expected keywords only"),
+        ("tolerance=5", r"tolerance: found '5', expected a fraction below 1 or a percentage such as 5%"),
+        ("tolerance=None", r"tolerance=None, expected a number or text"),
+        ("min_gbps='3 parsecs'", r"min_gbps: found unit 'parsecs'"),
+        ("judged_on='speed'", r"judged_on: found 'speed', expected 'relative' or 'gbps'"),
+        ("max_time=0", r"max_time: found '0', expected seconds"),
+    ],
+)
+def test_wrong_marker(project, marker, expected):
+    project.file(
+        "test_wrong.py",
+        f"import pytest\n@pytest.mark.bandwidth({marker})\ndef test_wrong(bandwidth):\n    bandwidth(int, reads=1)\n",
+    )
+    result = project.run()
+    result.assert_outcomes(errors=1)
+    assert re.search(expected, result.stdout.str())
+    assert "Traceback" not in result.stdout.str()
+
+
+def test_floor_on_an_unknown_peak(project):
+    project.file(
+        "test_floor.py",
+        COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_utilization=0.5)\ndef test"),
+    )
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*min_utilization asks for a share of the peak, and the peak of .* is unknown.*"])
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--bandwidth-device=gpu", r"--bandwidth-device: found 'gpu', expected auto, cuda, cuda:N, cpu or traffic"),
+        ("--bandwidth-tolerance=5", r"--bandwidth-tolerance: found '5', expected .* such as 5%"),
+        ("--bandwidth-max-time=-1", r"--bandwidth-max-time: found '-1', expected seconds"),
+        ("--bandwidth-min-samples=many", r"--bandwidth-min-samples: found 'many', expected a whole number"),
+        ("--bandwidth-precision=0", r"--bandwidth-precision: found '0', expected more than 0 %"),
+        ("--bandwidth-baseline=none.yaml", r"no baseline file .*none\.yaml: check --bandwidth-baseline"),
+        ("--bandwidth-update", r"--bandwidth-update needs --bandwidth-baseline=PATH"),
+        ("--bandwidth-runs=5", r"--bandwidth-runs goes with --bandwidth-update"),
+    ],
+)
+def test_wrong_option(project, option, expected):
+    project.file("test_copy.py", COPY)
+    result = project.run(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert re.search(expected, result.stderr.str()), result.stderr.str()
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", r"b\.yaml:1: "),
+        ("{{{{", r"b\.yaml:1: "),
+        ("schema: 99\n", r"b\.yaml:1: .*99"),
+        ("schema: 1\ndevice: {name: NVIDIA A100}\nentries: {}\n", r"NVIDIA A100"),
+        ("schema: 1\ndevice: {name: x}\nentries:\n  a::b:\n    bandwidth: fast\n", r"b\.yaml:5: .*fast"),
+    ],
+)
+def test_wrong_baseline(project, text, expected):
+    project.file("test_copy.py", COPY)
+    file = project.file("b.yaml", text)
+    result = project.run(f"--bandwidth-baseline={file}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert re.search(expected, result.stderr.str()), result.stderr.str()
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    result = project.run(f"--bandwidth-baseline={file}", "--bandwidth-update")
+    assert file.read_text() == text, "a bad file is never overwritten"
+
+
+def test_no_gpu_is_one_line(project):
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-device=cuda")
+    if result.ret == 0:
+        pytest.skip("this machine has a GPU")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    lines = [line for line in result.stderr.str().splitlines() if line.startswith("ERROR")]
+    assert len(lines) == 1
+    assert re.search(r"CuPy|CUDA|driver", lines[0])
+
+
+def test_users_cuda_kernel_skips_on_the_host_with_the_reason(project):
+    project.file(
+        "test_own.py",
+        """
+def test_own(bandwidth):
+    bandwidth.kernel('extern "C" __global__ void k(float* a) { a[0] = 1; }', "k")
+""",
+    )
+    result = project.run("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.re_match_lines([r"SKIPPED \[1\] test_own\.py:2: .*CUDA.*"])
+
+
+def test_marker_can_ask_for_a_device(project):
+    project.file(
+        "test_gpu.py", COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(device='cuda')\ndef test")
+    )
+    result = project.run("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*the test asks for device 'cuda', this run measures on 'cpu'"])

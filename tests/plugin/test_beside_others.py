@@ -1,0 +1,209 @@
+"""Beside pytest's own options and other plugins."""
+
+import json
+import sys
+
+import pytest
+from plugin_texts import COPY
+
+HEAVY = ("numpy", "yaml", "ruamel.yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session")
+
+
+def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch):
+    project.file("test_plain.py", "def test_plain(): pass\n")
+    project.file(
+        "conftest.py",
+        f"import sys\ndef pytest_sessionfinish():\n    print('HEAVY', [n for n in {HEAVY!r} if n in sys.modules])\n",
+    )
+    # Other plugins may load NumPy themselves, so they stay out.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    result = project.pytester.runpytest_subprocess("-p", "bandwidth", "-s", "--collect-only")
+    result.stdout.fnmatch_lines(["*HEAVY []"])
+
+
+def test_works_beside_the_usual_plugins_together(project):
+    for name in ("xdist", "pytest_benchmark", "pytest_randomly", "pytest_rerunfailures", "pytest_cov"):
+        pytest.importorskip(name)
+    project.file("pytest.ini", "[pytest]\n")
+    project.file("test_copy.py", COPY)
+    project.file("test_more.py", COPY.replace("test_copy", "test_more") + "\ndef test_b(benchmark): benchmark(int)\n")
+    result = project.run(
+        "-n2",
+        "--reruns=1",
+        "--cov=.",
+        "--benchmark-disable",
+        "-p",
+        "randomly",
+        "--bandwidth-json=run.json",
+        "--bandwidth-baseline=b.yaml",
+        "--bandwidth-update",
+    )
+    result.assert_outcomes(passed=3)
+    document = json.loads((project.path / "run.json").read_text())
+    assert [row["key"] for row in document["results"]] == ["test_copy.py::test_copy", "test_more.py::test_more"]
+    result.stdout.fnmatch_lines(["2 measured: 2 UPDATED"])
+    again = project.run("-n2", "--cov=.", "--bandwidth-baseline=b.yaml", "--bandwidth-tolerance=95%")
+    again.assert_outcomes(passed=3)
+
+
+def test_confirmation_works_under_xdist(project):
+    pytest.importorskip("xdist")
+    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
+    project.file("test_copy.py", COPY.replace("def test", floor))
+    result = project.run("-n1", "--bandwidth-confirm=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*Confirmed in 1 fresh process"])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("-p", "no:xdist"), ("--lf",), ("-x",), ("--junitxml=j.xml",), ("--pdbcls=a:b",), ("-vv", "-s")],
+    ids=lambda a: " ".join(a),
+)
+def test_fresh_processes_work_with_options_of_pytest(project, args):
+    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
+    project.file("test_copy.py", COPY.replace("def test", floor))
+    result = project.run(*args, "--bandwidth-confirm=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*Confirmed in 1 fresh process"])
+
+
+def test_fresh_processes_see_options_of_a_conftest_and_tests_in_a_package(project, monkeypatch):
+    project.file("pkg/__init__.py", "")
+    project.file("pkg/conftest.py", "def pytest_addoption(parser):\n    parser.addoption('--count', default='1')\n")
+    body = COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test")
+    project.file(
+        "pkg/test_copy.py",
+        body.replace("(bandwidth)", "(bandwidth, request)") + "    assert request.config.getoption('count') == '2'\n",
+    )
+    monkeypatch.setenv("PYTHONPATH", str(project.path))
+    for args in (("pkg",), ("--pyargs", "pkg"), ("pkg/test_copy.py::test_copy",)):
+        result = project.run("--count=2", "--bandwidth-confirm=1", *args)
+        result.stdout.re_match_lines([r".*Confirmed in 1 fresh process"])
+
+
+def test_key_of_a_packages_test_does_not_depend_on_the_folder(project, monkeypatch):
+    project.file("lib/pkg/__init__.py", "")
+    project.file("lib/pkg/test_copy.py", COPY)
+    monkeypatch.setenv("PYTHONPATH", str(project.path / "lib"))
+    keys = {row["key"] for row in project.document("--pyargs", "pkg")["results"]}
+    assert keys == {"pkg.test_copy::test_copy"}
+
+
+def test_reruns_count_the_last_report(project):
+    pytest.importorskip("pytest_rerunfailures")
+    project.file("test_flaky.py", "runs = []\n" + COPY + "    runs.append(1)\n    assert len(runs) == 2\n")
+    result = project.run("--reruns=1", "--bandwidth-json=run.json")
+    assert result.ret == 0
+    assert len(json.loads((project.path / "run.json").read_text())["results"]) == 1
+
+
+def test_junit_properties_carry_figures_and_verdict_only(project):
+    project.file("test_copy.py", COPY)
+    project.run("--junitxml=j.xml", "-o", "junit_family=xunit1")
+    text = (project.path / "j.xml").read_text()
+    assert 'name="bandwidth_gbps"' in text
+    assert 'name="bandwidth_verdict" value="NO_BASELINE"' in text
+    assert len(text) < 3000
+
+
+def test_pdb_is_entered_at_a_verdict(project):
+    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
+    project.file("test_copy.py", COPY.replace("def test", floor))
+    child = project.pytester.popen(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--pdb",
+            "--bandwidth-device=cpu",
+            "--bandwidth-max-time=0.05",
+            "--bandwidth-confirm=1",
+        ],
+        stdin=-1,
+        stdout=-1,
+        stderr=-1,
+    )
+    out, _ = child.communicate(b"q\n", timeout=120)
+    assert b"(Pdb)" in out
+
+
+def test_markers_and_help_describe_the_options(project):
+    assert "@pytest.mark.bandwidth(min_gbps=" in project.run("--markers").stdout.str()
+    text = project.run("--help").stdout.str()
+    for option in (
+        "baseline",
+        "device",
+        "tolerance",
+        "update",
+        "update-new",
+        "strict",
+        "only",
+        "skip",
+        "disable",
+        "max-time",
+        "min-samples",
+        "precision",
+        "json",
+        "confirm",
+        "runs",
+    ):
+        assert f"--bandwidth-{option}" in text
+
+
+def test_ini_equivalents(project):
+    project.file("test_copy.py", COPY)
+    project.file(
+        "pytest.ini",
+        "[pytest]\nbandwidth_device = cpu\nbandwidth_max_time = 0.05\nbandwidth_min_samples = 5\n"
+        "bandwidth_strict = true\nbandwidth_json = from_ini.json\nbandwidth_peak = 10 TB/s\n",
+    )
+    project.run(quick=False).assert_outcomes(failed=1)
+    document = json.loads((project.path / "from_ini.json").read_text())
+    assert document["settings"]["max_time"] == 0.05
+    assert document["device"]["peak"] == {"gbps": 10_000.0, "source": "bandwidth_peak in the ini file"}
+    assert document["results"][0]["utilization_of"] == "peak"
+
+
+def test_more_than_the_peak_is_invalid(project):
+    project.file("test_copy.py", COPY)
+    result = project.run("-o", "bandwidth_peak=0.001 GB/s")
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r".* INVALID", r"INVALID .*more than the peak of 0.001 GB/s"])
+
+
+def test_only_and_skip_and_disable(project):
+    project.file("test_copy.py", COPY.replace("    assert result", "    assert result.gbps is None or result"))
+    project.file("test_plain.py", "def test_plain(): pass\n")
+    project.run("--bandwidth-only").assert_outcomes(passed=1, deselected=1)
+    project.run("--bandwidth-skip").assert_outcomes(passed=1, skipped=1)
+    result = project.run("--bandwidth-disable")
+    result.assert_outcomes(passed=2)
+    assert "GB/s" not in result.stdout.str().split("test session starts")[1].split("passed")[0].replace(
+        "the probe's GB/s", ""
+    )
+    project.run("--bandwidth-only", "--bandwidth-skip").stderr.fnmatch_lines(["*exclude each other*"])
+
+
+def test_disable_runs_each_callable_once(project):
+    project.file(
+        "test_once.py",
+        """
+def test_once(bandwidth):
+    calls = []
+    result = bandwidth(lambda: calls.append(1) or 7, reads=8)
+    assert len(calls) == 1 and result.value == 7
+""",
+    )
+    project.run("--bandwidth-disable").assert_outcomes(passed=1)
+
+
+def test_getfixturevalue_works_too(project):
+    project.file("test_dynamic.py", "def test_it(request):\n    request.getfixturevalue('bandwidth')(int, reads=8)\n")
+    project.run().assert_outcomes(passed=1)
+
+
+def test_collect_only_opens_no_device(project):
+    project.file("test_copy.py", COPY)
+    result = project.run("--collect-only", "--bandwidth-device=cuda", quick=False)
+    assert result.ret == 0

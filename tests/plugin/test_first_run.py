@@ -1,0 +1,112 @@
+"""What a newcomer sees: a test, a header, a table, a document."""
+
+import json
+
+from plugin_texts import COPY
+
+
+def test_measures_without_a_baseline_and_says_so(project):
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines(
+        [
+            r"bandwidth: .+; peak unknown: shares are of the probe's GB/s; baseline: none \(measuring only\)",
+            r"=+ memory bandwidth =+",
+            r"test +GB/s +share +verdict",
+            r"test_copy\.py::test_copy +\d.* NO_BASELINE",
+            r"1 measured: 1 NO_BASELINE",
+        ]
+    )
+
+
+def test_document_holds_everything_that_was_measured(project):
+    project.file("test_copy.py", COPY)
+    document = project.document()
+    assert set(document) >= {"schema", "run_id", "environment", "device", "settings", "results"}
+    (row,) = document["results"]
+    assert row["nodeid"] == "test_copy.py::test_copy"
+    assert (row["bytes_read"], row["bytes_written"]) == (1 << 18, 1 << 18)
+    assert len(row["samples"]) == len(row["probe_samples"]) >= 3
+    seconds = sorted(row["samples"])[len(row["samples"]) // 2]
+    assert min(row["samples"]) <= row["bytes_read"] * 2 / row["gbps"] / 1e9 <= max(row["samples"])
+    assert seconds > 0
+    assert row["stop"] in ("precision", "max-time")
+    assert row["status"] == "NO_BASELINE"
+    assert document["device"]["kind"] == "cpu"
+
+
+def test_plain_text_where_nobody_looks_at_a_terminal(project):
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    assert "\x1b[" not in result.stdout.str()
+    assert "\r" not in result.stdout.str()
+
+
+def test_several_measurements_are_told_apart_by_label(project):
+    project.file(
+        "test_labels.py",
+        """
+import numpy as np
+
+def test_both(bandwidth):
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(np.copyto, b, a, reads=a, writes=b, label="there")
+    bandwidth(np.copyto, a, b, reads=b, writes=a, label="back")
+""",
+    )
+    keys = [row["key"] for row in project.document()["results"]]
+    assert keys == ["test_labels.py::test_both @ back", "test_labels.py::test_both @ there"]
+
+
+def test_value_setup_and_results_of_the_last_run(project):
+    project.file(
+        "test_value.py",
+        """
+import numpy as np
+
+def test_value(bandwidth):
+    a = bandwidth.xp.ones(1 << 12)
+    total = bandwidth(np.sum, a, reads=a)
+    assert total.value == 1 << 12
+    assert total.gbps > 0 and total.seconds > 0 and total.utilization > 0
+    assert total.arithmetic_intensity == 0
+
+def test_setup_runs_before_each(bandwidth):
+    a = bandwidth.empty(1 << 12)
+    def zero():
+        a[:] = 0
+    def add():
+        a[:] += 1
+    bandwidth(add, reads=a, writes=a, setup=zero, flop=1 << 12)
+    assert (a == 1).all()
+""",
+    )
+    project.run().assert_outcomes(passed=2)
+
+
+def test_shipped_kernel_launches_on_the_host(project):
+    project.file(
+        "test_triad.py",
+        """
+import numpy as np
+
+def test_triad(bandwidth):
+    n = 100_001
+    b, c = bandwidth.random(n, "float32"), bandwidth.random(n, "float32")
+    a = bandwidth.xp.empty_like(b)
+    triad = bandwidth.kernel("stream.cu", "triad_f32")
+    result = bandwidth.launch(triad, 64, 256, (a, b, c, np.float32(3), np.int64(n)), reads=(b, c), writes=a, flop=2 * n)
+    np.testing.assert_allclose(a, b + np.float32(3) * c, rtol=1e-6)
+    assert result.bytes_moved == 12 * n
+    assert result.arithmetic_intensity == 2 / 12
+""",
+    )
+    project.run().assert_outcomes(passed=1)
+
+
+def test_json_path_is_made_and_told(project):
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-json=deep/er/run.json")
+    result.stdout.fnmatch_lines(["wrote deep/er/run.json"])
+    assert json.loads((project.path / "deep/er/run.json").read_text())["schema"] == 1

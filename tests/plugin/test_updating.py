@@ -1,0 +1,90 @@
+"""--bandwidth-update and its relatives."""
+
+from plugin_texts import COPY
+
+from pytest_bandwidth import storage
+
+
+def test_update_writes_a_file_that_the_next_run_is_judged_by(project):
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines(
+        [r".* UPDATED", r"baseline .*b\.yaml: 1 new, 0 updated", r"\+ test_copy\.py::test_copy .*"]
+    )
+    entry = storage.load(project.path / "b.yaml").entries["test_copy.py::test_copy"]
+    assert (entry.bytes_read, entry.bytes_written, entry.method) == (1 << 18, 1 << 18, "clock")
+    assert len(entry.runs) == 1
+    assert entry.anchor is not None
+    again = project.document("--bandwidth-baseline=b.yaml")
+    assert again["results"][0]["baseline"]["runs"]
+
+
+def test_runs_takes_fresh_whole_runs(project):
+    project.file("test_copy.py", COPY)
+    project.file("pids.py", "")
+    project.file(
+        "conftest.py",
+        "import os\ndef pytest_sessionstart():\n    open('pids.py', 'a').write(f'# {os.getpid()}\\n')\n",
+    )
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    result.stdout.fnmatch_lines(["*baseline run 3 of 3*"])
+    assert len(storage.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 3
+    assert len(set((project.path / "pids.py").read_text().split("\n")) - {""}) == 3
+
+
+def test_update_new_leaves_known_entries_alone(project):
+    project.file("test_copy.py", COPY)
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    before = storage.load(project.path / "b.yaml").entries
+    project.file("test_new.py", COPY.replace("test_copy", "test_new"))
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-tolerance=90%")
+    after = storage.load(project.path / "b.yaml").entries
+    assert after["test_copy.py::test_copy"].runs == before["test_copy.py::test_copy"].runs
+    assert "test_new.py::test_new" in after
+
+
+def test_failed_tests_never_enter(project):
+    project.file("test_copy.py", COPY + "    assert False\n")
+    project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1, failed=1)
+    assert list(storage.load(project.path / "b.yaml").entries) == ["test_fine.py::test_fine"]
+
+
+def test_teardown_failures_never_enter(project):
+    project.file(
+        "test_copy.py",
+        "import pytest\n@pytest.fixture\ndef breaks():\n    yield\n    raise RuntimeError('late')\n"
+        + COPY.replace("(bandwidth)", "(bandwidth, breaks)"),
+    )
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1, errors=1)
+    assert not (project.path / "b.yaml").exists()
+
+
+def test_comments_and_handwriting_survive(project):
+    project.file("test_copy.py", COPY)
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    file = project.path / "b.yaml"
+    file.write_text(
+        file.read_text().replace("entries:\n", "# ours\nentries:\n  hand.py::test_written: {bandwidth: 12 GB/s}\n")
+    )
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    assert "# ours" in file.read_text()
+    assert storage.load(file).entries["hand.py::test_written"].gbps == 12
+
+
+def test_a_folder_gets_one_file_for_this_device(project):
+    project.file("test_copy.py", COPY)
+    (project.path / "baselines").mkdir()
+    project.run("--bandwidth-baseline=baselines", "--bandwidth-update")
+    (file,) = (project.path / "baselines").glob("*.yaml")
+    assert storage.load(file).entries
+    project.run("--bandwidth-baseline=baselines", "--bandwidth-tolerance=90%", "--bandwidth-strict")
+
+
+def test_what_cannot_be_written_is_an_error_of_the_run(project):
+    project.file("test_copy.py", COPY)
+    project.file("taken", "a file, not a folder")
+    result = project.run("--bandwidth-json=taken/run.json")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["ERROR: taken/run.json was not written: *"])

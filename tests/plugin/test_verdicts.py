@@ -1,0 +1,116 @@
+"""Verdicts strike the test that earned them, after fresh processes agreed."""
+
+import json
+import re
+
+import pytest
+from plugin_texts import COPY
+
+SLEEPY = """
+import os, time
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(judged_on="gbps")
+def test_kernel(bandwidth):
+    a = bandwidth.random(1 << 14, "float32")
+    b = bandwidth.empty(1 << 14, "float32")
+    def kernel():
+        np.copyto(b, a)
+        time.sleep(float(os.environ.get("SLOW", "0.002")))
+    bandwidth(kernel, reads=a, writes=b)
+
+def test_other(bandwidth):
+    a = bandwidth.random(1 << 14, "float32")
+    bandwidth(np.sum, a, reads=a)
+"""
+
+
+@pytest.fixture
+def known(project):
+    """A project whose baseline was taken in three fresh processes."""
+    project.file("test_kernel.py", SLEEPY)
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    result.assert_outcomes(passed=2)
+    return project
+
+
+def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
+    monkeypatch.setenv("SLOW", "0.02")
+    result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-json=run.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r".*test_kernel moved 131 kB in .*ms: .* GB/s .*Baseline .* GB/s allows ≥ .*; seen −.*\. "
+            r"Confirmed in 3 fresh processes \(.*\)\..*If intended: --bandwidth-update\.",
+        ]
+    )
+    assert "Traceback" not in result.stdout.str()
+    (row,) = json.loads((known.path / "run.json").read_text())["results"]
+    assert row["status"] == "REGRESSED"
+    assert len(row["verdict"]["confirmations"]) == 3
+
+
+def test_the_unchanged_kernel_passes(known):
+    result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r"test.*::test_kernel .* (WITHIN|INSUFFICIENT|IMPROVED)"])
+
+
+def test_only_this_process_was_slow(known, monkeypatch):
+    """The suspect is not confirmed: fresh processes see the variable that conftest sets for them."""
+    known.file(
+        "conftest.py",
+        'import os\nif "PYTEST_BANDWIDTH_ORDER" in os.environ:\n    os.environ["SLOW"] = "0.002"\n',
+    )
+    monkeypatch.setenv("SLOW", "0.02")
+    args = ("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")
+    result = known.run(*args)
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r".* UNCONFIRMED$", r"UNCONFIRMED .*in 3 fresh processes"])
+    known.run(*args, "--bandwidth-strict").assert_outcomes(failed=1)
+
+
+def test_xfail_of_the_entry_is_an_expected_failure(known, monkeypatch):
+    text = (known.path / "b.yaml").read_text()
+    entry = "test_kernel.py::test_kernel"
+    pattern = re.compile(rf"(\n  {re.escape(entry)}:\n)")
+    assert pattern.search(text), text
+    (known.path / "b.yaml").write_text(pattern.sub(r"\1    xfail: known since the new compiler\n", text))
+    monkeypatch.setenv("SLOW", "0.02")
+    known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel").assert_outcomes(xfailed=1)
+
+
+@pytest.mark.parametrize(("option", "outcome"), [((), "passed"), (("--bandwidth-strict",), "failed")])
+def test_what_cannot_be_judged_passes_unless_strict(project, option, outcome):
+    project.file("test_copy.py", COPY)
+    project.run(*option).assert_outcomes(**{outcome: 1})
+
+
+def test_a_missed_floor_fails_without_any_baseline(project):
+    floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"
+    project.file("test_copy.py", COPY.replace("def test", floor))
+    result = project.run("--bandwidth-confirm=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*GB/s, min_gbps asks for 90000 GB/s.*Confirmed in 1 fresh process"])
+
+
+def test_changed_byte_counts_are_not_comparable(known):
+    known.file("test_kernel.py", SLEEPY.replace("reads=a, writes=b", "reads=a"))
+    result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*NOT_COMPARABLE: bytes_written is 0 (0 B), the baseline's is 65536 (65.5 kB)*"])
+
+
+def test_a_failing_body_is_reported_as_itself_and_not_judged(project):
+    project.file("test_copy.py", COPY + "    assert result.gbps < 0\n")
+    result = project.run("--bandwidth-json=run.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *assert * < 0*"])
+    assert not (project.path / "run.json").exists()
+
+
+def test_summary_puts_failures_first(known, monkeypatch):
+    monkeypatch.setenv("SLOW", "0.02")
+    result = known.run("--bandwidth-baseline=b.yaml", "--bandwidth-confirm=1")
+    result.stdout.re_match_lines([r"test +GB/s .*verdict", r".*::test_kernel .* REGRESSED", r".*::test_other .*"])
