@@ -119,17 +119,34 @@ class UpdateSummary:
 
 
 def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
-    """The entry as written: the newest runs, GB/s = their median, utilization = GB/s ÷ peak where the file has one."""
-    runs = entry.runs[-NEWEST_RUNS_KEPT:]
+    """The entry as files hold it: six digits, the newest runs, derived figures derived.
+
+    GB/s is the median of the runs, utilization GB/s ÷ peak where the file gives a peak.
+    """
+    runs = tuple(_rounded_run(run) for run in entry.runs[-NEWEST_RUNS_KEPT:])
     gbps = median(run.gbps for run in runs) if runs else entry.gbps
+    if gbps is not None:
+        gbps = rounded(gbps)
     utilization = gbps / peak_gbps if gbps is not None and peak_gbps is not None else entry.utilization
-    return replace(entry, runs=runs, gbps=gbps, utilization=utilization)
+    anchor = None if entry.anchor is None else _rounded_run(entry.anchor)
+    return replace(entry, runs=runs, gbps=gbps, utilization=utilization, anchor=anchor)
+
+
+def rounded(figure: float) -> float:
+    """The figure to six significant digits, as files hold it: noise is a thousand times what that leaves out."""
+    return float(f"{figure:.5e}")
+
+
+def _rounded_run(run: Run) -> Run:
+    probe_gbps = None if run.probe_gbps is None else rounded(run.probe_gbps)
+    relative = None if run.relative is None else rounded(run.relative)
+    return replace(run, gbps=rounded(run.gbps), probe_gbps=probe_gbps, relative=relative)
 
 
 def agrees(written: float, derived: float, rounding: float) -> bool:
     """Whether a written figure is the derived one but for rounding.
 
     rounding: what the written digits leave open, in the figure's unit. At most 1 % of the figure counts as rounding,
-    so that ``2 TB/s`` does not stand for 1747 GB/s; one part in a million is always granted to binary arithmetic.
+    so that ``2 TB/s`` does not stand for 1747 GB/s; one part in 10⁵ is always granted to the six digits of `rounded`.
     """
-    return abs(written - derived) <= min(rounding, 0.01 * derived) + 1e-6 * derived
+    return abs(written - derived) <= min(rounding, 0.01 * derived) + 1e-5 * derived

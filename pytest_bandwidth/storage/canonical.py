@@ -27,8 +27,8 @@ _RUN = (
     r"(?:, at: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z))?\}"
 )
 _NAME = r"[a-z][a-z0-9_]{0,99}"
-_WHOLES = rf"{_NAME}: {_WHOLE}(?:, {_NAME}: {_WHOLE})*"
-_TEXTS = rf"{_NAME}: {WORD_PATTERN}(?:, {_NAME}: {WORD_PATTERN})*"
+_WHOLES = rf"{_NAME}: {_WHOLE}(?:, {_NAME}: {_WHOLE}){{0,99}}"
+_TEXTS = rf"{_NAME}: {WORD_PATTERN}(?:, {_NAME}: {WORD_PATTERN}){{0,99}}"
 _HEAD = re.compile(
     rf"  (?:({KEY_PATTERN})|\"([^\"\\\n\t]{{1,1000}})\"):\n"
     rf"(?:    bandwidth: ({_NUMBER} GB/s)\n)?"
@@ -114,15 +114,17 @@ class CanonicalReader:
     def _check_derived(
         self, bandwidth: str, gbps: float | None, exact: float | None, utilization: str, share: float | None
     ) -> None:
-        rounding = 0.0 if not bandwidth else last_place(bandwidth)
-        if gbps is not None and exact is not None and not agrees(gbps, exact, rounding):
-            raise _Doubt
         base = gbps if exact is None else exact
-        if share is None or base is None or self.peak_gbps is None:
+        checked_share = None if self.peak_gbps is None else share
+        if base is None or gbps is None or (exact is None and checked_share is None):
             return
-        derived = base / self.peak_gbps
-        if not agrees(share, derived, last_place(utilization) + derived * rounding / base):
+        rounding = last_place(bandwidth) if bandwidth else 0.0
+        if not agrees(gbps, base, rounding):
             raise _Doubt
+        if checked_share is not None and self.peak_gbps is not None:
+            derived = base / self.peak_gbps
+            if not agrees(checked_share, derived, last_place(utilization) + derived * rounding / base):
+                raise _Doubt
 
     def _runs(self, text: str, start: int, end: int, expected: bool) -> tuple[Run, ...]:
         if not expected:
@@ -130,8 +132,8 @@ class CanonicalReader:
                 raise _Doubt
             return ()
         found = _RUN_LINE.findall(text, start, end)
-        # Every match is one whole line, so all lines are runs where the counts agree.
-        if not found or len(found) != text.count("\n", start, end) or len(found) > MAX_RUNS:
+        # Every match is one whole line, so all lines are runs where the counts agree and no piece of a line is left.
+        if not found or len(found) != text.count("\n", start, end) or text[end - 1] != "\n" or len(found) > MAX_RUNS:
             raise _Doubt
         return tuple(self._runs_of(found))
 

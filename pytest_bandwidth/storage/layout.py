@@ -43,6 +43,8 @@ def divide(text: str) -> Layout | None:
         return Layout(entries_line.start(), body, foot, 2, ())
     indent = len(first[1])
     starts = [match.start() + 1 for match in _block_start(indent).finditer(text, body - 1, foot)]
+    if not starts or starts[0] != first.start() + 1:
+        return None
     ends = [*starts[1:], foot]
     trivia = re.compile(rf"[ ]*(?:\n|\Z)|[ ]{{0,{indent}}}#[^\n]*(?:\n|\Z)")
     blocks = tuple((start, _without_trivia(text, start, end, trivia)) for start, end in zip(starts, ends, strict=True))

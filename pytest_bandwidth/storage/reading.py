@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +13,12 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.storage.canonical import CanonicalReader
 from pytest_bandwidth.storage.layout import Layout, divide
 from pytest_bandwidth.storage.schema import SchemaReader
-from pytest_bandwidth.storage.text import Problems, SourceText, Unreadable, read_source, shown
+from pytest_bandwidth.storage.text import Problems, SourceText, TooMuch, Unreadable, read_source, shown
 from pytest_bandwidth.storage.yaml_tree import Mapping, Scalar, parse
 
-# What the YAML parser gets to see of one file, in characters. It needs about 0.2 s for each 2²⁰ of ordinary text.
-MAX_PARSED_CHARACTERS = 4 * 2**20
+# What the YAML parser gets to see of one file, in characters: it needs about 0.3 s for each 2²⁰ of ordinary text.
+MAX_PARSED_CHARACTERS = 2 * 2**20
+_CONFLICT = re.compile(r"^(?:<{7} |>{7} |={7}$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +38,44 @@ def read(path: Path) -> Document:
 
 def read_text(source: SourceText, file: str) -> Document:
     """Reads a file's text. Raises BaselineError with all problems of `file`."""
-    problems = Problems(file)
-    try:
-        layout = divide(source.text)
-        document = None
-        if layout is not None:
-            document = _DividedReader(source, layout, problems).read()
-        if document is None:
-            document = _read_whole(source, problems)
-    except Unreadable as problem:
-        problems.add(problem.line, problem.message)
-    problems.raise_all()
-    assert document is not None
-    return document
+    return _read_with(_read, source, file)
 
 
 def read_undivided(source: SourceText, file: str) -> Document:
     """Like `read_text`, by the YAML parser alone: the reference that the fast reading is held to."""
+    return _read_with(_read_whole, source, file)
+
+
+def _read_with(reader: Callable[[SourceText, Problems], Document], source: SourceText, file: str) -> Document:
     problems = Problems(file)
     try:
-        document = _read_whole(source, problems)
+        document = reader(source, problems)
     except Unreadable as problem:
         problems.add(problem.line, problem.message)
     problems.raise_all()
     return document
+
+
+def _read(source: SourceText, problems: Problems) -> Document:
+    layout = divide(source.text)
+    if layout is None:
+        return _read_whole(source, problems)
+    try:
+        return _DividedReader(source, layout, problems).read()
+    except TooMuch:
+        raise
+    except Unreadable as reason:
+        problems.found.clear()
+        try:
+            return _read_whole(source, problems)
+        except TooMuch:
+            raise _explained(source.text, reason) from None
 
 
 def _read_whole(source: SourceText, problems: Problems) -> Document:
     text = source.text
     if len(text) > MAX_PARSED_CHARACTERS:
-        raise Unreadable(
+        raise TooMuch(
             1,
             f"found {len(text)} characters unlike what updates write, expected at most {MAX_PARSED_CHARACTERS}",
         )
@@ -87,10 +98,11 @@ def _read_whole(source: SourceText, problems: Problems) -> Document:
 
 def _explained(text: str, problem: Unreadable) -> Unreadable:
     """The parser stumbles over a merge conflict without knowing it for one."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith(("<<<<<<< ", ">>>>>>> ")) or line == "=======":
-            return Unreadable(number, f"found the merge conflict marker {shown(line)}, expected a finished merge")
-    return problem
+    match = _CONFLICT.search(text)
+    if match is None:
+        return problem
+    line = text.count("\n", 0, match.start()) + 1
+    return Unreadable(line, f"found the merge conflict marker {shown(match[0])}, expected a finished merge")
 
 
 class _Found(NamedTuple):
@@ -100,12 +112,19 @@ class _Found(NamedTuple):
     entry: Entry | None
 
 
-class _Undivided(Exception):
-    """YAML does not divide this file where its indentation suggests."""
+class _Undivided(Unreadable):
+    """YAML does not divide this file where its indentation suggests. The message is for files too large to be parsed."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(
+            line,
+            f"found entries unlike what updates write, expected such only in files of up to {MAX_PARSED_CHARACTERS} "
+            "characters: give this part the form of the other entries",
+        )
 
 
 class _DividedReader:
-    """Reads a file by its layout. Every method raises _Undivided where only the whole file can tell."""
+    """Reads a file by its layout."""
 
     def __init__(self, source: SourceText, layout: Layout, problems: Problems) -> None:
         self.source = source
@@ -114,29 +133,14 @@ class _DividedReader:
         self.problems = problems
         self.reader = SchemaReader(problems)
 
-    def read(self) -> Document | None:
-        """The document; None where the layout does not hold and the whole file is small enough to be parsed instead."""
-        try:
-            device, tolerance = self._header()
-            entries, spans = self._entries(device)
-        except (_Undivided, Unreadable) as reason:
-            if len(self.text) > MAX_PARSED_CHARACTERS:
-                raise self._too_large(reason) from None
-            self.problems.found.clear()
-            return None
+    def read(self) -> Document:
+        """The document. Raises Unreadable, with problems of no further use, where only the whole file can tell."""
+        device, tolerance = self._header()
+        entries, spans = self._entries(device)
         return Document(self.source, Baseline(device, entries, tolerance, self.problems.file), self.layout, spans)
 
-    def _too_large(self, reason: _Undivided | Unreadable) -> Unreadable:
-        if isinstance(reason, Unreadable):
-            return _explained(self.text, reason)
-        return Unreadable(
-            reason.args[0],
-            f"found entries unlike what updates write, in a file of {len(self.text)} characters, expected such only "
-            f"up to {MAX_PARSED_CHARACTERS}: give this part the form of the other entries",
-        )
-
     def _header(self) -> tuple[BaselineDevice | None, float | None]:
-        """Head and foot, parsed with a placeholder for the entries: where it lands shows whether they are top-level."""
+        """Head and foot, parsed with a placeholder for the entries: where it lands shows if they are top-level."""
         layout, text = self.layout, self.text
         head, foot = text[: layout.head_end], text[layout.foot :]
         head_lines = head.count("\n")

@@ -12,8 +12,9 @@ from pytest_bandwidth.storage.text import UNWANTED, shown
 
 # What stands unquoted: a subset of YAML's plain scalars on which block and flow context, YAML 1.1 and 1.2 agree.
 # One blank or some colons only ever between two such characters, so neither ": " nor " #" can arise.
-WORD_PATTERN = r"[A-Za-z0-9](?:(?: |:+)?[\w./+@%()~^*=<>$;'-])*"
-KEY_PATTERN = r"[A-Za-z0-9_/.](?:(?: |:+)?[\w./+@%()~^*=<>$;'&!?,\[\]-])*"
+# Bounded, because a regular expression remembers every turn of a loop.
+WORD_PATTERN = r"[A-Za-z0-9](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'-]){0,500}"
+KEY_PATTERN = r"[A-Za-z0-9_/.](?:(?: |:{1,4})?[\w./+@%()~^*=<>$;'&!?,\[\]-]){0,900}"
 WORD = re.compile(WORD_PATTERN, re.ASCII)
 KEY = re.compile(KEY_PATTERN, re.ASCII)
 # A plain key may take 1024 characters (YAML 1.2, 7.4.2); a longer one needs the "? key" form.
@@ -110,8 +111,8 @@ def figure(value: float) -> str:
 
 def _percent(fraction: float, significant: int = 6) -> str:
     """A fraction as a percentage, trailing zeros cut: 5%, 85.7%, 0.25%."""
-    if fraction == 0:
-        return "0%"
+    if fraction < 1e-8:
+        return f"{fraction * 100:.{significant - 1}e}%" if fraction else "0%"
     text = format(Decimal(f"{fraction * 100:.{significant - 1}e}"), "f")
     return (text.rstrip("0").rstrip(".") if "." in text else text) + "%"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_bandwidth.domain.errors import BaselineError, Problem
 
-MAX_FILE_BYTES = 512 * 2**20
+MAX_FILE_BYTES = 256 * 2**20
 MAX_PROBLEMS = 1000
 
 # Control characters reach terminals and reports; line and paragraph separators are line ends to YAML but to few
@@ -30,6 +30,10 @@ class Unreadable(Exception):
         super().__init__(message)
         self.line = line
         self.message = message
+
+
+class TooMuch(Unreadable):
+    """A limit is passed; another way of reading would pass it, too."""
 
 
 class Problems:

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from pytest_bandwidth.storage.text import UNWANTED, Unreadable, shown
+from pytest_bandwidth.storage.text import UNWANTED, TooMuch, Unreadable, shown
 
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-MAX_EVENTS = 400_000
+MAX_EVENTS = 200_000
 MAX_DEPTH = 6
 MAX_SCALAR_CHARACTERS = 8192
 MAX_KEY_CHARACTERS = 4096
@@ -63,7 +63,7 @@ def parse(text: str, report: Report, line_of: Callable[[int], int] = lambda line
     try:
         for count, event in enumerate(events):
             if count >= MAX_EVENTS:
-                raise Unreadable(
+                raise TooMuch(
                     builder.line_of(event.start_mark.line + 1),
                     f"found more than {MAX_EVENTS} YAML items, expected fewer",
                 )

@@ -1,0 +1,121 @@
+"""Hypothesis strategies of baselines, and of files that are almost baselines."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run, settled
+from pytest_bandwidth.storage.text import UNWANTED
+
+_visible = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).filter(lambda text: not UNWANTED.search(text))
+texts = st.one_of(
+    st.sampled_from(
+        [
+            "events+block",
+            "yes",
+            "null",
+            "0123456",
+            "1e5",
+            "2026-11-21",
+            "a: b",
+            "x #y",
+            "- z",
+            "{",
+            "é",
+            "&a",
+            "!t",
+            "''",
+            "~",
+        ]
+    ),
+    _visible.map(str.strip).filter(lambda text: text and "\n" not in text and "\r" not in text),
+)
+names = st.sampled_from(["a", "b_c", "load_sectors", "mig", "ecc", "x1"])
+keys = st.one_of(
+    st.builds(
+        "tests/test_{}.py::test_{}{}".format, names, names, st.sampled_from(["", "[1-x]", " @ label", "[a b, c:d] @ l"])
+    ),
+    texts.filter(lambda text: "\t" not in text),
+)
+figures = st.one_of(
+    st.floats(1e-3, 1e5), st.floats(1e-12, 1e13), st.sampled_from([1747.1, 1754.0, 2000.0, 0.999999, 1e-9])
+)
+counts = st.integers(0, 2**63 - 1)
+instants = st.sampled_from(["2026-11-21T04:00:00Z", "1970-01-01T00:00:00Z", "2026-11-21 04:00:00+01:00"])
+unknown_names = names.map(lambda name: f"zz_{name}")
+
+
+def optional(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    return st.one_of(st.none(), strategy)
+
+
+runs = st.builds(
+    Run,
+    gbps=figures,
+    probe_gbps=optional(figures),
+    relative=optional(st.floats(1e-3, 10)),
+    samples=optional(counts),
+    gpu=optional(texts),
+    commit=optional(st.one_of(st.sampled_from(["0123456", "3f2c1ab", "12345e6", "0000000"]), texts)),
+    at=optional(instants),
+    extra=st.dictionaries(unknown_names, texts, max_size=1),
+)
+
+
+def entries_with(key: st.SearchStrategy) -> st.SearchStrategy:
+    return st.builds(
+        Entry,
+        key=key,
+        gbps=figures,
+        utilization=optional(st.floats(0, 9.9)),
+        tolerance=optional(st.floats(0, 0.999)),
+        judged_on=optional(st.sampled_from(["relative", "gbps"])),
+        bytes_read=optional(counts),
+        bytes_written=optional(counts),
+        method=optional(texts),
+        xfail=optional(texts),
+        note=optional(texts),
+        anchor=optional(runs),
+        resources=st.dictionaries(names, counts, max_size=3),
+        settings=st.dictionaries(st.one_of(names, texts), texts, max_size=3),
+        counts=st.dictionaries(names, counts, max_size=3),
+        runs=st.lists(runs, max_size=4).map(tuple),
+        extra=st.dictionaries(unknown_names, texts, max_size=1),
+    )
+
+
+devices = st.builds(
+    BaselineDevice,
+    name=texts,
+    memory_gib=optional(st.integers(1, 512)),
+    kind=optional(st.sampled_from(["cuda", "cpu", "traffic"])),
+    peak_gbps=optional(st.floats(1, 1e5)),
+)
+
+
+def _baseline(device: BaselineDevice | None, tolerance: float | None, entries: list[Entry]) -> Baseline:
+    peak = device.peak_gbps if device else None
+    found = {}
+    for entry in entries:
+        complete = settled(entry, peak)
+        if complete.utilization is None or complete.utilization <= 10:
+            found[complete.key] = complete
+    return Baseline(device, found, tolerance)
+
+
+baselines = st.builds(
+    _baseline, optional(devices), optional(st.floats(0, 0.999)), st.lists(entries_with(keys), max_size=5)
+)
+
+# Lines that a person, an editor or a merge may leave in a file.
+odd_lines = st.sampled_from(
+    [
+        "", " ", "# comment", "  # comment", "    # comment", "      # comment", "\t", "---", "...", "%YAML 1.2",
+        "  tests/hand.py::test_one: {bandwidth: 17.1 GB/s}", "  tests/hand.py::test_two:", "    bandwidth: 1.6 TiB/s  # by hand",
+        '  "quoted": {bandwidth: 5}', "  'single': {bandwidth: 5, note: 'it''s'}", "  ? explicit", "  : {bandwidth: 5}", '  "open', '  close": 5',
+        "    note: |", "      literal", "    note: >-", "    note: plain", "      continued", "    tolerance: 5", "    tolerance: 3%",
+        "    runs:", "      - {gbps: 5}", "      -", "    - x", "  - x", "  : 5", "    xfail: {", "    }", "  [a, b]: c", "  a: &x {bandwidth: 5}", "  b: *x",
+        "  !!int c: {bandwidth: 5}", "tolerance: 5%", "entries:", "schema: 1", "zz: 1", "  <<: {bandwidth: 5}", " x: y", "   x: y", "<<<<<<< HEAD", "=======",
+        '    settings: {mig: "on"}', "    settings: {a: b: c}", "    method: a: b", "    bandwidth: 1e3", "    utilization: 50%", "    counts: {x: 5}",
+    ]
+)  # fmt: skip
