@@ -80,6 +80,7 @@ class CudaDevice:
             self._cupy.zeros(1, np.uint32),
         )
         self._kernels: dict[KernelSource, Any] = {}
+        self._measuring = False
         self._seed = int.from_bytes(os.urandom(8), "little")
 
     @property
@@ -163,10 +164,11 @@ class CudaDevice:
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Rehearses, then samples. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
         with self._current():
-            self._timer.begin(needs_flush(self._data_bytes(workload), self._facts.cache_bytes))
+            self._timer.begin(cold=self._is_small(self._data_bytes(workload)))
             if self._blocking is not None:
                 self._timer.findings.append(launch_blocking(self._blocking))
             before = self._health.read()
+            self._measuring = True
             try:
                 rehearse(self._timer, workload)
                 measurement = measure_timed(self, workload, budget, progress)
@@ -176,15 +178,22 @@ class CudaDevice:
                     detail={**measurement.detail, **self._detail()},
                 )
             finally:
+                self._measuring = False
                 self._timer.begin(cold=True)  # what was learned holds for this workload only
 
     def now(self) -> float:
         return self._runtime.now()
 
     def time(self, call: Call, stream: Any) -> Sample:
-        return self._timer.time(call, stream, own=isinstance(call, ProbeCall))
+        """One sample. While measuring, cold as the workload needs it; else a probe as its own size needs it."""
+        own = isinstance(call, ProbeCall)
+        if not self._measuring:
+            self._timer.cold = not isinstance(call, ProbeCall) or self._is_small(call.data_bytes)
+        with self._current():
+            return self._timer.time(call, stream, own=own)
 
     def probe(self, traffic: Traffic) -> Probe:
+        """A read, write, copy or 2:1 add of like size and mix. Raises OutOfMemory."""
         with self._current():
             return self._probes.probe(traffic)
 
@@ -213,6 +222,9 @@ class CudaDevice:
         if hasattr(type(array), "__cuda_array_interface__"):
             return self._cupy.asarray(array)
         return self._cupy.from_dlpack(array)
+
+    def _is_small(self, data_bytes: int) -> bool:
+        return needs_flush(data_bytes, self._facts.cache_bytes)
 
     def _data_bytes(self, workload: Workload) -> int:
         """Distinct bytes that the work touches: of its arrays where they were declared, else the larger direction."""

@@ -26,7 +26,10 @@ class Health:
     counted_clock: Callable[[], float | None]
     wall: Callable[[], float] = time.time
     reading: NvmlReading = field(default_factory=NvmlReading)
-    _looked_at: float = 0.0
+    _looked_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self._looked_at = self.wall()  # who was busy before we came is nobody's fault
 
     def read(self) -> NvmlReading:
         """What NVML reads now; also kept as `reading`."""
@@ -50,7 +53,7 @@ class Health:
 
     def _others(self, nvml: NvmlGpu) -> tuple[str, ...]:
         now = self.wall()
-        since = max(self._looked_at, now - LOOK_BACK_SECONDS)
+        since = max(self._looked_at or 0.0, now - LOOK_BACK_SECONDS)
         self._looked_at = now
         busy = active_others(nvml.activity(int(since * 1e6)), self.ownership)
         return tuple(describe(use, nvml.process_name(use.pid)) for use in busy)

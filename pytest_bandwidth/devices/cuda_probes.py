@@ -68,9 +68,13 @@ def moved_bytes(vectors: int, mix: Mix) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProbeCall:
-    """Launches a probe on the current stream. A class of its own, so that the timer knows its own calls."""
+    """Launches a probe on the current stream. A class of its own, so that the device knows its own calls.
+
+    data_bytes: what its arrays hold, which is what it moves.
+    """
 
     launch: Callable[[], None]
+    data_bytes: int
 
     def __call__(self) -> None:
         self.launch()
@@ -114,7 +118,8 @@ class ProbeSet:
                 args = (*arrays[: mix.arrays], count)
             kernel(self._grid, (THREADS,), args)
 
-        return Probe(mix.name, ProbeCall(launch), moved_bytes(vectors, mix))
+        moved = moved_bytes(vectors, mix)
+        return Probe(mix.name, ProbeCall(launch, moved), moved)
 
     def release(self) -> None:
         """Gives back the arrays."""

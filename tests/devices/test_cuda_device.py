@@ -91,6 +91,28 @@ def test_arrays_read_and_written_in_place_count_once(gpu: Gpu) -> None:
     assert made(gpu).measure(task, QUICK, quiet).detail["cache_flushed"] is True
 
 
+@pytest.mark.parametrize(("caches", "flushed"), [(4, True), (6, False)])
+def test_a_probe_on_its_own_is_flushed_by_its_own_size(gpu: Gpu, caches: int, flushed: bool) -> None:
+    # As in the rounds of a measurement of that size: figures of both have to be comparable.
+    device = made(gpu)
+    probe = device.probe(Traffic(caches * L2_BYTES // 2, caches * L2_BYTES // 2))
+    device.time(probe.call, None)
+    assert ("probe_read" in gpu.log) is flushed
+
+
+def test_a_call_of_unknown_size_is_flushed(gpu: Gpu) -> None:
+    device = made(gpu)
+    device.time(lambda: gpu.launch(1e-3), None)
+    assert "probe_read" in gpu.log
+
+
+def test_a_sticky_error_outside_a_measurement_loses_the_device_too(gpu: Gpu) -> None:
+    device = made(gpu)
+    gpu.sticky = CudaError(700)
+    with pytest.raises(DeviceLost):
+        device.time(lambda: None, None)
+
+
 def test_a_callable_that_waits_is_measured_and_told(gpu: Gpu) -> None:
     def call() -> None:
         gpu.launch(1e-3)

@@ -60,16 +60,11 @@ def test_only_the_time_since_the_last_look_counts_and_no_more_than_a_second() ->
     nvml = Nvml()
     now = [1000.0]
     watched = Health(nvml, Ownership(), lambda: None, wall=lambda: now[0])  # type: ignore[arg-type]  # a double
-    watched.conditions()
-    now[0] += 0.25
-    watched.conditions()
-    now[0] += 60
-    watched.conditions()
-    assert nvml.since == [
-        int((1000 - LOOK_BACK_SECONDS) * 1e6),
-        1_000_000_000,
-        int((1060.25 - LOOK_BACK_SECONDS) * 1e6),
-    ]
+    for later in (0.5, 0.25, 60.0):
+        now[0] += later
+        watched.conditions()
+    # From when it was opened; from the last look; no more than a second back.
+    assert nvml.since == [1_000_000_000, 1_000_500_000, int((1060.75 - LOOK_BACK_SECONDS) * 1e6)]
 
 
 def test_new_ecc_errors_are_told() -> None:
