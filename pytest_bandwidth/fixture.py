@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import BandwidthError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.running import BandwidthRun
 from pytest_bandwidth.settings import MarkerOptions
@@ -38,6 +39,11 @@ class Bandwidth:
     def device(self) -> str:
         """``cuda``, ``cpu`` or ``traffic``."""
         return self._run.device.identity.kind
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """The device's name, memory, settings and facts."""
+        return self._run.device.identity
 
     @property
     def xp(self) -> Any:
@@ -73,6 +79,19 @@ class Bandwidth:
         found = read_source(source, name, self._folders, options, name_expressions)
         return self._run.device.kernel(found)
 
+    def bind(
+        self,
+        kernel: Any,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        *,
+        shared_mem: int = 0,
+        stream: Any = None,
+    ) -> Callable[[], object]:
+        """A kernel launch as a callable without arguments, unmeasured: to run it once, or to measure several as one."""
+        return self._run.device.launcher(_launch(kernel, grid, block, args, shared_mem), stream)
+
     def launch(
         self,
         kernel: Any,
@@ -96,11 +115,7 @@ class Bandwidth:
         label: tells several measurements of one test apart. setup: runs, untimed, before each launch.
         stream: the stream to launch on. Raises UsageError for arguments that the kernel would misread.
         """
-        if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-            raise UsageError(f"launch: args is a {type(args).__name__}, expected a tuple of the kernel's arguments")
-        if isinstance(shared_mem, bool) or not isinstance(shared_mem, int) or shared_mem < 0:
-            raise UsageError(f"launch: shared_mem={shared_mem!r}, expected bytes, 0 or more")
-        launch = Launch(kernel, _dim("grid", grid), _dim("block", block), tuple(args), shared_mem)
+        launch = _launch(kernel, grid, block, args, shared_mem)
         traffic, read_arrays, written_arrays = self._declared(reads, writes, flop)
         call = self._run.device.launcher(launch, stream)
         return self._measure(
@@ -155,12 +170,7 @@ class Bandwidth:
         if workload.label in self.measurements:
             name = "without a label" if workload.label is None else f"labelled {workload.label!r}"
             raise UsageError(f"two measurements {name} in one test: give each a label= of its own")
-        try:
-            measurement = self._run.measure(workload, self.marker)
-        except BandwidthError:
-            raise
-        except Exception as error:  # whatever a user's callable may raise
-            raise WorkloadFailed(_workload_failure(workload, error)) from error
+        measurement = self._run.measure(_told_apart(workload), self.marker)
         self.measurements[workload.label] = measurement
         return measurement
 
@@ -218,6 +228,17 @@ class _Side:
         self.arrays = arrays
 
 
+def _launch(
+    kernel: Any, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[Any], shared_mem: int
+) -> Launch:
+    """The launch, its geometry checked."""
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        raise UsageError(f"launch: args is a {type(args).__name__}, expected a tuple of the kernel's arguments")
+    if isinstance(shared_mem, bool) or not isinstance(shared_mem, int) or shared_mem < 0:
+        raise UsageError(f"launch: shared_mem={shared_mem!r}, expected bytes, 0 or more")
+    return Launch(kernel, _dim("grid", grid), _dim("block", block), tuple(args), shared_mem)
+
+
 def _shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
     dims = (shape,) if isinstance(shape, int) else tuple(shape)
     if any(isinstance(d, bool) or not hasattr(d, "__index__") or int(d) < 0 for d in dims):
@@ -259,10 +280,24 @@ def _precision(arrays: Sequence[Any]) -> str | None:
     return None
 
 
-def _workload_failure(workload: Workload, error: Exception) -> str:
-    what = f" ({workload.label})" if workload.label else ""
-    text = " ".join(str(error).split())[:400]
-    return f"the measured callable{what} raised {type(error).__name__}: {text}"
+def _told_apart(workload: Workload) -> Workload:
+    """The workload with its own exceptions as WorkloadFailed, so that they are not taken for the device's."""
+
+    def guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
+        def run() -> object:
+            try:
+                return call()
+            except BandwidthError:
+                raise
+            except Exception as error:  # whatever a user's callable may raise
+                text = " ".join(str(error).split())[:400]
+                raise WorkloadFailed(f"{what} raised {type(error).__name__}: {text}") from error
+
+        return run
+
+    name = f" ({workload.label})" if workload.label else ""
+    setup = None if workload.setup is None else guarded(f"setup{name}", workload.setup)
+    return replace(workload, call=guarded(f"the measured callable{name}", workload.call), setup=setup)
 
 
 def refuse_other_devices(marker: MarkerOptions, run: BandwidthRun) -> None:

@@ -36,6 +36,7 @@ class Settings:
     max_time: float = 1.0
     min_samples: int = 30
     precision: float = 0.005
+    suite: str = "quick"
     peak: float | None = None
     lock_timeout: float = 600.0
     html: Path | None = None
@@ -105,6 +106,12 @@ def _device_name(text: str) -> str:
     raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu or traffic")
 
 
+def _profile(text: str) -> str:
+    if text not in ("quick", "full"):
+        raise ValueError(f"found {text[:40]!r}, expected quick or full")
+    return text
+
+
 def _figure(text: str) -> str:
     if text not in ("relative", "gbps"):
         raise ValueError(f"found {text[:40]!r}, expected 'relative' or 'gbps'")
@@ -121,6 +128,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max-time": _seconds,
     "min-samples": _count(1),
     "precision": _positive_fraction,
+    "suite": _profile,
     "html": Path,
     "json": Path,
     "csv": Path,

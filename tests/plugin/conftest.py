@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import pytest_bandwidth.publishing
+import pytest_bandwidth.session  # noqa: F401  # loaded for what it loads
+from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.domain.traffic import Traffic
+
 QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
 
 
@@ -14,7 +19,7 @@ class Project:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.path: Path = pytester.path
-        pytester.makefile(".ini", pytest="[pytest]\naddopts = -p no:randomly\n")
+        pytester.makefile(".ini", pytest="[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\n")
 
     def file(self, name: str, text: str) -> Path:
         path = self.path / name
@@ -26,10 +31,22 @@ class Project:
         """`pytest` as a user starts it, with the smallest budgets unless told otherwise."""
         return self.pytester.runpytest_subprocess(*(QUICK if quick else ()), *args)
 
+    def run_here(self, *args: str) -> pytest.RunResult:
+        """The same inside this process: faster, for what does not depend on a process of its own."""
+        return self.pytester.runpytest_inprocess(*QUICK, *args)
+
     def document(self, *args: str, quick: bool = True) -> dict:
         """The JSON document of one more run."""
         self.run("--bandwidth-json=run.json", *args, quick=quick)
         return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def everything_loaded() -> None:
+    """Runs inside this process must not load modules anew each time: NumPy and Numba refuse that."""
+    device = open_cpu()
+    for traffic in (Traffic(4096, 0), Traffic(0, 4096), Traffic(4096, 4096), Traffic(8192, 4096)):
+        device.time(device.probe(traffic).call, None)
 
 
 @pytest.fixture

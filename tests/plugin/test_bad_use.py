@@ -9,7 +9,7 @@ from plugin_texts import COPY
 def one_line_failure(project, body, *args):
     """The single message of a test function with this body."""
     project.file("test_wrong.py", f"import numpy as np\nimport pytest\n\ndef test_wrong(bandwidth):\n{body}\n")
-    result = project.run(*args)
+    result = project.run_here(*args)
     result.assert_outcomes(failed=1)
     text = result.stdout.str()
     assert "Traceback" not in text
@@ -102,7 +102,7 @@ def test_wrong_marker(project, marker, expected):
         "test_wrong.py",
         f"import pytest\n@pytest.mark.bandwidth({marker})\ndef test_wrong(bandwidth):\n    bandwidth(int, reads=1)\n",
     )
-    result = project.run()
+    result = project.run_here()
     result.assert_outcomes(errors=1)
     assert re.search(expected, result.stdout.str())
     assert "Traceback" not in result.stdout.str()
@@ -113,7 +113,7 @@ def test_floor_on_an_unknown_peak(project):
         "test_floor.py",
         COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_utilization=0.5)\ndef test"),
     )
-    result = project.run()
+    result = project.run_here()
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r".*min_utilization asks for a share of the peak, and the peak of .* is unknown.*"])
 
@@ -133,7 +133,7 @@ def test_floor_on_an_unknown_peak(project):
 )
 def test_wrong_option(project, option, expected):
     project.file("test_copy.py", COPY)
-    result = project.run(option)
+    result = project.run_here(option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert re.search(expected, result.stderr.str()), result.stderr.str()
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
@@ -152,17 +152,17 @@ def test_wrong_option(project, option, expected):
 def test_wrong_baseline(project, text, expected):
     project.file("test_copy.py", COPY)
     file = project.file("b.yaml", text)
-    result = project.run(f"--bandwidth-baseline={file}")
+    result = project.run_here(f"--bandwidth-baseline={file}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert re.search(expected, result.stderr.str()), result.stderr.str()
     assert "Traceback" not in result.stderr.str() + result.stdout.str()
-    result = project.run(f"--bandwidth-baseline={file}", "--bandwidth-update")
+    result = project.run_here(f"--bandwidth-baseline={file}", "--bandwidth-update")
     assert file.read_text() == text, "a bad file is never overwritten"
 
 
 def test_no_gpu_is_one_line(project):
     project.file("test_copy.py", COPY)
-    result = project.run("--bandwidth-device=cuda")
+    result = project.run_here("--bandwidth-device=cuda")
     if result.ret == 0:
         pytest.skip("this machine has a GPU")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -179,7 +179,7 @@ def test_own(bandwidth):
     bandwidth.kernel('extern "C" __global__ void k(float* a) { a[0] = 1; }', "k")
 """,
     )
-    result = project.run("-rs")
+    result = project.run_here("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.re_match_lines([r"SKIPPED \[1\] test_own\.py:2: .*CUDA.*"])
 
@@ -188,6 +188,6 @@ def test_marker_can_ask_for_a_device(project):
     project.file(
         "test_gpu.py", COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(device='cuda')\ndef test")
     )
-    result = project.run("-rs")
+    result = project.run_here("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*the test asks for device 'cuda', this run measures on 'cpu'"])

@@ -1,0 +1,81 @@
+"""Which operations, dtypes and shapes a run of the suite takes, and how large they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.suite.operations import OPERATIONS, Operation, Sizes
+
+Profile = Literal["quick", "full"]
+
+# Past the caches by this factor, but never beyond a share of memory.
+CACHE_FACTOR = 5
+MEMORY_SHARE = 0.05
+LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 * 2**20
+# The traffic device executes every thread: small sizes count the same per element.
+TRAFFIC_BYTES = 2**18
+# Quick leaves out what measures the same thing again.
+NOT_QUICK_VERSIONS = frozenset({"wide", "int64", "pageable"})
+NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write"})
+QUICK_HALF = frozenset(
+    {"copy", "triad", "softmax", "layer_norm", "gemm", "attention", "kv_append", "kv_decode", "q4_0_dequantize"}
+)
+PROBING_BYTES = (2**24, 2**28)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One test of the suite. shape: which of the operation's shapes; sizes: set where they do not follow the device."""
+
+    operation: Operation
+    dtype: str
+    shape: int
+    sizes: Sizes | None
+
+    @property
+    def id(self) -> str:
+        sizes = "".join(f"-{name}{value}" for name, value in self.sizes.items()) if self.sizes else ""
+        many = len(self.operation.shapes(PROBING_BYTES[0], self.dtype)) > 1
+        index = f"-{self.shape}" if many and not sizes else ""
+        return f"{self.operation.title}-{self.dtype}{sizes}{index}"
+
+
+def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
+    """The suite's tests; `device_kind` leaves out what that kind cannot run (None: not known yet)."""
+    for operation in OPERATIONS:
+        if device_kind is not None and device_kind not in operation.devices:
+            continue
+        for dtype in operation.dtypes:
+            if profile == "full" or _quick(operation, dtype):
+                yield from _shapes(operation, dtype, profile)
+
+
+def _quick(operation: Operation, dtype: str) -> bool:
+    if operation.version in NOT_QUICK_VERSIONS or operation.name in NOT_QUICK_OPERATIONS:
+        return False
+    return dtype == "float32" or (dtype == "float16" and operation.name in QUICK_HALF)
+
+
+def _shapes(operation: Operation, dtype: str, profile: Profile) -> Iterator[Selected]:
+    small, large = (operation.shapes(size, dtype) for size in PROBING_BYTES)
+    fixed = small == large
+    # The last of several shapes is the largest; a quick run takes one from the middle.
+    indices = range(len(small)) if profile == "full" else [len(small) // 2]
+    for index in indices:
+        yield Selected(operation, dtype, index, small[index] if fixed else None)
+
+
+def target_bytes(identity: DeviceIdentity, profile: Profile) -> int:
+    """Bytes that one run of an operation should move on this device."""
+    if identity.kind == "traffic":
+        return TRAFFIC_BYTES
+    cache = max((int(v) for k, v in identity.facts.items() if k in ("l2_bytes", "l3_bytes") and v), default=0)
+    most = QUICK_MOST_BYTES if profile == "quick" else FULL_MOST_BYTES
+    if identity.kind == "cuda":
+        most *= 4  # a card moves a GB in a millisecond
+    wanted = max(CACHE_FACTOR * cache, LEAST_BYTES)
+    of_memory = int((identity.memory_bytes or 2**33) * MEMORY_SHARE)
+    return min(max(wanted, most if profile == "full" else 0), most, of_memory)
