@@ -4,7 +4,13 @@
 The figures are requests of a functional model without caches: never bytes that a DRAM moved, never time.
 """
 
-from pytest_bandwidth.ptx.compile import PtxModule, compile_ptx, kernel_resources, nvrtc_version, supported_architectures
+from pytest_bandwidth.ptx.compile import (
+    PtxModule,
+    compile_ptx,
+    kernel_resources,
+    nvrtc_version,
+    supported_architectures,
+)
 from pytest_bandwidth.ptx.execution import (
     AccessCounts,
     AccessFault,

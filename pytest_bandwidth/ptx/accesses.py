@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.ptx import addresses, hot
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.half_atomics import atomic_half
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Access, Memory, Region
@@ -18,7 +18,6 @@ from pytest_bandwidth.ptx.observers.traffic import least
 from pytest_bandwidth.ptx.program import Atomic, Load, Store
 from pytest_bandwidth.ptx.program import Memory as MemoryStep
 
-Array = NDArray[Any]
 Kind = Literal["load", "store", "atomic"]
 _WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
 
@@ -26,7 +25,9 @@ _WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
 class MemoryUnit:
     """Carries out the loads, stores and atomics of one batch."""
 
-    def __init__(self, memory: Memory, geometry: Geometry, observers: Sequence[Observer], bounds: BoundsObserver) -> None:
+    def __init__(
+        self, memory: Memory, geometry: Geometry, observers: Sequence[Observer], bounds: BoundsObserver
+    ) -> None:
         self._memory = memory
         self._shape = (geometry.rows, geometry.lanes)
         self._observers = observers
@@ -65,7 +66,9 @@ class MemoryUnit:
             else:
                 update = hot.atomic_integer
             code = hot.ATOMIC_CODES[step.operation]
-            update(region.typed(step.dtype), region.block_step, region.thread_step, place, mask, code, value, other, old)
+            update(
+                region.typed(step.dtype), region.block_step, region.thread_step, place, mask, code, value, other, old
+            )
         return old
 
     def _observe(self, access: Access) -> None:
@@ -109,7 +112,7 @@ class MemoryUnit:
         first, end = low - region.base, high - region.base + step.width
         if region.kind == "shared" or region.kind == "local":
             return any(s.address <= first and end <= s.address + s.size for s in region.symbols)
-        return 0 <= first and end <= region.nbytes
+        return first >= 0 and end <= region.nbytes
 
     def _gather(self, access: Access, step: Load) -> list[Array]:
         region = access.region
@@ -117,7 +120,10 @@ class MemoryUnit:
         index, mask = least(access.offset >> (step.dtype.itemsize.bit_length() - 1), access.mask)
         if region.block_step or region.thread_step:
             shape = (self._shape[0], self._shape[1] if region.thread_step else index.shape[1])
-            index, mask = np.broadcast_to(index, shape), np.broadcast_to(access.mask if region.thread_step else mask, shape)
+            index, mask = (
+                np.broadcast_to(index, shape),
+                np.broadcast_to(access.mask if region.thread_step else mask, shape),
+            )
         data = region.typed(unsigned)
         values = []
         for element in range(step.count):

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.addresses import FIRST_ARRAY_REGION, PARAM_REGION, region_base
-from pytest_bandwidth.ptx.memory import Region, flat_bytes
+from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.memory import Region, View, flat_bytes
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.ptx.program import Parameter
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -30,10 +28,14 @@ class Arguments:
         return self.buffer[offset : offset + dtype.itemsize].view(dtype).reshape(1, 1).copy()
 
 
-def place_arguments(kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]) -> Arguments:
+def place_arguments(
+    kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]
+) -> Arguments:
     """Raises UsageError for arguments that the kernel would misread."""
     if len(arguments) != len(parameters):
-        raise UsageError(f"kernel {kernel} takes {len(parameters)} arguments ({', '.join(names)}), found {len(arguments)}")
+        raise UsageError(
+            f"kernel {kernel} takes {len(parameters)} arguments ({', '.join(names)}), found {len(arguments)}"
+        )
     size = max((p.offset + p.size for p in parameters), default=0)
     buffer = np.zeros(-(-max(size, 1) // 16) * 16, np.uint8)
     regions: dict[int, Region] = {}
@@ -48,29 +50,46 @@ def place_arguments(kernel: str, parameters: Sequence[Parameter], names: Sequenc
     return Arguments(buffer, (parameter_region, *regions.values()))
 
 
-def _pointer(array: Array, number: int, name: str, label: str, parameter: Parameter, regions: dict[int, Region]) -> Array:
+def _pointer(
+    array: Array, number: int, name: str, label: str, parameter: Parameter, regions: dict[int, Region]
+) -> Array:
     if parameter.size != 8 or parameter.type not in ("u64", "b64", "s64"):
-        raise UsageError(f"{label} is an array, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)")
+        raise UsageError(
+            f"{label} is an array, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)"
+        )
     if array.dtype.hasobject:
         raise UsageError(f"{label} is an array of Python objects, expected numbers; give it a numeric dtype")
     if array.size and (not array.flags.aligned or not array.dtype.isnative):
         raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
     data, start = flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
-    if key in regions:
-        region = regions[key]
-        regions[key] = replace(region, arguments=(*region.arguments, number), writable=region.writable or array.flags.writeable)
-    else:
+    low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
+    view = View(name, (number,), int(low) - key, int(high) - int(low))
+    known = regions.get(key)
+    if known is None:
         place = FIRST_ARRAY_REGION + len(regions)
-        regions[key] = Region(name, "global", place, data[None, :], writable=array.flags.writeable, arguments=(number,))
+        regions[key] = Region(name, "global", place, data[None, :], writable=array.flags.writeable, views=(view,))
+    else:
+        regions[key] = replace(known, views=_with(known.views, view), writable=known.writable or array.flags.writeable)
     return np.array([region_base(regions[key].number) + start], np.uint64).view(np.uint8)
+
+
+def _with(views: tuple[View, ...], view: View) -> tuple[View, ...]:
+    """One more view; an array that is passed twice stays one view with two arguments."""
+    for place, known in enumerate(views):
+        if (known.start, known.nbytes) == (view.start, view.nbytes):
+            both = replace(known, arguments=(*known.arguments, *view.arguments))
+            return (*views[:place], both, *views[place + 1 :])
+    return (*views, view)
 
 
 def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
     integer = DTYPES[parameter.type].kind in "iu" and parameter.type != "b8"
     if argument is None:
         if not integer or parameter.size != 8:
-            raise UsageError(f"{label} is None, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)")
+            raise UsageError(
+                f"{label} is None, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)"
+            )
         return np.zeros(8, np.uint8)
     if isinstance(argument, np.generic):
         fits = argument.nbytes == parameter.size
@@ -87,5 +106,9 @@ def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
         if not -(1 << (bits - 1)) <= argument < 1 << bits:
             raise UsageError(f"{label} is {argument}, which does not fit the parameter's {bits} bits")
         return np.frombuffer((int(argument) & ((1 << bits) - 1)).to_bytes(parameter.size, "little"), np.uint8)
-    remedy = "give a NumPy scalar, such as numpy.float32(3)" if isinstance(argument, int | float) else "give a NumPy array or scalar"
+    remedy = (
+        "give a NumPy scalar, such as numpy.float32(3)"
+        if isinstance(argument, int | float)
+        else "give a NumPy array or scalar"
+    )
     raise UsageError(f"{label} is a {type(argument).__name__}, but the parameter is .{parameter.type}; {remedy}")

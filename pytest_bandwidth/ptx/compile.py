@@ -102,7 +102,9 @@ def _nvrtc() -> Any:
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:  # RuntimeError: pathfinder found the bindings but no libnvrtc
-        raise DeviceUnavailable(f"NVRTC cannot be loaded ({_one_line(error)}), the traffic device needs it; {INSTALL_HINT}")  # noqa: B904 (one line is the contract)
+        raise DeviceUnavailable(
+            f"NVRTC cannot be loaded ({_one_line(error)}), the traffic device needs it; {INSTALL_HINT}"
+        )
     return nvrtc
 
 
@@ -136,9 +138,13 @@ class _Program:
             return
         known = supported_architectures()
         if arch.rstrip("af") not in known:
-            raise KernelError(f"{filename}: NVRTC {nvrtc_version()} does not know {arch}; it compiles for {', '.join(known)}")
+            raise KernelError(
+                f"{filename}: NVRTC {nvrtc_version()} does not know {arch}; it compiles for {', '.join(known)}"
+            )
         reason = self._nvrtc.nvrtcGetErrorString(status)[1].decode()
-        raise KernelError(f"{filename} does not compile for {arch} ({reason}):\n{self.log() or 'the compiler gave no log'}")
+        raise KernelError(
+            f"{filename} does not compile for {arch} ({reason}):\n{self.log() or 'the compiler gave no log'}"
+        )
 
     def text(self, size_call: str, text_call: str) -> str:
         size = self._checked(getattr(self._nvrtc, size_call)(self._handle))

@@ -107,9 +107,9 @@ class LineCounts:
 
 @dataclass(frozen=True, slots=True)
 class ArrayCounts:
-    """Distinct bytes of one array (one allocation): each byte once, however often it was touched.
+    """Distinct bytes of one array argument: each byte once, however often it was touched.
 
-    arguments: the kernel parameters, counted from 0, that pointed into it; empty for module variables.
+    arguments: the kernel parameters, counted from 0, that it was passed for; empty for module variables.
     """
 
     name: str
@@ -141,6 +141,7 @@ class Execution:
     """One kernel launch, counted. Results are in the arrays that were passed.
 
     blocks_run: how many of the grid's `blocks` were executed. Counts are of those; `scale` turns them into the grid's.
+    bytes_read, bytes_written: distinct bytes over all arrays, those that two arguments share counted once.
     sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled blocks
     (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
     """
@@ -155,6 +156,8 @@ class Execution:
     counts: Counts
     lines: tuple[LineCounts, ...]
     arrays: tuple[ArrayCounts, ...]
+    bytes_read: int
+    bytes_written: int
     thread_instructions: int
     warp_instructions: int
     faults: tuple[AccessFault, ...] = ()
@@ -168,12 +171,3 @@ class Execution:
     def lane_occupancy(self) -> float | None:
         """Threads that took part per executed warp instruction ÷ 32; 1 without divergence or partly filled warps."""
         return self.thread_instructions / (32 * self.warp_instructions) if self.warp_instructions else None
-
-    @property
-    def bytes_read(self) -> int:
-        """Distinct bytes of all arrays that were read."""
-        return sum(array.bytes_read for array in self.arrays)
-
-    @property
-    def bytes_written(self) -> int:
-        return sum(array.bytes_written for array in self.arrays)

@@ -7,13 +7,11 @@ alone. Barriers hold groups back until whole blocks have arrived.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.accesses import MemoryUnit
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.lanes import Geometry, Mask, warps_with
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.order import Order
@@ -37,8 +35,6 @@ from pytest_bandwidth.ptx.program import (
     Write,
 )
 from pytest_bandwidth.ptx.warp import exchange
-
-Array = NDArray[Any]
 
 
 class Tally:
@@ -256,13 +252,22 @@ class Executor:
         return int(np.count_nonzero(both)) * (self._geometry.rows // len(both))
 
     def _switch(self, end: Branch, block: BasicBlock, mask: Mask) -> None:
-        index = np.broadcast_to(self._value(end.sources[0]), np.broadcast_shapes(self._value(end.sources[0]).shape, mask.lanes.shape))
+        index = np.broadcast_to(
+            self._value(end.sources[0]), np.broadcast_shapes(self._value(end.sources[0]).shape, mask.lanes.shape)
+        )
         lanes = np.broadcast_to(mask.lanes, index.shape)
         chosen = np.unique(index[lanes])
         self._traffic.branch(end.site, mask.warps, 0 if len(chosen) == 1 else self._mixed_warps(index, lanes))
         for value in chosen:
             if value >= len(block.branch):
-                self._faults.add("trap", end.site, None, lanes & (index == value), index.astype(np.int64), "branches beyond a jump table")
+                self._faults.add(
+                    "trap",
+                    end.site,
+                    None,
+                    lanes & (index == value),
+                    index.astype(np.int64),
+                    "branches beyond a jump table",
+                )
                 self._go(None, Mask(lanes & (index == value), self._geometry))
             else:
                 self._go(block.branch[int(value)], Mask(lanes & (index == value), self._geometry))
@@ -279,7 +284,14 @@ class Executor:
         leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
         if leaving is not None:
             if end.trap:
-                self._faults.add("trap", end.site, None, leaving.lanes, np.zeros((1, 1), np.int64), "executes a trap (assert or __trap)")
+                self._faults.add(
+                    "trap",
+                    end.site,
+                    None,
+                    leaving.lanes,
+                    np.zeros((1, 1), np.int64),
+                    "executes a trap (assert or __trap)",
+                )
             self._alive = self._alive & ~leaving.lanes
         if staying is not None:
             self._go(block.following, staying)
@@ -306,7 +318,10 @@ class Executor:
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:
         """Blocks whose threads wait at different barriers: undefined in CUDA (often a hang); here they all go on."""
-        rows = [np.broadcast_to(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1)) for mask in waiting.values()]
+        rows = [
+            np.broadcast_to(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1))
+            for mask in waiting.values()
+        ]
         mixed = sum(row.astype(np.int64) for row in rows) > 1
         if mixed.any():
             number, mask = min(waiting.items())

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.opcodes import halves
 from pytest_bandwidth.ptx.program import Atomic
 
-Array = NDArray[Any]
 
-
-def atomic_half(step: Atomic, region: Region, index: Array, mask: Array, value: Array, other: Array, old: Array) -> None:
+def atomic_half(
+    step: Atomic, region: Region, index: Array, mask: Array, value: Array, other: Array, old: Array
+) -> None:
     """Updates `region` and fills `old`; lanes that meet at one place take turns in the order of blocks and threads."""
     data = region.typed(step.dtype)
     rows = np.broadcast_to(np.arange(len(index))[:, None] * region.block_step, index.shape)

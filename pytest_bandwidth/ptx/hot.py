@@ -115,9 +115,7 @@ def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any,
 
 
 @compiled(_i64(_plane(_u8), _i64, _i64, _given(_i64), _given(_bool), _i64, _plane(_bool)))
-def find_unmarked(
-    flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, hit: Any
-) -> int:
+def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, hit: Any) -> int:
     """How many lanes touch a granule whose flag is not set; they are set in `hit`, where the first is found."""
     found = 0
     for b in range(granule.shape[0]):
@@ -258,23 +256,43 @@ def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
 
 
 @compiled(
-    _i64(_plane(_i64), _plane(_i64), _given(_i64), _given(_bool), _i64, _i64, _i64, _given(_i64), _given(_i64), _plane(_i64))
+    _i64(
+        _plane(_i64),
+        _plane(_i64),
+        _given(_i64),
+        _given(_bool),
+        _i64,
+        _i64,
+        _i64,
+        _given(_i64),
+        _given(_i64),
+        _plane(_i64),
+    )
 )
 def race_between_threads(
-    writers: Any, readers: Any, granule: Any, mask: Any, count: Any, stores: Any, site: Any, epoch: Any, warp_epoch: Any, hit: Any
+    writers: Any,
+    readers: Any,
+    granule: Any,
+    mask: Any,
+    count: Any,
+    stores: Any,
+    site: Any,
+    epoch: Any,
+    warp_epoch: Any,
+    hit: Any,
 ) -> int:
     """Shared memory: brings the shadow up to date and finds accesses that no barrier orders; returns how many lanes hit.
 
-    A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit` gets the word that an access
-    conflicts with, or 0. Two accesses of one block conflict if one of them writes, no block barrier came between, and, for
+    A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit`, all 0 before, gets the word that an
+    access conflicts with. Two accesses of one block conflict if one of them writes, no block barrier came between, and, for
     threads of one warp, no warp barrier either.
     """
     found = 0
     for b in range(granule.shape[0]):
         for t in range(granule.shape[1]):
-            hit[b, t] = 0
             if not mask[b, t]:
                 continue
+            conflict = 0
             warp = t >> 5
             now, warp_now = epoch[b, 0], warp_epoch[b, warp]
             own = (now << 44) | (warp_now << 26) | (site << 12) | (t + 1)
@@ -283,18 +301,18 @@ def race_between_threads(
                 who = previous & 4095
                 if who != 0 and who != t + 1 and (previous >> 44) == now:
                     if (who - 1) >> 5 != warp or ((previous >> 26) & 0x3FFFF) == warp_now:
-                        hit[b, t] = previous
+                        conflict = previous
                 previous = readers[b, g]
                 who = previous & 4095
                 current = who != 0 and (previous >> 44) == now
                 if stores:
                     if current and who != t + 1:
                         if who == MANY_WARPS:
-                            hit[b, t] = previous
+                            conflict = previous
                         else:
                             other = (who - 1) >> 5 if who < WARP_OF_READERS else who - WARP_OF_READERS
                             if other != warp or ((previous >> 26) & 0x3FFFF) == warp_now:
-                                hit[b, t] = previous
+                                conflict = previous
                     writers[b, g] = own
                 elif not current or who == t + 1:
                     readers[b, g] = own
@@ -306,7 +324,9 @@ def race_between_threads(
                         readers[b, g] = (previous & ~4095) | (WARP_OF_READERS + warp)
                     else:
                         readers[b, g] = own
-            found += hit[b, t] != 0
+            if conflict != 0:
+                hit[b, t] = conflict
+                found += 1
     return found
 
 
@@ -316,27 +336,29 @@ def race_between_blocks(
 ) -> int:
     """Global memory: nothing orders two blocks of a launch. Shadows hold block + 1, readers also −1 for several.
 
-    `hit` gets the block that an access conflicts with, −1 for several, plus one; 0 where there is none.
+    `hit`, all 0 before, gets the block that an access conflicts with plus one, or −1 for several.
     """
     found = 0
     for b in range(granule.shape[0]):
         own = block[b, 0] + 1
         for t in range(granule.shape[1]):
-            hit[b, t] = 0
             if not mask[b, t]:
                 continue
+            conflict = 0
             for g in range(granule[b, t], granule[b, t] + count):
                 if writers[g] != 0 and writers[g] != own:
-                    hit[b, t] = writers[g]
+                    conflict = writers[g]
                 if stores:
                     if readers[g] != 0 and readers[g] != own:
-                        hit[b, t] = readers[g]
+                        conflict = readers[g]
                     writers[g] = own
                 elif readers[g] == 0:
                     readers[g] = own
                 elif readers[g] != own:
                     readers[g] = -1
-            found += hit[b, t] != 0
+            if conflict != 0:
+                hit[b, t] = conflict
+                found += 1
     return found
 
 

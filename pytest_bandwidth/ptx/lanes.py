@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from pytest_bandwidth.ptx.arrays import Array
+
 Dim = tuple[int, int, int]
 WARP = 32
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.accesses import MemoryUnit
 from pytest_bandwidth.ptx.addresses import LOCAL_REGION, SHARED_REGION
 from pytest_bandwidth.ptx.arguments import Arguments, place_arguments
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.execution import Execution
 from pytest_bandwidth.ptx.executor import Executor, Tally
 from pytest_bandwidth.ptx.lanes import WARP, Dim, Geometry
@@ -28,7 +28,6 @@ from pytest_bandwidth.ptx.observers.traffic import TrafficObserver
 from pytest_bandwidth.ptx.program import Kernel, Symbol
 from pytest_bandwidth.ptx.signature import parameter_names
 
-Array = NDArray[Any]
 Progress = Callable[[str], None]
 
 # Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the registers
@@ -44,7 +43,20 @@ MAX_THREADS = 1024
 MAX_BLOCK: Dim = (1024, 1024, 64)
 MAX_GRID: Dim = (2**31 - 1, 65535, 65535)
 # Shared memory a block may have, in KiB, by compute capability (same table, with the opt-in for dynamic memory).
-SHARED_KIB = {"75": 64, "80": 163, "86": 99, "87": 163, "88": 99, "89": 99, "90": 227, "100": 227, "103": 227, "110": 227, "120": 99, "121": 99}
+SHARED_KIB = {
+    "75": 64,
+    "80": 163,
+    "86": 99,
+    "87": 163,
+    "88": 99,
+    "89": 99,
+    "90": 227,
+    "100": 227,
+    "103": 227,
+    "110": 227,
+    "120": 99,
+    "121": 99,
+}
 
 
 def execute(
@@ -139,7 +151,14 @@ class _Run:
             self._batch(np.array([number]))
             counts = self._traffic.total()
             loads, stores = counts.loads, counts.stores
-            figures = (loads.sectors, loads.accesses, stores.sectors, stores.accesses, counts.shared_loads.passes, self._tally.threads)
+            figures = (
+                loads.sectors,
+                loads.accesses,
+                stores.sectors,
+                stores.accesses,
+                counts.shared_loads.passes,
+                self._tally.threads,
+            )
             totals.append(np.array(figures, np.float64))
             self._tell(progress, done, len(chosen))
         each = np.diff(totals, axis=0)
@@ -199,7 +218,7 @@ class _Run:
     def _result(self, blocks_run: int, spread: float | None) -> Execution:
         compiled, extents = self._program.compiled, self._extents
         touched = [v for v in self._program.variables if v.kind == "global" and not v.name.startswith("__cudart")]
-        arrays = self._traffic.arrays((*self._arrays, *touched))
+        regions = (*self._arrays, *touched)
         return Execution(
             kernel=self._kernel.name,
             arch=compiled.arch,
@@ -210,7 +229,9 @@ class _Run:
             blocks_run=blocks_run,
             counts=self._traffic.total(),
             lines=self._traffic.lines(self._kernel.sites),
-            arrays=tuple(a for a in arrays if a.arguments or a.bytes_read or a.bytes_written),
+            arrays=self._traffic.arrays(regions),
+            bytes_read=self._traffic.distinct_bytes(regions, "read"),
+            bytes_written=self._traffic.distinct_bytes(regions, "write"),
             thread_instructions=self._tally.threads,
             warp_instructions=self._tally.warps,
             faults=self._faults.faults,
@@ -232,7 +253,9 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
             raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
     limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
     if extents.threads > limit:
-        raise UsageError(f"block {extents.block} has {extents.threads} threads, kernel {kernel.name} allows at most {limit}")
+        raise UsageError(
+            f"block {extents.block} has {extents.threads} threads, kernel {kernel.name} allows at most {limit}"
+        )
     most_shared = SHARED_KIB.get(arch.removeprefix("sm_").rstrip("af"), 227) * 1024
     asked = kernel.static_shared_bytes + shared_bytes
     if shared_bytes < 0 or asked > most_shared:

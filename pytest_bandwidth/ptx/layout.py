@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from pytest_bandwidth.ptx.program import Parameter, Space, Symbol
 from pytest_bandwidth.ptx.scopes import element_bytes
-from pytest_bandwidth.ptx.syntax import Address, Block, Function, Group, Instruction, Module, Name, Operand, Variable, Vector
+from pytest_bandwidth.ptx.syntax import (
+    Address,
+    Block,
+    Function,
+    Group,
+    Instruction,
+    Module,
+    Name,
+    Operand,
+    Variable,
+    Vector,
+)
 
 # Between two variables of shared or local memory, so that an index just past the end is seen; 128 bytes keep the banks.
 RED_ZONE_BYTES = 128

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.ptx.addresses import FIRST_VARIABLE_REGION, region_base
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.compile import PtxModule
 from pytest_bandwidth.ptx.decode import decode
 from pytest_bandwidth.ptx.layout import parameters_of
@@ -19,8 +19,6 @@ from pytest_bandwidth.ptx.program import Kernel, Parameter, Symbol, readable_nam
 from pytest_bandwidth.ptx.scopes import element_bytes
 from pytest_bandwidth.ptx.signature import source_name
 from pytest_bandwidth.ptx.syntax import Number, Variable, parse_ptx
-
-Array = NDArray[Any]
 
 
 class Program:

@@ -7,13 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.ptx.addresses import MAX_REGION_BYTES, REGION_SHIFT, region_base
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.program import Symbol, readable_name
 
-Array = NDArray[Any]
 RegionKind = Literal["global", "const", "param", "shared", "local"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An array argument: the `nbytes` from byte `start` of its allocation on. arguments: numbers of the parameters."""
+
+    name: str
+    arguments: tuple[int, ...]
+    start: int
+    nbytes: int
 
 
 @dataclass(eq=False)
@@ -22,7 +31,7 @@ class Region:
 
     data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global memory has
     one row, shared memory one a block, local memory one a thread.
-    arguments: numbers of the kernel parameters that point here. symbols: variables inside, for messages.
+    views: the arrays that were passed as arguments and lie here. symbols: variables inside, for messages and bounds.
     """
 
     name: str
@@ -32,7 +41,7 @@ class Region:
     block_step: int = 0
     thread_step: int = 0
     writable: bool = True
-    arguments: tuple[int, ...] = ()
+    views: tuple[View, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     _typed: dict[np.dtype[Any], Array] = field(default_factory=dict, repr=False)
 
@@ -52,12 +61,15 @@ class Region:
         return self._typed[dtype]
 
     def describe(self, offset: int) -> str:
-        """Which variable a byte offset lies in or near: ``a[12..]`` style names are left to the reader, this names the place."""
-        for symbol in self.symbols:
-            if symbol.address <= offset < symbol.address + symbol.size:
-                return readable_name(symbol.name)
-        before = [symbol for symbol in self.symbols if symbol.address + symbol.size <= offset]
-        return readable_name(before[-1].name) if before else self.name
+        """Name of the variable or array that a byte offset lies in, else of the nearest before it."""
+        places = [(s.address, s.size, readable_name(s.name)) for s in self.symbols] + [
+            (v.start, v.nbytes, v.name) for v in self.views
+        ]
+        for start, size, name in places:
+            if start <= offset < start + size:
+                return name
+        before = [(start + size, name) for start, size, name in places if start + size <= offset]
+        return max(before)[1] if before else self.name
 
 
 class Memory:

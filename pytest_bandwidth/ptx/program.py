@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from pytest_bandwidth.ptx.arrays import Array
+
 Space = Literal["global", "shared", "local", "const", "param", "generic"]
 
 

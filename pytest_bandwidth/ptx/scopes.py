@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.ptx.program import Symbol
 from pytest_bandwidth.ptx.syntax import Block, Label, Registers, Statement, Targets
-
-Array = NDArray[Any]
 
 _AXES = ("x", "y", "z")
 SPECIALS: dict[str, str] = {

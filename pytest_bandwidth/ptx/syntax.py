@@ -300,7 +300,9 @@ class _Builder(Transformer):  # type: ignore[type-arg] # Lark's generic argument
         return Name(str(text), negated=True)
 
     def address(self, base: Any, offset: str | None) -> Address:
-        return Address(int(base.value) if isinstance(base, Number) else str(base), 0 if offset is None else _integer(offset))
+        return Address(
+            int(base.value) if isinstance(base, Number) else str(base), 0 if offset is None else _integer(offset)
+        )
 
     def vector(self, *items: Any) -> Vector:
         return Vector(items)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.lanes import WARP
 
-Array = NDArray[Any]
 
-
-def exchange(name: str, mode: str, sources: tuple[Array, ...], active: Array, shape: tuple[int, int]) -> tuple[Array, ...]:
+def exchange(
+    name: str, mode: str, sources: tuple[Array, ...], active: Array, shape: tuple[int, int]
+) -> tuple[Array, ...]:
     """Results of a warp instruction, each over `shape` or one row of it.
 
     sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it; they alone
@@ -27,7 +27,9 @@ def exchange(name: str, mode: str, sources: tuple[Array, ...], active: Array, sh
     return tuple(np.broadcast_to(result, warps).reshape(whole) for result in results)
 
 
-def _shuffle(mode: str, _active: Array, value: Array, lane_operand: Array, clamp_operand: Array, _members: Array) -> tuple[Array, ...]:
+def _shuffle(
+    mode: str, _active: Array, value: Array, lane_operand: Array, clamp_operand: Array, _members: Array
+) -> tuple[Array, ...]:
     lane = np.arange(WARP)
     by = (lane_operand & 31).astype(np.int64)
     clamp, segment = (clamp_operand & 31).astype(np.int64), ((clamp_operand >> np.uint32(8)) & 31).astype(np.int64)
@@ -74,7 +76,9 @@ def _match(_mode: str, active: Array, value: Array, _members: Array) -> tuple[Ar
 
 def _reduce(mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
     info = np.iinfo(value.dtype)
-    neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max if info.min == 0 else -1, "min": info.max, "max": info.min}[mode]
+    neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max if info.min == 0 else -1, "min": info.max, "max": info.min}[
+        mode
+    ]
     operation: Any = {
         "add": np.add,
         "or": np.bitwise_or,

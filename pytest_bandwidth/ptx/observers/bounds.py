@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 
-Array = NDArray[Any]
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 
 
@@ -29,7 +26,9 @@ class BoundsObserver:
             outside = outside | ~self._in_a_variable(region, offset, width)
         misaligned = (offset & (width - 1)) != 0
         inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
-        self._report("out-of-bounds", site, region, mask & outside, offset, f"{verb} {width} bytes at byte {{place}} of {inside}")
+        self._report(
+            "out-of-bounds", site, region, mask & outside, offset, f"{verb} {width} bytes at byte {{place}} of {inside}"
+        )
         self._report(
             "misaligned",
             site,

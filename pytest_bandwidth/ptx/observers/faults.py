@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.execution import AccessFault
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.program import Site
-
-Array = NDArray[Any]
 
 
 class FaultLog:
@@ -36,7 +33,9 @@ class FaultLog:
         place = int(np.broadcast_to(offset, shape)[row, lane])
         array = "" if region is None else region.describe(place)
         where = self._sites[site]
-        threads = int(np.count_nonzero(everywhere)) * (geometry.rows // shape[0]) * (1 if shape[1] > 1 else geometry.threads)
+        threads = (
+            int(np.count_nonzero(everywhere)) * (geometry.rows // shape[0]) * (1 if shape[1] > 1 else geometry.threads)
+        )
         key = (code, where.line or -where.ptx_line, array)
         if key in self._found:
             self._found[key] = replace(self._found[key], threads=self._found[key].threads + threads)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.memory import Access
-
-Array = NDArray[Any]
 
 
 def harmless(access: Access, hits: Array) -> Array:

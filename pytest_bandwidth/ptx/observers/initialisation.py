@@ -7,19 +7,17 @@ still shows it counts as never written, by a kernel or by NumPy. A value that ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.ptx import hot
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Access, Region, flat_bytes
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.order import Order
 from pytest_bandwidth.ptx.observers.traffic import least
 
-Array = NDArray[Any]
 _PIECE = 16
 _CHUNK_WORDS = 1 << 16
 

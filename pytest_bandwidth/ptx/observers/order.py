@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.lanes import Geometry, warps_with
 
-Array = NDArray[Any]
 NEVER = np.iinfo(np.int64).max
 
 
@@ -62,4 +59,8 @@ class Order:
         if self._geometry is None:
             return np.zeros(0, np.int64)
         rows = lanes.any(axis=1)
-        return self._geometry.blocks if len(rows) == 1 and rows[0] else self._geometry.blocks[np.broadcast_to(rows, (self._geometry.rows,))]
+        return (
+            self._geometry.blocks
+            if len(rows) == 1 and rows[0]
+            else self._geometry.blocks[np.broadcast_to(rows, (self._geometry.rows,))]
+        )

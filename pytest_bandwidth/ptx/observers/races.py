@@ -9,20 +9,17 @@ Two writes of the same value are no race that anyone could see, and are not repo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.ptx import hot
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Access, Region
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.harmless import harmless
 from pytest_bandwidth.ptx.observers.order import Order
 from pytest_bandwidth.ptx.observers.traffic import least
-
-Array = NDArray[Any]
 
 
 class SharedRaceObserver:
@@ -31,6 +28,7 @@ class SharedRaceObserver:
         self._granule = granule_bytes.get("shared", 1)
         self._writers: Array | None = None
         self._readers: Array | None = None
+        self._hits: dict[tuple[int, int], Array] = {}
         self._geometry: Geometry | None = None
         self._order: Order | None = None
 
@@ -52,7 +50,7 @@ class SharedRaceObserver:
             self._writers = np.repeat(self._writers, rows, axis=0)
             self._readers = np.repeat(self._readers, rows, axis=0)
         shape = (rows, geometry.lanes)
-        hit = np.empty(shape, np.int64)
+        hit = _zeros(self._hits, shape)
         found = hot.race_between_threads(
             self._writers,
             self._readers,
@@ -67,6 +65,7 @@ class SharedRaceObserver:
         )
         if found:
             self._report(access, hit)
+            hit[:] = 0
 
     def _report(self, access: Access, hit: Array) -> None:
         assert self._geometry is not None
@@ -96,6 +95,7 @@ class GlobalRaceObserver:
         self._faults = faults
         self._granule = granule_bytes.get("global", 1)
         self._shadows: dict[Region, tuple[Array, Array]] = {}
+        self._hits: dict[tuple[int, int], Array] = {}
         self._geometry: Geometry | None = None
         self._order: Order | None = None
 
@@ -113,7 +113,7 @@ class GlobalRaceObserver:
         writers, readers = self._shadows[access.region]
         offset, mask = (access.offset, access.mask) if access.kind == "store" else least(access.offset, access.mask)
         shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
-        hit = np.empty(shape, np.int64)
+        hit = _zeros(self._hits, shape)
         found = hot.race_between_blocks(
             writers,
             readers,
@@ -126,6 +126,7 @@ class GlobalRaceObserver:
         )
         if found:
             self._report(access, hit)
+            hit[:] = 0
 
     def _report(self, access: Access, hit: Array) -> None:
         geometry, order = self._geometry, self._order
@@ -139,10 +140,19 @@ class GlobalRaceObserver:
         other = int(hit[tuple(np.argwhere(hits)[0])]) - 1
         who = "several other blocks" if other < 0 else f"block {_block_name(other, geometry)}"
         verb = "writes" if access.kind == "store" else "reads"
-        sentence = f"{verb} {{array}} at byte {{place}}, which {who} of the same launch accessed; nothing orders the two"
+        sentence = (
+            f"{verb} {{array}} at byte {{place}}, which {who} of the same launch accessed; nothing orders the two"
+        )
         self._faults.add("race", access.site, access.region, hits, access.offset, sentence)
 
 
 def _block_name(number: int, geometry: Geometry) -> str:
     x, y = geometry.grid[0], geometry.grid[1]
     return f"({number % x}, {number // x % y}, {number // (x * y)})"
+
+
+def _zeros(known: dict[tuple[int, int], Array], shape: tuple[int, int]) -> Array:
+    """An array of zeros, kept for the next access of that shape: conflicts are rare, and clearing it each time is not free."""
+    if shape not in known:
+        known[shape] = np.zeros(shape, np.int64)
+    return known[shape]

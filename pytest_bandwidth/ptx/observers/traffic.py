@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_bandwidth.ptx import hot
-from pytest_bandwidth.ptx.execution import AccessCounts, ArrayCounts, Counts, LineCounts, LocalCounts, Pattern, SharedCounts
+from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.execution import (
+    AccessCounts,
+    ArrayCounts,
+    Counts,
+    LineCounts,
+    LocalCounts,
+    Pattern,
+    SharedCounts,
+)
 from pytest_bandwidth.ptx.lanes import Geometry
-from pytest_bandwidth.ptx.memory import Access, Region
+from pytest_bandwidth.ptx.memory import Access, Region, View
 from pytest_bandwidth.ptx.observers.order import Order
 from pytest_bandwidth.ptx.program import Site
 
-Array = NDArray[Any]
 _PATTERNS: tuple[tuple[Pattern, int], ...] = (
     ("coalesced", hot.COALESCED),
     ("misaligned", hot.MISALIGNED),
@@ -92,21 +99,39 @@ class TrafficObserver:
 
     def lines(self, sites: Sequence[Site]) -> tuple[LineCounts, ...]:
         by_line: dict[tuple[str, int], list[int]] = {}
-        for number in sorted({site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)):
+        for number in sorted(
+            {site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)
+        ):
             by_line.setdefault((sites[number].file, sites[number].line), []).append(number)
         return tuple(LineCounts(file, line, self._sum(by_line[file, line])) for file, line in sorted(by_line))
 
     def total(self) -> Counts:
-        return self._sum(sorted({site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)))
-
-    def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
-        return tuple(
-            ArrayCounts(r.name, r.arguments, r.nbytes, self._distinct(r, "read"), self._distinct(r, "write")) for r in regions
+        return self._sum(
+            sorted(
+                {site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)
+            )
         )
 
-    def _distinct(self, region: Region, touch: str) -> int:
+    def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
+        """Distinct bytes of each array argument, and of each module variable that was touched."""
+        found: list[ArrayCounts] = []
+        for region in regions:
+            for view in region.views or (View(region.name, (), 0, region.nbytes),):
+                read, written = (self._distinct(region, touch, view.start, view.nbytes) for touch in ("read", "write"))
+                if view.arguments or read or written:
+                    found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written))
+        return tuple(sorted(found, key=lambda counts: counts.arguments or (len(found),)))
+
+    def distinct_bytes(self, regions: Sequence[Region], touch: Literal["read", "write"]) -> int:
+        """Distinct bytes over all allocations, those that two arguments share counted once."""
+        return sum(self._distinct(region, touch, 0, region.nbytes) for region in regions)
+
+    def _distinct(self, region: Region, touch: str, start: int, nbytes: int) -> int:
         flags = self._touched.get((region, touch))
-        return 0 if flags is None else min(int(np.count_nonzero(flags)) * self._granule, region.nbytes)
+        if flags is None:
+            return 0
+        granules = flags[0, start // self._granule : -(-(start + nbytes) // self._granule)]
+        return min(int(np.count_nonzero(granules)) * self._granule, nbytes)
 
     def _sum(self, sites: Sequence[int]) -> Counts:
         branches = sum((self._branches[s] for s in sites if s in self._branches), np.zeros(2, np.int64))

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
-
-Array = NDArray[Any]
 
 
 def _bits(a: Array) -> int:
@@ -92,7 +90,9 @@ def extract_field(a: Array, start: Array, length: Array) -> Array:
         return field
     sign_at = np.minimum(start + length - 1, width - 1).astype(np.uint32)
     negative = ((shift_right(a.view(unsigned), sign_at) & 1) != 0) & (length > 0)
-    return np.where(negative, field | ~_low_mask(np.clip(np.minimum(length, width - start), 0, width), width, unsigned), field).view(a.dtype)
+    return np.where(
+        negative, field | ~_low_mask(np.clip(np.minimum(length, width - start), 0, width), width, unsigned), field
+    ).view(a.dtype)
 
 
 def insert_field(a: Array, b: Array, start: Array, length: Array) -> Array:
@@ -105,7 +105,9 @@ def insert_field(a: Array, b: Array, start: Array, length: Array) -> Array:
 
 def _low_mask(length: Array, width: int, dtype: np.dtype[Any]) -> Array:
     one = np.ones(1, dtype)
-    return np.where(length >= width, ~np.zeros(1, dtype), shift_left(one, np.minimum(length, width - 1).astype(np.uint32)) - one)
+    return np.where(
+        length >= width, ~np.zeros(1, dtype), shift_left(one, np.minimum(length, width - 1).astype(np.uint32)) - one
+    )
 
 
 def permute_bytes(choice: Choice) -> Meaning:

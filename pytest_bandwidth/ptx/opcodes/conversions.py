@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes import floats, halves
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
 
-Array = NDArray[Any]
 _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
 _INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
@@ -101,7 +100,9 @@ def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
     magnitude = np.where(negative, np.zeros(1, a.dtype) - a, a).astype(np.uint64)
     _, length = np.frexp(magnitude.astype(np.float64))
     # Rounding to binary64 may have carried into the next power of two.
-    length = length - ((length > 0) & (length <= 64) & (magnitude < (np.uint64(1) << np.clip(length - 1, 0, 63).astype(np.uint64))))
+    length = length - (
+        (length > 0) & (length <= 64) & (magnitude < (np.uint64(1) << np.clip(length - 1, 0, 63).astype(np.uint64)))
+    )
     shift = np.clip(length - digits, 0, 63).astype(np.uint64)
     kept = (magnitude >> shift) << shift
     value = kept.astype(dtype)
@@ -124,7 +125,11 @@ def _float_to_float(choice: Choice, to: str, of: str) -> Meaning:
             value = np.where(np.isnan(value), value, np.fmax(value, value.dtype.type(0)))
         if "sat" in choice:
             value = floats.saturate(value)
-        result = _narrow_directed(value, to, mode) if value.dtype.itemsize > DTYPES[to].itemsize else value.astype(DTYPES[to])
+        result = (
+            _narrow_directed(value, to, mode)
+            if value.dtype.itemsize > DTYPES[to].itemsize
+            else value.astype(DTYPES[to])
+        )
         return floats.flush(result) if "ftz" in choice and to == "f32" else result
 
     if to == "tf32":
@@ -152,7 +157,9 @@ def _narrow_directed(value: Array, to: str, mode: str) -> Array:
     too_high = (back > value) & ((mode == "rm") | ((mode == "rz") & (value > 0)))
     too_low = (back < value) & ((mode == "rp") | ((mode == "rz") & (value < 0)))
     infinity = nearest.dtype.type(np.inf)
-    stepped = np.where(too_high, np.nextafter(nearest, -infinity), np.where(too_low, np.nextafter(nearest, infinity), nearest))
+    stepped = np.where(
+        too_high, np.nextafter(nearest, -infinity), np.where(too_low, np.nextafter(nearest, infinity), nearest)
+    )
     return stepped.astype(nearest.dtype)
 
 

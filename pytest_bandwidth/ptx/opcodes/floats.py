@@ -11,13 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes import rounding
 from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
 from pytest_bandwidth.ptx.opcodes.rounding import MODES
-
-Array = NDArray[Any]
 
 
 def flush(a: Array) -> Array:

@@ -8,7 +8,7 @@ carry flag, and a trailing ``?`` for an operand that may be left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -48,7 +48,23 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "property": ("finite", "infinite", "number", "notanumber", "normal", "subnormal"),
         "space": ("global", "shared", "shared::cta", "local", "const", "param", "param::entry", "param::func"),
         "aspace": ("global", "shared", "shared::cta"),
-        "memory": ("u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "b8", "b16", "b32", "b64", "f32", "f64", "b128"),
+        "memory": (
+            "u8",
+            "u16",
+            "u32",
+            "u64",
+            "s8",
+            "s16",
+            "s32",
+            "s64",
+            "b8",
+            "b16",
+            "b32",
+            "b64",
+            "f32",
+            "f64",
+            "b128",
+        ),
         "vec": ("v2", "v4", "v8"),
         "cop": ("ca", "cg", "cs", "lu", "cv", "wb", "wt"),
         "order": ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc"),
@@ -84,7 +100,11 @@ DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
         for name, kind in {
             "pred": np.bool_,
             "cc": np.bool_,
-            **{f"{letter}{bits}": f"{'i' if letter == 's' else 'u'}{bits // 8}" for letter in "usb" for bits in (8, 16, 32, 64)},
+            **{
+                f"{letter}{bits}": f"{'i' if letter == 's' else 'u'}{bits // 8}"
+                for letter in "usb"
+                for bits in (8, 16, 32, 64)
+            },
             "f16": np.float16,
             "bf16": np.uint16,
             "f16x2": np.uint32,
@@ -127,7 +147,8 @@ class Match:
 class Table:
     """Rows by their first word; a later row never shadows an earlier one."""
 
-    def __init__(self, forms: Iterable[Form]) -> None:
+    def __init__(self, forms: Sequence[Form]) -> None:
+        self.first = forms[0]
         self._rows: dict[str, list[tuple[Form, tuple[tuple[str, bool], ...]]]] = {}
         for form in forms:
             self._rows.setdefault(form.base, []).append((form, _slots(form.syntax)))

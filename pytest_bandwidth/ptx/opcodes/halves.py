@@ -11,12 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes import floats
 from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
-
-Array = NDArray[Any]
 
 
 def half_kind(choice: Choice) -> str:

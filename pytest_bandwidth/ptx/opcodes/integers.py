@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
-
-Array = NDArray[Any]
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -62,7 +60,10 @@ def multiply24(choice: Choice) -> Meaning:
     high = choice["lohi"] == "hi"
 
     def compute(a: Array, b: Array, c: Array | None = None) -> Array:
-        wide_a, wide_b = (((x.astype(np.int64)) << 40 >> 40) if x.dtype.kind == "i" else (x & 0xFFFFFF).astype(np.int64) for x in (a, b))
+        wide_a, wide_b = (
+            ((x.astype(np.int64)) << 40 >> 40) if x.dtype.kind == "i" else (x & 0xFFFFFF).astype(np.int64)
+            for x in (a, b)
+        )
         product = wide_a * wide_b
         result = (product >> 16 if high else product).astype(a.dtype)
         return result if c is None else result + c

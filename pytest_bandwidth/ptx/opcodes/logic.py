@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
 
-Array = NDArray[Any]
 _COMBINE: dict[str, Meaning] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 

@@ -5,7 +5,6 @@ the action that the decoder takes. Whatever fits no row is refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -200,4 +199,3 @@ ACTIONS = [
 TABLE = Table(
     [*INTEGER_ARITHMETIC, *BIT_OPERATIONS, *FLOAT_ARITHMETIC, *HALF_ARITHMETIC, *COMPARISONS, *CONVERSIONS, *ACTIONS]
 )
-

@@ -1,0 +1,120 @@
+"""Steps for opcodes that access memory. Parameters with a name are registers, of the launch or of an inlined call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_bandwidth.ptx.actions import SPACES, copy
+from pytest_bandwidth.ptx.opcodes.forms import DTYPES
+from pytest_bandwidth.ptx.operands import Here
+from pytest_bandwidth.ptx.program import Atomic, Load, Read, Step, Store, Write
+from pytest_bandwidth.ptx.syntax import Address, Operand, Vector
+
+_ORDERED = ("relaxed", "acquire", "release", "acq_rel", "sc")
+
+
+def load(here: Here) -> Sequence[Step]:
+    target, address = here.operands
+    kind = here.choice["memory"]
+    items = target.items if isinstance(target, Vector) else (target,)
+    writes = tuple(here.write(item, kind) for item in items)
+    if SPACES.get(here.choice.get("space", "")) == "param" and isinstance(address, Address):
+        named = _load_parameter(here, address, kind, writes)
+        if named is not None:
+            return named
+    read, offset = _place(here, address)
+    return [Load(**here.placed(), sources=(read,), targets=writes, **_access(here, kind, len(items), offset))]
+
+
+def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Write | None]) -> Sequence[Step] | None:
+    """Copies from the registers of a named parameter; None where its address is computed."""
+    base, dtype = str(address.base), DTYPES[kind]
+    slot, parameter = here.scope.parameter(base), here.context.parameters.get(base)
+    if slot is None and parameter is None:
+        return None
+    steps = []
+    for place, write in enumerate(writes):
+        offset = address.offset + place * dtype.itemsize
+        if slot is not None:
+            index = here.slot(slot, offset, kind)
+        elif parameter is not None and 0 <= offset <= parameter.size - dtype.itemsize:
+            index = here.context.file.argument(parameter.offset + offset, dtype)
+        else:
+            here.refuse()
+        steps.append(copy(here, Read(index, dtype), write))
+    return steps
+
+
+def store(here: Here) -> Sequence[Step]:
+    address, value = here.operands
+    kind = here.choice["memory"]
+    items = value.items if isinstance(value, Vector) else (value,)
+    values = tuple(here.read(item, kind) for item in items)
+    if SPACES.get(here.choice.get("space", "")) == "param":
+        return _store_parameter(here, address, kind, values)
+    read, offset = _place(here, address)
+    return [Store(**here.placed(), sources=(read, *values), **_access(here, kind, len(items), offset))]
+
+
+def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[Read]) -> Sequence[Step]:
+    slot = here.scope.parameter(str(address.base)) if isinstance(address, Address) else None
+    if slot is None or not isinstance(address, Address):
+        here.refuse()
+    size = DTYPES[kind].itemsize
+    return [
+        copy(here, value, Write(here.slot(slot, address.offset + place * size, kind))) for place, value in enumerate(values)
+    ]
+
+
+def atomic(here: Here) -> Sequence[Step]:
+    """atom, with a result, and red, without."""
+    operands = list(here.operands)
+    kind = here.choice["attype"]
+    targets = (here.write(operands.pop(0), kind),) if here.match.form.meaning == "atomic" else ()
+    address, *values = operands
+    if len(values) != (2 if here.choice["atop"] == "cas" else 1):
+        here.refuse()
+    read, offset = _place(here, address)
+    return [
+        Atomic(
+            **here.placed(),
+            sources=(read, *(here.read(value, kind) for value in values)),
+            targets=targets,
+            operation=here.choice["atop"],
+            type=kind,
+            **_access(here, kind, 1, offset),
+        )
+    ]
+
+
+def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
+    dtype, choice = DTYPES[kind], here.choice
+    named = choice.get("space") or choice.get("aspace") or ("global" if here.match.form.base == "ldu" else "")
+    space = SPACES.get(named, "generic")
+    granules = here.context.granules
+    for name in ("global", "shared", "local") if space == "generic" else (space,):
+        granules[name] = min(granules.get(name, 16), dtype.itemsize)
+    return {"space": space, "dtype": dtype, "count": count, "offset": offset, "ordered": choice.get("order") in _ORDERED}
+
+
+def _place(here: Here, operand: Operand) -> tuple[Read, int]:
+    """The register an address starts from, of 64 or (in shared memory) 32 bits, and the bytes to add."""
+    if not isinstance(operand, Address):
+        here.refuse()
+    u32, u64, file = DTYPES["u32"], DTYPES["u64"], here.context.file
+    if isinstance(operand.base, int):
+        return Read(file.constant(operand.base + operand.offset, u64), u64), 0
+    found = here.scope.register(operand.base, file)
+    if found is None:
+        return Read(file.constant(here.address(operand.base) + operand.offset, u64), u64), 0
+    index, kind = found
+    return Read(index, u64 if DTYPES[kind].itemsize == 8 else u32), operand.offset
+
+
+MEMORY: dict[str, Callable[[Here], Sequence[Step]]] = {
+    "load": load,
+    "store": store,
+    "atomic": atomic,
+    "reduction": atomic,
+}
