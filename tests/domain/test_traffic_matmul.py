@@ -114,9 +114,9 @@ def test_decoding_reads_the_cache_once_whatever_the_number_of_query_heads():
     model = traffic.kv_cache_read(b, tokens, hq, hkv, d, "float16")
     assert model.bytes_moved == 2 * b * tokens * hkv * d * s + 2 * b * hq * d * s
     assert model.flop == 4 * b * tokens * hq * d
-    naive = traffic.kv_cache_read(b, tokens, hq, hkv, d, "float16", per_query_head=True)
+    naive = traffic.kv_cache_read(b, tokens, hq, hkv, d, "float16", query_loads=4)
     assert naive.bytes_moved == model.bytes_moved
-    assert naive.requested_read == 2 * b * tokens * hq * d * s + b * hq * d * s
+    assert naive.requested_read == 2 * b * tokens * hq * d * s + 4 * b * hq * d * s
 
 
 def test_query_heads_share_whole_groups_of_kv_heads():
@@ -130,7 +130,15 @@ def test_q4_0_stores_32_weights_in_18_bytes(n, expected):
 
 
 def test_q4_0_dequantise_reads_18_bytes_per_32_weights():
-    assert traffic.q4_0_dequantize(32_000, "float32") == Traffic(18_000, 128_000, 32_000)
+    assert traffic.q4_0_dequantize(32_000, "float32") == Traffic(18_000, 128_000, 32_000, 18_000, 128_000)
+
+
+def test_threads_that_share_a_q4_0_block_each_ask_for_its_scale():
+    one, sixteen = (traffic.q4_0_dequantize(64, "float32", scale_loads=loads) for loads in (1, 16))
+    assert one.bytes_moved == sixteen.bytes_moved
+    assert (one.requested_read, sixteen.requested_read) == (2 * 18, 2 * (16 + 16 * 2))
+    fused = traffic.q4_0_fused(16, 4, 64, "float32", rows_together=8, scale_loads=8)
+    assert fused.requested_read == 2 * 4 * 2 * (16 + 8 * 2) + 16 * 64 * 4 * 4
 
 
 def test_fused_q4_0_moves_fifteen_times_less_weight_traffic_at_float32():

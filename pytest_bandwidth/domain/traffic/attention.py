@@ -62,14 +62,14 @@ def kv_cache_append(batch: int, tokens: int, kv_heads: int, d: int, dtype: Any) 
 
 
 def kv_cache_read(
-    batch: int, tokens: int, query_heads: int, kv_heads: int, d: int, dtype: Any, *, per_query_head: bool = False
+    batch: int, tokens: int, query_heads: int, kv_heads: int, d: int, dtype: Any, *, query_loads: int | None = None
 ) -> Traffic:
     """Attention of one new token to `tokens` cached ones: 2·B·S·Hkv·D·s + 2·B·Hq·D·s bytes, 4·B·S·Hq·D FLOP.
 
     The first term is the keys and values, the second the query and its result.
 
-    per_query_head: the kernel walks the cache once per query head, so that 2·B·S·Hq·D·s of it are asked for. Raises
-    UsageError unless query_heads is a multiple of kv_heads.
+    query_loads: how often a kernel that walks the cache once per query head asks for the query itself; then
+    2·B·S·Hq·D·s bytes of the cache are requested. Raises UsageError unless query_heads is a multiple of kv_heads.
     """
     batch, tokens, d, s = count("batch", batch), count("tokens", tokens), count("d", d), bytes_per_element(dtype)
     query_heads, kv_heads = count("query_heads", query_heads, least=1), count("kv_heads", kv_heads, least=1)
@@ -78,9 +78,10 @@ def kv_cache_read(
     cache = 2 * batch * tokens * kv_heads * d * s
     query = batch * query_heads * d * s
     flop = 4 * batch * tokens * query_heads * d
-    if not per_query_head:
+    if query_loads is None:
         return Traffic(cache + query, query, flop)
-    return Traffic(cache + query, query, flop, cache * (query_heads // kv_heads) + query, query)
+    requested = cache * (query_heads // kv_heads) + count("query_loads", query_loads, least=1) * query
+    return Traffic(cache + query, query, flop, requested, query)
 
 
 def _repeat(once: Traffic, times: int) -> Traffic:

@@ -130,7 +130,9 @@ def _decode(*, split: bool) -> Operation:
         v_cache = centred(arrays, (batch, kv_heads, capacity, d), dtype)
         extents = (*(n64(sizes[name]) for name in names), n64(capacity))
         inputs = (q, k_cache, v_cache)
-        moved = traffic.kv_cache_read(batch, tokens, query_heads, kv_heads, d, dtype, per_query_head=True)
+        # Each of a block's four warps loads the query. What the merging of splits asks for is not modelled.
+        loads = None if split else 4
+        moved = traffic.kv_cache_read(batch, tokens, query_heads, kv_heads, d, dtype, query_loads=loads)
         steps: tuple[KernelStep, ...]
         if not split:
             args = (out, *inputs, _inverse_root(d), *extents)

@@ -31,8 +31,8 @@ def wrong_results(case: Case) -> list[str]:
             error = np.abs(result - reference)
             same = (result == reference) | (np.isnan(result) & np.isnan(reference))
             agrees = same | (np.isfinite(reference) & (error <= allowed))
-        if not agrees.all():
             excess = np.where(agrees, -1.0, np.nan_to_num(error - allowed, nan=np.inf))
+        if not agrees.all():
             worst = np.unravel_index(int(np.argmax(excess)), result.shape)
             place = "".join(f"[{int(i)}]" for i in worst)
             lines.append(

@@ -38,6 +38,8 @@ SMALL_GEMM: tuple[Sizes, ...] = tuple(
 )
 WARP = 32
 ROWS_TOGETHER = {"gemv": 1, "gemm": 8}
+# Threads that unpack a block together: one per byte of nibbles, or one per two.
+DEQUANTIZE_THREADS, PRODUCT_THREADS = 16, 8
 
 
 def product_tolerance(k: int, dtype: str) -> Tolerance:
@@ -106,7 +108,8 @@ def _q4_0_dequantize() -> Operation:
 
         # A nibble times a float16 scale is exact in float32.
         tolerance = Tolerance() if dtype == "float32" else rounding(dtype)
-        return Case((step,), traffic.q4_0_dequantize(n, dtype), {"out": out}, expected, tolerance)
+        moved = traffic.q4_0_dequantize(n, dtype, scale_loads=DEQUANTIZE_THREADS)
+        return Case((step,), moved, {"out": out}, expected, tolerance)
 
     shapes = vector_shapes(lambda dtype: 18 / 32 + traffic.bytes_per_element(dtype))
     small = tuple({"n": n} for n in (0, 1, 31, 32, 33, 1000))
@@ -116,8 +119,8 @@ def _q4_0_dequantize() -> Operation:
 def _q4_0_product(shape: str, *, fused: bool) -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         m, n, k, suffix = sizes["m"], sizes["n"], sizes["k"], SUFFIX[dtype]
-        model = traffic.q4_0_fused if fused else traffic.q4_0_separate
-        moved = model(m, n, k, dtype, rows_together=ROWS_TOGETHER[shape])
+        model, loads = (traffic.q4_0_fused, PRODUCT_THREADS) if fused else (traffic.q4_0_separate, DEQUANTIZE_THREADS)
+        moved = model(m, n, k, dtype, rows_together=ROWS_TOGETHER[shape], scale_loads=loads)
         blocks, x = q4_0_weights(arrays, n * k // 32), centred(arrays, (m, k), dtype)
         y = arrays.empty((m, n), dtype)
         geometry, extents = line(n * WARP), (n64(m), n64(n), n64(k))

@@ -1,0 +1,78 @@
+"""Runs operations of the suite by interpreting the PTX of their kernels: the kernels themselves, without a GPU."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.ptx.compile import compile_ptx
+from pytest_bandwidth.ptx.execution import Execution
+from pytest_bandwidth.ptx.launch import execute
+from pytest_bandwidth.ptx.loading import Program, load
+from pytest_bandwidth.ptx.observers.initialisation import fill_untouched
+from pytest_bandwidth.suite.operations import Case, KernelStep
+
+CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
+
+
+class FreshArrays:
+    """Random input, different in every run, and output whose content counts as never written.
+
+    `seed` is shown where a test fails, to run it again with the same data.
+    """
+
+    xp = np
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = int(np.random.SeedSequence().entropy) % 2**32 if seed is None else seed
+        self._generator = np.random.default_rng(self.seed)
+        self.untouched: list[Any] = []
+
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        kind: np.dtype[Any] = np.dtype(dtype)
+        if kind.kind == "u":
+            return self._generator.integers(0, np.iinfo(kind).max, shape, kind, endpoint=True)
+        mantissa_bits = np.finfo(kind).nmant
+        fractions = self._generator.integers(0, 2**mantissa_bits, shape, np.uint64)
+        return (1 + fractions / 2.0**mantissa_bits).astype(kind)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        array = np.empty(shape, dtype)
+        fill_untouched(array)
+        self.untouched.append(array)
+        return array
+
+
+@functools.cache
+def program(text: str, arch: str, filename: str = "kernel.cu") -> Program:
+    return load(compile_ptx(text, arch=arch, filename=filename))
+
+
+def shipped(file: str, arch: str) -> Program:
+    return program((CUDA_SRC / file).read_text(encoding="utf-8"), arch, file)
+
+
+def run(case: Case, arrays: FreshArrays, arch: str, *, one_block: bool = False) -> list[Execution]:
+    """Executes the case's launches in order. one_block: with a grid of a single block, whatever the case asks for."""
+    executions = []
+    for step in case.steps:
+        assert isinstance(step, KernelStep)
+        executions.append(
+            execute(
+                shipped(step.file, arch),
+                step.kernel,
+                (1, 1, 1) if one_block else step.grid,
+                step.block,
+                step.args,
+                uninitialised=arrays.untouched,
+            )
+        )
+    return executions
+
+
+def faults(executions: Sequence[Execution]) -> list[str]:
+    return [f"{run.kernel}: {fault.text}" for run in executions for fault in run.faults]

@@ -1,0 +1,215 @@
+"""Every kernel, executed, against NumPy in float64: random input, poisoned output, sizes 0, 1, odd and past a tile."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.suite.operations import OPERATIONS, poison, wrong_results
+
+if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
+    pytest.skip("executing kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)
+
+import interpreted
+from interpreted import FreshArrays, faults, program, run, shipped
+
+from pytest_bandwidth.ptx.launch import execute
+
+ARCH = "sm_90"
+OTHER_ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
+
+EXECUTABLE = [operation for operation in OPERATIONS if "traffic" in operation.devices]
+WITH_DTYPES = [pytest.param(o, dtype, id=f"{o.title}-{dtype}") for o in EXECUTABLE for dtype in o.dtypes]
+every_operation = pytest.mark.parametrize(("operation", "dtype"), WITH_DTYPES)
+
+
+def check(operation, dtype, sizes, arch, *, one_block=False):
+    arrays = FreshArrays()
+    case = operation.prepare(arrays, dtype, sizes)
+    poison(case)
+    executions = run(case, arrays, arch, one_block=one_block)
+    told = f"{operation.title} {dtype} {dict(sizes)} {arch}, seed {arrays.seed}"
+    assert not faults(executions), told
+    assert not wrong_results(case), told
+    return case, executions
+
+
+@every_operation
+def test_gives_what_numpy_gives_and_touches_what_the_model_says(operation, dtype):
+    for sizes in operation.small:
+        case, executions = check(operation, dtype, sizes, ARCH)
+        model = case.traffic
+        read = sum(execution.bytes_read for execution in executions)
+        written = sum(execution.bytes_written for execution in executions)
+        asked_read = sum(execution.counts.loads.bytes_requested for execution in executions)
+        asked_written = sum(execution.counts.stores.bytes_requested for execution in executions)
+        told = f"{operation.title} {dtype} {dict(sizes)}"
+        if not all(sizes.values()):
+            # Where there is nothing to do, the compiler may leave out loads that the model counts.
+            assert read <= model.bytes_read, told
+        else:
+            assert read == model.bytes_read, told
+            assert model.requested_read in (None, asked_read), told
+        assert written == model.bytes_written, told
+        assert model.requested_written in (None, asked_written), told
+
+
+# A reduction's grid is the number of its results, so that one block is another problem; they stride anyway.
+STRIDING = [p for p in WITH_DTYPES if p.values[0].name not in ("sum", "dot")]
+
+
+@pytest.mark.parametrize(("operation", "dtype"), STRIDING)
+def test_one_block_does_the_work_of_any_grid(operation, dtype):
+    check(operation, dtype, operation.small[-1], ARCH, one_block=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", OTHER_ARCHITECTURES)
+@every_operation
+def test_the_code_for_every_architecture_gives_the_same(operation, dtype, arch):
+    check(operation, dtype, operation.small[-1], arch)
+
+
+def launch(file, kernel, args, grid=1, block=32):
+    execution = execute(shipped(file, ARCH), kernel, (grid,), (block,), args)
+    assert not faults([execution])
+    return execution
+
+
+@pytest.mark.parametrize("suffix", ["f32", "f32x4", "f16", "f16x8", "f64"])
+def test_read_does_read_for_it_stores_a_sum_that_it_was_told_to_expect(suffix):
+    dtype = {"f32": "float32", "f16": "float16", "f64": "float64"}[suffix.split("x")[0]]
+    arithmetic = "float32" if dtype == "float16" else dtype
+    # Small whole numbers, so that any order of adding gives the same.
+    source = np.arange(37, dtype=dtype)
+    for never, stored in ((source.sum(), True), (source.sum() + 1, False)):
+        sink = np.full(1, -1, arithmetic)
+        launch("stream.cu", f"read_{suffix}", (sink, source, np.dtype(arithmetic).type(never), np.int64(37)), block=1)
+        assert sink[0] == (source.sum() if stored else -1)
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3])
+def test_wide_kernels_take_views_that_are_not_aligned(offset):
+    source, out = np.arange(100, dtype="float32"), np.full(100, np.nan, "float32")
+    launch("stream.cu", "copy_f32x4", (out[offset:], source[offset:], np.int64(100 - offset)))
+    np.testing.assert_array_equal(out[offset:], source[offset:])
+    assert np.isnan(out[:offset]).all()
+
+
+PAST_32_BITS = 2**31 + 5
+
+
+def sparse(elements, dtype="float16"):
+    """Address space only: memory is taken by the pages that are touched."""
+    return np.empty(elements, dtype)
+
+
+def test_strides_past_two_to_the_31_elements():
+    source, out = sparse(PAST_32_BITS + 1), np.full(2, np.nan, "float16")
+    source[[0, PAST_32_BITS]] = 1, 2
+    launch("access.cu", "strided_read_f16", (out, source, np.int64(PAST_32_BITS), np.int64(2)))
+    np.testing.assert_array_equal(out, [1, 2])
+    source[[0, PAST_32_BITS]] = 0
+    launch("access.cu", "strided_write_f16", (source, out, np.int64(PAST_32_BITS), np.int64(2)))
+    assert (source[0], source[PAST_32_BITS]) == (1, 2)
+
+
+def test_indices_past_two_to_the_31_elements():
+    source, out = sparse(PAST_32_BITS + 1), np.full(1, np.nan, "float16")
+    source[PAST_32_BITS] = 3
+    index = np.array([PAST_32_BITS], np.int64)
+    launch("access.cu", "gather_f16_i64", (out, source, index, np.int64(source.size), np.int64(1)))
+    assert out[0] == 3
+
+
+@pytest.mark.parametrize("index", [-1, 3, 2**31 - 1, -(2**31)])
+def test_gather_gives_zero_for_an_index_outside_of_the_array(index):
+    out = np.full(2, np.nan, "float32")
+    indices = np.array([1, index], np.int32)
+    launch("access.cu", "gather_f32_i32", (out, np.arange(3, dtype="float32"), indices, np.int64(3), np.int64(2)))
+    np.testing.assert_array_equal(out, [1, 0])
+
+
+@pytest.mark.parametrize("kernel", ["softmax_naive_f32", "softmax_online_f32", "softmax_staged_f32"])
+def test_softmax_of_extreme_rows(kernel):
+    rows = np.array([[1e38, -1e38, 3e38], [-np.inf, 0, 0], [-np.inf] * 3, [np.nan, 0, 0], [np.inf, 0, 0]], "float32")
+    out = np.full(rows.shape, 7, "float32")
+    launch("softmax.cu", kernel, (out, rows, np.int64(5), np.int64(3)))
+    np.testing.assert_array_equal(out[0], [0, 0, 1])
+    np.testing.assert_allclose(out[1], [0, 0.5, 0.5])
+    assert np.isnan(out[2:]).any(axis=1).all()
+
+
+def test_logsumexp_does_not_overflow():
+    rows = np.array([[1000, 1000], [-1000, -1000], [-np.inf, -np.inf]], "float32")
+    out = np.full(3, np.nan, "float32")
+    launch("logsumexp.cu", "logsumexp_fused_f32", (out, rows, np.int64(3), np.int64(2)))
+    np.testing.assert_allclose(out, [1000 + np.log(2), -1000 + np.log(2), -np.inf], rtol=1e-6)
+
+
+def test_layer_norm_survives_a_mean_far_from_zero():
+    row = (4096 + np.array([[-1, 0, 1, 0]])).astype("float32")
+    out, ones, zeros = np.full(row.shape, np.nan, "float32"), np.ones(4, "float32"), np.zeros(4, "float32")
+    args = (out, row, ones, zeros, np.float32(0), np.int64(1), np.int64(4))
+    launch("layernorm.cu", "layer_norm_staged_f32", args)
+    np.testing.assert_allclose(out, [[-np.sqrt(2), 0, np.sqrt(2), 0]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", ["f32", "f16"])
+def test_heads_too_wide_give_nan_and_not_a_wrong_result(suffix):
+    dtype, d = {"f32": "float32", "f16": "float16"}[suffix], 129
+    q, out = np.ones((1, 1, d), dtype), np.zeros((1, 1, d), dtype)
+    sizes = tuple(np.int64(size) for size in (1, 1, d))
+    execution = execute(
+        shipped("attention.cu", ARCH), f"attention_flash_{suffix}", (1,), (32, 8), (out, q, q, q, np.float32(1), *sizes)
+    )
+    assert not faults([execution])
+    assert np.isnan(out).all()
+    out = np.zeros((1, 1, d), dtype)
+    cache = np.ones((1, 1, 2, d), dtype)
+    extents = tuple(np.int64(size) for size in (1, 1, 1, d, 2, 2))
+    launch("kvcache.cu", f"kv_decode_{suffix}", (out, q, cache, cache, np.float32(1), *extents), block=128)
+    assert np.isnan(out).all()
+
+
+def test_append_past_the_capacity_leaves_the_cache_alone():
+    cache = [np.full((1, 1, 3, 4), np.nan, "float32") for _ in range(2)]
+    new = np.ones((1, 1, 2, 4), "float32")
+    extents = tuple(np.int64(size) for size in (2, 1, 1, 2, 4, 3))
+    launch("kvcache.cu", "kv_append_f32", (*cache, new, new, *extents))
+    for half in cache:
+        np.testing.assert_array_equal(half[0, 0, 2], 1)
+        assert np.isnan(half[0, 0, :2]).all()
+
+
+# ---- these tests see a broken kernel --------------------------------------------------------------------------------
+
+COPY_LOOP = "i < n; i += thread_count()) out[i] = in[i];"
+LAST_BARRIER = "        __syncthreads();  // before the next tile overwrites this one\n"
+TRANSPOSED = {"rows": 64, "cols": 96}
+BREAKAGES = [
+    ("stream.cu", "triad-plain", {"n": 7}, "+ scalar *", "- scalar *", "wrong"),
+    ("stream.cu", "copy-plain", {"n": 7}, COPY_LOOP, COPY_LOOP.replace("<", "<="), "out-of-bounds"),
+    ("stream.cu", "copy-wide", {"n": 7}, "done = packs * Pack<T>::WIDTH", "done = packs * Pack<T>::WIDTH + 1", "wrong"),
+    ("transpose.cu", "transpose-tiled", TRANSPOSED, "            __syncthreads();\n", "", "race"),
+    ("transpose.cu", "transpose-tiled", TRANSPOSED, LAST_BARRIER, "", "race"),
+    ("reductions.cu", "sum-plain", {"n": 999}, "    __syncthreads();\n", "", "race"),
+    ("q4_0.cu", "q4_0_gemv-fused", {"m": 1, "n": 3, "k": 32}, "byte >> 4 & 15) - 8", "byte >> 4 & 15) - 7", "wrong"),
+]
+
+
+@pytest.mark.parametrize(("file", "title", "sizes", "found", "replaced", "seen_as"), BREAKAGES)
+def test_a_broken_kernel_is_seen(file, title, sizes, found, replaced, seen_as, monkeypatch):
+    text = (interpreted.CUDA_SRC / file).read_text(encoding="utf-8")
+    assert found in text, f"{file} no longer has the text that this test breaks"
+    broken = program(text.replace(found, replaced), ARCH, file)
+    monkeypatch.setattr(interpreted, "shipped", lambda *_: broken)
+    operation = next(o for o in EXECUTABLE if o.title == title)
+    arrays = FreshArrays()
+    case = operation.prepare(arrays, "float32", sizes)
+    poison(case)
+    codes = {fault.code for execution in run(case, arrays, ARCH, one_block=True) for fault in execution.faults}
+    if seen_as == "wrong":
+        assert wrong_results(case)
+    else:
+        assert seen_as in codes

@@ -1,0 +1,113 @@
+"""What the kernels ask of memory, counted, against figures worked out by hand."""
+
+import importlib.util
+
+import pytest
+
+from pytest_bandwidth.domain.traffic import warp_sectors
+from pytest_bandwidth.suite.operations import OPERATIONS
+
+if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
+    pytest.skip("executing kernels needs: pip install 'pytest-bandwidth[traffic]'", allow_module_level=True)
+
+from interpreted import FreshArrays, run
+
+ARCH = "sm_90"
+
+
+def counts(title, dtype, **sizes):
+    operation = next(o for o in OPERATIONS if o.title == title)
+    arrays = FreshArrays()
+    return [execution.counts for execution in run(operation.prepare(arrays, dtype, sizes), arrays, ARCH)]
+
+
+@pytest.mark.parametrize(("dtype", "sectors"), [("float32", 4), ("float16", 2), ("float64", 8)])
+def test_plain_streams_are_coalesced(dtype, sectors):
+    (triad,) = counts("triad-plain", dtype, n=4096)
+    assert triad.loads.sectors_per_request == triad.stores.sectors_per_request == sectors
+    assert triad.loads.requests == 2 * 4096 / 32
+    assert triad.stores.requests == 4096 / 32
+    assert triad.loads.coalescing == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_wide_streams_ask_for_512_bytes_a_request(dtype):
+    (copy,) = counts("copy-wide", dtype, n=4096)
+    assert copy.loads.sectors_per_request == copy.stores.sectors_per_request == 16
+    assert copy.loads.requests == 4096 * (4 if dtype == "float32" else 2) / 512
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("stride", [1, 2, 8, 32])
+def test_strides_ask_for_the_sectors_of_the_formula(dtype, stride):
+    sectors, coalesced = warp_sectors(dtype, stride=stride), warp_sectors(dtype)
+    (read,) = counts("strided_read-plain", dtype, n=1024, stride=stride)
+    assert read.loads.sectors_per_request == sectors
+    assert read.stores.sectors_per_request == coalesced
+    (write,) = counts("strided_write-plain", dtype, n=1024, stride=stride)
+    assert write.loads.sectors_per_request == coalesced
+    assert write.stores.sectors_per_request == sectors
+
+
+@pytest.mark.parametrize(("dtype", "offset", "sectors"), [("float32", 1, 5), ("float32", 8, 4), ("float16", 1, 3)])
+def test_an_offset_costs_a_sector_unless_it_is_a_whole_one(dtype, offset, sectors):
+    (copy,) = counts("misaligned-plain", dtype, n=1024, offset=offset)
+    assert copy.loads.sectors_per_request == sectors == warp_sectors(dtype, offset=offset)
+
+
+def test_a_broadcast_asks_for_one_sector():
+    (copy,) = counts("broadcast-plain", "float32", n=1024)
+    assert copy.loads.sectors_per_request == 1
+    assert copy.loads.pattern == "broadcast"
+
+
+def test_a_gather_asks_for_nearly_a_sector_per_thread():
+    (copy,) = counts("gather-int32", "float32", n=1 << 16)
+    indices, elements = (1 << 16) / 32 * 4, copy.loads.sectors - (1 << 16) / 32 * 4
+    assert indices < elements
+    # 32 random sectors of 8192 are all different but for 32·31/2/8192 = 6 % of a pair.
+    assert elements / ((1 << 16) / 32) == pytest.approx(32, rel=0.01)
+
+
+def test_the_naive_transpose_writes_32_sectors_and_the_tiled_one_4():
+    (naive,) = counts("transpose-naive", "float32", rows=96, cols=64)
+    assert (naive.loads.sectors_per_request, naive.stores.sectors_per_request) == (4, 32)
+    (tiled,) = counts("transpose-tiled", "float32", rows=96, cols=64)
+    assert (tiled.loads.sectors_per_request, tiled.stores.sectors_per_request) == (4, 4)
+    assert tiled.bank_conflicts == 0
+
+
+def test_fusing_a_chain_divides_its_accesses_by_its_length():
+    unfused = counts("bias_relu_dropout-unfused", "float32", n=2048)
+    (fused,) = counts("bias_relu_dropout-fused", "float32", n=2048)
+    asked = sum(c.loads.bytes_requested + c.stores.bytes_requested for c in unfused)
+    assert asked == 3 * (fused.loads.bytes_requested + fused.stores.bytes_requested) == 6 * 2048 * 4
+
+
+@pytest.mark.parametrize(("version", "tile"), [("naive", 1), ("tiled", 32), ("blocked", 64)])
+def test_gemm_tiles_divide_what_is_asked_for(version, tile):
+    (gemm,) = counts(f"gemm-{version}", "float32", m=64, n=128, k=96)
+    assert gemm.loads.bytes_requested == 2 * 64 * 128 * 96 * 4 // tile
+    assert gemm.stores.bytes_requested == 64 * 128 * 4
+
+
+@pytest.mark.parametrize("title", ["gemm-tiled", "gemm-blocked"])
+def test_gemm_reads_shared_memory_without_conflicts(title):
+    (gemm,) = counts(title, "float32", m=64, n=64, k=64)
+    assert gemm.shared_loads.bank_conflicts == 0
+
+
+def test_flash_attention_keeps_scores_out_of_memory():
+    batch, heads, n, d = 1, 2, 64, 32
+    standard = counts("attention-standard", "float32", batch=batch, heads=heads, n=n, d=d)
+    (flash,) = counts("attention-flash", "float32", batch=batch, heads=heads, n=n, d=d)
+    tensor, scores = batch * heads * n * d * 4, batch * heads * n * n * 4
+    assert sum(c.stores.bytes_requested for c in standard) == tensor + 2 * scores
+    assert flash.stores.bytes_requested == tensor
+    assert flash.loads.bytes_requested == tensor + 2 * tensor * (n // 32)
+    assert flash.bank_conflicts == 0
+
+
+def test_no_kernel_spills():
+    (flash,) = counts("attention-flash", "float32", batch=1, heads=1, n=32, d=128)
+    assert flash.local_loads.accesses == flash.local_stores.accesses == 0

@@ -1,0 +1,202 @@
+"""The table of operations: complete, consistent with the kernels, and right about what it says of sizes."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, Case, KernelStep, Tolerance, poison, wrong_results
+from pytest_bandwidth.suite.operations.building import on_host, tiled
+
+CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
+DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
+
+
+class HostArrays:
+    xp = np
+
+    def __init__(self):
+        self._generator = np.random.default_rng()
+
+    def random(self, shape, dtype):
+        kind = np.dtype(dtype)
+        if kind.kind == "u":
+            return self._generator.integers(0, np.iinfo(kind).max, shape, kind, endpoint=True)
+        return (1 + self._generator.random(shape) * 0.99).astype(kind)
+
+    def empty(self, shape, dtype):
+        return np.empty(shape, dtype)
+
+
+EVERY = [pytest.param(o, dtype, id=f"{o.title}-{dtype}") for o in OPERATIONS for dtype in o.dtypes]
+ON_THE_HOST = [p for p in EVERY if "cpu" in p.values[0].devices]
+
+
+def prepared(operation, dtype, sizes):
+    return operation.prepare(HostArrays(), dtype, sizes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("read", "write", "copy", "scale", "add", "triad", "dot", "sum"),
+        *("bias_relu_dropout", "cos_cos", "intensity_fma", "intensity_add"),
+        *("strided_read", "strided_write", "misaligned", "gather", "broadcast", "transpose"),
+        *("softmax", "layer_norm", "logsumexp", "gemm", "attention", "kv_append", "kv_decode"),
+        *("q4_0_dequantize", "q4_0_gemv", "q4_0_gemm"),
+        *("host_to_device", "device_to_host", "device_to_device", "peer_to_peer"),
+    ],
+)
+def test_every_operation_is_there(name):
+    assert name in {operation.name for operation in OPERATIONS}
+
+
+@pytest.mark.parametrize(
+    ("name", "versions"),
+    [
+        ("copy", {"plain", "wide"}),
+        ("cos_cos", {"fused", "unfused"}),
+        ("transpose", {"naive", "tiled"}),
+        ("logsumexp", {"fused", "unfused"}),
+        ("gemm", {"naive", "tiled", "blocked", "library"}),
+        ("attention", {"standard", "flash"}),
+        ("q4_0_gemv", {"fused", "separate"}),
+        ("host_to_device", {"pinned", "pageable"}),
+    ],
+)
+def test_versions_stand_side_by_side(name, versions):
+    assert {operation.version for operation in OPERATIONS if operation.name == name} == versions
+
+
+def test_every_version_is_a_pair_of_float32_and_float16():
+    dtypes = {}
+    for operation in OPERATIONS:
+        dtypes.setdefault(operation.title, []).extend(operation.dtypes)
+    assert all({"float32", "float16"} <= set(found) for found in dtypes.values())
+    assert all(len(found) == len(set(found)) for found in dtypes.values())
+
+
+def test_every_kernel_has_its_operation_and_every_operation_its_kernels():
+    launched = set()
+    for operation in OPERATIONS:
+        if "traffic" not in operation.devices:
+            continue
+        for dtype in operation.dtypes:
+            case = prepared(operation, dtype, operation.small[-1])
+            launched |= {(step.file, step.kernel) for step in case.steps if isinstance(step, KernelStep)}
+    # probe.cu is what the measuring itself needs.
+    files = [path for path in CUDA_SRC.glob("*.cu") if path.name != "probe.cu"]
+    defined = {(path.name, kernel) for path in files for kernel in DEFINED.findall(path.read_text(encoding="utf-8"))}
+    assert launched == defined
+
+
+@pytest.mark.parametrize(("operation", "dtype"), ON_THE_HOST)
+def test_launches_are_ones_that_cuda_accepts(operation, dtype):
+    for sizes in operation.small:
+        for step in prepared(operation, dtype, sizes).steps:
+            if isinstance(step, KernelStep):
+                assert 1 <= np.prod(step.block) <= 1024
+                assert all(extent >= 1 for extent in step.grid)
+                assert step.grid[1] <= 65535
+                assert step.grid[2] <= 65535
+                assert float not in map(type, step.args), "a bare float would be passed as a double"
+
+
+def test_grids_of_many_rows_and_layers_stay_within_the_hardwares_limits():
+    grid, _ = tiled(10**7, 33, (32, 32), (32, 8), layers=10**6)
+    assert grid == (2, 65535, 65535)
+
+
+MEMORY_BOUND = ("copy", "triad", "dot", "cos_cos", "transpose", "softmax", "layer_norm", "gather", "q4_0_dequantize")
+
+
+@pytest.mark.parametrize("target", [1 << 20, 3_000_000])
+@pytest.mark.parametrize(("operation", "dtype"), [p for p in ON_THE_HOST if p.values[0].name in MEMORY_BOUND])
+def test_shapes_move_about_the_bytes_that_are_asked_for(operation, dtype, target):
+    for sizes in operation.shapes(target, dtype):
+        moved = prepared(operation, dtype, sizes).traffic.bytes_moved
+        assert moved == pytest.approx(target, rel=0.35)
+
+
+@pytest.mark.parametrize(("operation", "dtype"), EVERY)
+def test_there_are_shapes_however_few_bytes_are_asked_for(operation, dtype):
+    shapes = operation.shapes(1, dtype)
+    assert shapes
+    assert all(size >= 0 for sizes in shapes for size in sizes.values())
+
+
+@pytest.mark.parametrize(("operation", "dtype"), EVERY)
+def test_small_sizes_are_those_that_break_kernels(operation, dtype):
+    del dtype
+    sizes = operation.small
+    assert any(1 in s.values() for s in sizes)
+    assert any(any(value % 2 for value in s.values() if value > 1) for s in sizes)
+    if "traffic" in operation.devices:
+        assert any(0 in s.values() for s in sizes)
+
+
+@pytest.mark.parametrize("name", ["gemm-library", "device_to_device-library"])
+def test_calls_of_the_array_library_give_their_references_on_the_host(name):
+    for operation in (o for o in OPERATIONS if o.title == name and "cpu" in o.devices):
+        for sizes in operation.small:
+            case = prepared(operation, "float32", sizes)
+            poison(case)
+            assert wrong_results(case), "poisoned results are wrong results"
+            for step in case.steps:
+                assert isinstance(step, CallStep)
+                step.call()
+            assert not wrong_results(case)
+
+
+def test_weights_off_the_block_are_refused():
+    operation = next(o for o in OPERATIONS if o.title == "q4_0_gemv-fused")
+    with pytest.raises(UsageError, match="k is 33, expected a multiple of 32"):
+        prepared(operation, "float32", {"m": 1, "n": 2, "k": 33})
+
+
+# ---- checking -------------------------------------------------------------------------------------------------------
+
+
+def case_of(result, reference, tolerance=Tolerance()):  # noqa: B008 (frozen)
+    return Case((), Traffic(0, 0), {"out": np.array(result)}, lambda: {"out": np.array(reference)}, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("result", "reference"),
+    [([1.0], [1.0]), ([np.nan], [np.nan]), ([np.inf], [np.inf]), ([], []), ([0.0], [-0.0])],
+)
+def test_equal_results_agree_without_tolerance(result, reference):
+    assert wrong_results(case_of(result, reference)) == []
+
+
+@pytest.mark.parametrize(
+    ("result", "reference"),
+    [([np.nan], [1.0]), ([1.0], [np.nan]), ([np.inf], [-np.inf]), ([np.inf], [1.0]), ([1.0], [np.inf])],
+)
+def test_special_values_agree_with_themselves_only(result, reference):
+    assert len(wrong_results(case_of(result, reference, Tolerance(0.5, 1e6)))) == 1
+
+
+def test_a_difference_at_the_tolerance_agrees_and_one_past_it_does_not():
+    tolerance = Tolerance(relative=0.25, absolute=0.5)
+    assert wrong_results(case_of([4.0], [2.0], tolerance)) != []
+    assert wrong_results(case_of([3.0], [2.0], tolerance)) == []
+
+
+def test_the_worst_element_is_named():
+    (line,) = wrong_results(case_of([[1.0, 2.5], [3.0, 9.0]], [[1.0, 2.0], [3.0, 4.0]], Tolerance(absolute=0.1)))
+    assert line == "out[1][1] is 9, expected 4 ± 0.1; 2 of 4 elements are wrong"
+
+
+def test_another_shape_is_wrong():
+    (line,) = wrong_results(case_of([1.0, 2.0], [[1.0, 2.0]]))
+    assert line == "out has shape (2,), expected (1, 2)"
+
+
+def test_a_host_copy_is_a_copy():
+    source = np.zeros(3)
+    on_host(source)[0] = 1
+    assert source[0] == 0
