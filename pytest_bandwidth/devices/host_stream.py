@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from pytest_bandwidth.devices.host_arithmetic import total
 from pytest_bandwidth.devices.host_vector import (
     fence,
     get,
@@ -23,7 +24,6 @@ from pytest_bandwidth.devices.host_vector import (
     put,
     spread,
     stream,
-    total,
     whole_lines,
 )
 

@@ -13,7 +13,6 @@ Imports Numba; only the modules that hold Numba kernels import this one.
 
 from __future__ import annotations
 
-import operator
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba import types
-from numba.core.extending import intrinsic, models, overload, register_model
+from numba.core.extending import intrinsic, models, register_model
 
 LINE_BYTES = 64
 HALF_LANES = 16
@@ -72,17 +71,9 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
         return numba.njit(**options)(function)
 
 
-def _intrinsic(function: Callable[..., Any]) -> Any:
+def typed_intrinsic(function: Callable[..., Any]) -> Any:
+    """Numba's `intrinsic`, as a type checker may see it."""
     return intrinsic(function)
-
-
-def _overload(operation: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    def register(function: Callable[..., Any]) -> Any:
-        # Numba wants the same signature, annotations and all, of the implementation, and a lambda can have none.
-        function.__annotations__ = {}
-        return overload(operation)(function)
-
-    return register
 
 
 def _line_of(array: Any) -> Line:
@@ -105,7 +96,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
     return builder.bitcast(builder.gep(data, [index]), pointee.as_pointer())
 
 
-@_intrinsic
+@typed_intrinsic
 def address(_typing_context: Any, array: Any) -> Any:
     """address(array): where the array's data begins. (`array.ctypes.data` would keep Numba from caching on disk.)"""
 
@@ -116,7 +107,7 @@ def address(_typing_context: Any, array: Any) -> Any:
     return types.int64(array), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def lanes_of(_typing_context: Any, array: Any) -> Any:
     """lanes_of(array): how many elements one load from the array takes."""
 
@@ -126,7 +117,7 @@ def lanes_of(_typing_context: Any, array: Any) -> Any:
     return types.int64(array), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def load(_typing_context: Any, array: Any, index: Any) -> Any:
     """load(array, index): the line that begins at element `index` of a 1-d array, at any alignment."""
 
@@ -141,7 +132,7 @@ def load(_typing_context: Any, array: Any, index: Any) -> Any:
     return _line_of(array)(array, index), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
     """stream(array, index, line): stores the line past the caches, rounded to half where the array holds halves.
 
@@ -157,7 +148,7 @@ def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
     return types.void(array, index, line), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def store(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
     """store(array, index, line): an ordinary store of the line, at any alignment."""
 
@@ -175,7 +166,7 @@ def _store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return builder.store(value, _pointer(context, builder, array_type, args[0], args[1], stored))
 
 
-@_intrinsic
+@typed_intrinsic
 def get(_typing_context: Any, array: Any, index: Any) -> Any:
     """get(array, index): one element; a half as float32."""
 
@@ -191,7 +182,7 @@ def get(_typing_context: Any, array: Any, index: Any) -> Any:
     return _line_of(array).element(array, index), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
     """put(array, index, value): stores one element of the type that `get` gives, rounded to half where need be."""
 
@@ -208,7 +199,7 @@ def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
     return types.void(array, index, _line_of(array).element), generate
 
 
-@_intrinsic
+@typed_intrinsic
 def spread(_typing_context: Any, scalar: Any) -> Any:
     """spread(scalar): a line that holds the scalar in every lane."""
 
@@ -222,22 +213,7 @@ def spread(_typing_context: Any, scalar: Any) -> Any:
     return Line(scalar)(scalar), generate
 
 
-@_intrinsic
-def total(_typing_context: Any, line: Any) -> Any:
-    """total(line): the sum of a line's lanes."""
-
-    def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = [builder.extract_element(args[0], ir.Constant(_INT32, i)) for i in range(signature.args[0].lanes)]
-        add = builder.fadd if isinstance(signature.return_type, types.Float) else builder.add
-        # As a tree: shorter chains and smaller rounding errors than one after the other.
-        while len(lanes) > 1:
-            lanes = [add(x, y) for x, y in zip(lanes[::2], lanes[1::2], strict=True)]
-        return lanes[0]
-
-    return line.element(line), generate
-
-
-@_intrinsic
+@typed_intrinsic
 def fence(_typing_context: Any) -> Any:
     """fence(): what was streamed before is visible to other cores after. Each thread calls it once, at its end."""
 
@@ -266,36 +242,3 @@ def whole_lines(array: Any, start: int, n: int) -> tuple[int, int]:
 def outside(k: int, head: int, inside: int) -> int:
     """Index of the k-th element that no whole line covers."""
     return k if k < head else k + inside
-
-
-def _elementwise(floating: str, integer: str) -> Any:
-    @_intrinsic
-    def operation(_typing_context: Any, left: Any, _right: Any) -> Any:
-        def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            if isinstance(signature.return_type.element, types.Float):
-                return getattr(builder, floating)(*args, flags=("contract",))
-            return getattr(builder, integer)(*args)
-
-        return left(left, left), generate
-
-    return operation
-
-
-_add = _elementwise("fadd", "add")
-_subtract = _elementwise("fsub", "sub")
-_multiply = _elementwise("fmul", "mul")
-
-
-@_overload(operator.add)
-def _add_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _add(left, right)) if isinstance(left, Line) and left == right else None
-
-
-@_overload(operator.sub)
-def _subtract_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _subtract(left, right)) if isinstance(left, Line) and left == right else None
-
-
-@_overload(operator.mul)
-def _multiply_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _multiply(left, right)) if isinstance(left, Line) and left == right else None
