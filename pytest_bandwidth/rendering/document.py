@@ -225,7 +225,7 @@ def _read_outcome(result: object, where: str) -> Outcome:
     try:
         from_plain(result)
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {one_line(str(error), 200)}") from None
     known: dict[str, Any] = {}
     for read, names in _FIELDS:
         for name in names:

@@ -1,7 +1,6 @@
 """What GitHub Actions shows: a job summary in Markdown, and annotations on the lines of tests. Pure text."""
 
-from __future__ import annotations
-
+# Without the usual future import: `annotations` is a name of this module.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

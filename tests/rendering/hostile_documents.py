@@ -1,0 +1,80 @@
+"""Run documents in which every text is a hostile one, and mutations that break their form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import run_documents
+from hostile_texts import HOSTILE
+
+from pytest_bandwidth.domain.outcome import Outcome
+
+
+def hostile_document(texts: Iterable[str] = HOSTILE) -> dict[str, Any]:
+    """One result for each text, in all of its places; the run's own texts take turns."""
+    chosen = list(texts)
+    templates = run_documents.outcomes(12, failing=3, unjudged=3)
+    results = [_poisoned(templates[i % len(templates)], text, i).to_plain() for i, text in enumerate(chosen)]
+    first = chosen[0]
+    plain = run_documents.run_document([])
+    return {
+        **plain,
+        "run_id": first,
+        "environment": {
+            **{f"{text[:60]}{i}": text for i, text in enumerate(chosen)},
+            "commit": first,
+            "started_at": first,
+        },
+        "device": {
+            **plain["device"],
+            "kind": first,
+            "name": first,
+            "serial": first,
+            "settings": dict.fromkeys(chosen, first),
+            "facts": dict.fromkeys(chosen, first),
+            "peak": {"gbps": 1000.0, "source": first},
+        },
+        "settings": {"strict": False, first: first, "list": chosen[:20]},
+        "findings": [{"code": text, "text": text} for text in chosen],
+        "baseline_path": first,
+        "results": results,
+    }
+
+
+def _poisoned(outcome: Outcome, text: str, index: int) -> Outcome:
+    baseline = dict(outcome.baseline or {})
+    baseline |= {
+        "note": text,
+        "xfail": text,
+        "runs": [{"gbps": 500.0, "probe_gbps": 600.0, "at": text, "commit": text}] * 3,
+    }
+    return replace(
+        outcome,
+        nodeid=f"{text}::{text}",
+        key=f"{text} {index}",
+        label=text,
+        code=text,
+        reason=text,
+        message=text if index % 2 else None,
+        file=text,
+        utilization_class=text,
+        regime=text,
+        regime_evidence=text,
+        precision=text,
+        method=text,
+        stop=text,
+        dropped=({"round": 1, "seconds": 1.0, "code": text, "reason": text},),
+        findings=({"code": text, "text": text},),
+        baseline=baseline,
+        counts={text: 3},
+        resources={text: 3},
+        probe={"name": text, "bytes_moved": 1000},
+        detail={"loads": [{text: text, "line": 3, "pattern": text}], "stores": [{text: [text, {text: text}]}]},
+        conditions={
+            "before": {"event_reasons": [text], "others": [text]},
+            "after": {"sm_clock_mhz": 3, "others": [text]},
+        },
+        tags={"operation": text, "precision": ("fp32", "fp16")[index % 2], text: text},
+    )

@@ -1,0 +1,83 @@
+"""The CSV: columns that other tools read, figures in their units, cells that no spreadsheet runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+import run_documents
+from hostile_documents import hostile_document
+
+from pytest_bandwidth.rendering.csv import render_csv
+from pytest_bandwidth.rendering.document import read_document
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text), strict=True))
+
+
+def test_the_benchmark_columns_come_first_in_their_order() -> None:
+    header = render_csv([]).splitlines()[0].split(",")
+    assert header[:9] == [
+        "operation",
+        "precision",
+        "M",
+        "N",
+        "K",
+        "time_ms",
+        "bandwidth_gb_s",
+        "bytes_read",
+        "bytes_written",
+    ]
+    assert len(header) == len(set(header))
+
+
+def test_figures_are_in_the_units_of_their_names() -> None:
+    outcome = run_documents.outcomes(1)[0]
+    row = rows_of(render_csv([outcome]))[0]
+    assert float(row["time_ms"]) == pytest.approx((outcome.seconds or 0) * 1e3, rel=1e-8)
+    assert float(row["bandwidth_gb_s"]) == pytest.approx(outcome.bytes_moved / (outcome.seconds or 1) / 1e9, rel=1e-8)
+    assert int(row["bytes_read"]) + int(row["bytes_written"]) == outcome.bytes_moved
+    assert row["status"] == "WITHIN"
+    assert float(row["allowed_drop"]) == pytest.approx(0.05)
+
+
+def test_shapes_come_from_the_tags() -> None:
+    outcome = replace(
+        run_documents.outcomes(1)[0], tags={"operation": "gemm", "precision": "FP16", "M": 32, "N": 896, "K": 64}
+    )
+    row = rows_of(render_csv([outcome]))[0]
+    assert (row["operation"], row["precision"], row["M"], row["N"], row["K"]) == ("gemm", "fp16", "32", "896", "64")
+
+
+def test_without_tags_the_operation_is_the_test() -> None:
+    outcome = replace(run_documents.outcomes(1)[0], tags={}, precision="float32")
+    row = rows_of(render_csv([outcome]))[0]
+    assert (row["operation"], row["precision"], row["M"]) == ("copy", "fp32", "")
+
+
+def test_what_was_not_timed_has_empty_cells() -> None:
+    row = rows_of(render_csv([run_documents.counted()]))[0]
+    assert (row["time_ms"], row["bandwidth_gb_s"], row["relative"]) == ("", "", "")
+    assert row["bytes_read"] == "4096"
+
+
+def test_the_fp16_half_of_a_pair_carries_the_ratios() -> None:
+    outcomes = run_documents.outcomes(20)
+    rows = rows_of(render_csv(outcomes))
+    copies = {row["precision"]: row for row in rows if row["operation"] == "copy"}
+    expected = float(copies["fp16"]["bandwidth_gb_s"]) / float(copies["fp32"]["bandwidth_gb_s"])
+    assert float(copies["fp16"]["fp16_over_fp32_gb_s"]) == pytest.approx(expected, rel=1e-6)
+    assert copies["fp32"]["fp16_over_fp32_gb_s"] == ""
+
+
+def test_no_cell_is_a_formula_and_every_text_survives_the_quoting() -> None:
+    outcomes = read_document(hostile_document()).outcomes
+    rows = rows_of(render_csv(outcomes))
+    assert len(rows) == len(outcomes)
+    for row in rows:
+        for name in ("operation", "nodeid", "label", "code", "reason", "file"):
+            assert not row[name].startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert "'=cmd|' /C calc'!A0" in {row["label"] for row in rows}

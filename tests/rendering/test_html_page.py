@@ -1,0 +1,269 @@
+"""The HTML summary as text: self-contained, escaped, bounded, the same for the same run. tests/browser opens it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import run_documents
+from hostile_documents import hostile_document
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.rendering import html as html_module
+from pytest_bandwidth.rendering.html import render_html
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the content of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.raw: list[tuple[str, str]] = []
+        self.text: list[str] = []
+        self._inside: str | None = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else self._inside
+        if tag in ("script", "style"):
+            self.raw.append((tag, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            tag, content = self.raw.pop()
+            self.raw.append((tag, content + data))
+        else:
+            self.text.append(data)
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def visible(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+@pytest.fixture(scope="module")
+def failing() -> Page:
+    return Page(render_html(run_documents.run_document(run_documents.outcomes(40, failing=3, unjudged=4))))
+
+
+def data_of(page: Page) -> dict[str, Any]:
+    return next(json.loads(content) for tag, content in page.raw if tag == "script" and content.startswith('{"panels"'))
+
+
+def policy_of(page: Page) -> str:
+    policies = [m["content"] for m in page.named("meta") if m.get("http-equiv") == "Content-Security-Policy"]
+    assert len(policies) == 1
+    return policies[0] or ""
+
+
+def test_the_verdict_is_a_sentence_with_counts(failing: Page) -> None:
+    shown = failing.visible()
+    assert "3 of 40 measurements failed" in shown
+    assert "3 regressed" in shown
+    assert "Imaginary GPU" in shown
+
+
+def test_every_script_and_style_runs_by_its_hash_and_nothing_else_may(failing: Page) -> None:
+    policy = policy_of(failing)
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    for tag, content in failing.raw:
+        if content.startswith('{"panels"'):
+            continue
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy, tag
+
+
+def test_nothing_is_loaded_from_anywhere(failing: Page) -> None:
+    for tag, attributes in failing.elements:
+        assert "src" not in attributes, tag
+        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    assert not failing.named("link")
+
+
+def test_failures_come_first_and_link_to_their_rows(failing: Page) -> None:
+    ids = [row["id"] for row in failing.named("tr") if (row.get("id") or "").startswith("t-")]
+    links = [a["href"] for a in failing.named("a") if (a.get("href") or "").startswith("#t-")]
+    assert links == [f"#{name}" for name in ids[:3]]
+    assert len(ids) == len(set(ids)) == 40
+
+
+def test_the_anchor_of_a_test_is_the_same_in_every_run() -> None:
+    one = Page(render_html(run_documents.run_document(run_documents.outcomes(3))))
+    other = Page(render_html(run_documents.run_document(run_documents.outcomes(6, seed=5))))
+    ids = [{row["id"] for row in page.named("tr") if row.get("id")} for page in (one, other)]
+    assert ids[0] < ids[1]
+
+
+def test_one_key_twice_gives_two_rows_that_can_be_told_apart() -> None:
+    outcome = run_documents.outcomes(1)[0]
+    ids = [
+        row["id"]
+        for row in Page(render_html(run_documents.run_document([outcome, outcome]))).named("tr")
+        if row.get("id")
+    ]
+    assert ids == [ids[0], f"{ids[0]}-2"]
+
+
+def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
+    data = data_of(failing)
+    panel = data["panels"][0]
+    facts = dict(
+        zip(*[iter(data["texts"][n] for n in (*panel["verdict"], *panel["measured"], *panel["work"]))] * 2, strict=True)
+    )
+    assert facts["allowed drop"] == "5.0 %"
+    assert facts["baseline runs"] == "5"
+    assert facts["samples"] == "40 kept, 1 dropped"
+    assert facts["dropped for"] == "throttled"
+    assert facts["registers"] == "32"
+    assert "Likely cause: registers 32 → 96" in panel["message"].replace("\xa0", " ")
+    assert panel["source"].startswith("tests/kernels/test_copy.py:")
+    assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
+    assert len(panel["history"]["runs"]) == 2 * 5
+    assert len(panel["history"]["fresh"]) == 3
+
+
+def test_samples_survive_the_packing(failing: Page) -> None:
+    outcome = run_documents.outcomes(40, failing=3, unjudged=4)[0]
+    panel = next(p for p in data_of(failing)["panels"] if p["name"] == outcome.key)
+    unit, steps = panel["samples"]["kernel"]
+    places = [sum(steps[: i + 1]) for i in range(len(steps))]
+    expected = sorted(outcome.bytes_moved / s / 1e9 for s in outcome.samples)
+    assert [place * unit for place in places] == pytest.approx(expected, rel=2e-4)
+
+
+def test_a_passing_run_lists_no_failures() -> None:
+    page = Page(render_html(run_documents.run_document(run_documents.outcomes(12))))
+    assert "All 12 measurements passed" in page.visible()
+    assert "What failed" not in page.visible()
+
+
+def test_an_improvement_is_told() -> None:
+    assert "1 improved" in Page(render_html(run_documents.run_document([run_documents.improved()]))).visible()
+
+
+def test_strict_turns_what_could_not_be_judged_into_failures() -> None:
+    outcomes = run_documents.outcomes(20, unjudged=4)
+    lenient = Page(render_html(run_documents.run_document(outcomes))).visible()
+    strict = Page(render_html(run_documents.run_document(outcomes, settings={"strict": True}))).visible()
+    assert "Nothing failed, but 4 of 20 measurements were not judged" in lenient
+    assert "4 of 20 measurements failed" in strict
+
+
+def test_a_run_without_results_says_so() -> None:
+    page = Page(render_html(run_documents.run_document([])))
+    assert "Nothing was measured" in page.visible()
+    assert not page.named("table")
+
+
+def test_counted_traffic_is_shown_without_empty_columns() -> None:
+    page = Page(render_html(run_documents.run_document([run_documents.counted()])))
+    sorted_by = [b["data-sort"] for b in page.named("button") if b.get("data-sort")]
+    assert sorted_by == ["status", "name", "sectors", "moved"]
+    accesses = data_of(page)["panels"][0]["accesses"]
+    assert accesses["head"] == ["access", "line", "requests", "sectors", "sectors per request", "pattern"]
+    assert accesses["rows"][0] == ["load", "7", "32", "1024", "32", "strided by 8"]
+
+
+def test_device_findings_stand_above_the_table() -> None:
+    shown = Page(
+        render_html(
+            run_documents.run_document(
+                run_documents.outcomes(2), findings=[{"code": "device", "text": "the probe is down 6 %"}]
+            )
+        )
+    ).visible()
+    assert shown.index("the probe is down 6") < shown.index("Results")
+
+
+def test_without_charts_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_module, "charts_available", lambda: False)
+    text = render_html(run_documents.run_document(run_documents.outcomes(12, failing=1)))
+    page = Page(text)
+    assert "pip install 'pytest-bandwidth[report]'" in page.visible()
+    assert not page.named("figure")
+    assert len(text) < 100_000
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    document = run_documents.run_document(run_documents.outcomes(10, failing=1))
+    assert render_html(document) == render_html(json.loads(json.dumps(document)))
+
+
+@pytest.mark.parametrize(("results", "megabytes"), [(200, 1.5), pytest.param(5000, 15, marks=pytest.mark.slow)])
+def test_weight_stays_in_bounds(results: int, megabytes: float) -> None:
+    outcomes = run_documents.outcomes(results, failing=results // 40, unjudged=results // 20, samples=60)
+    assert len(render_html(run_documents.run_document(outcomes)).encode()) <= megabytes * 1e6
+
+
+def test_hostile_texts_add_no_element_and_no_attribute() -> None:
+    usual = Page(render_html(run_documents.run_document(run_documents.outcomes(12, failing=3, unjudged=3))))
+    page = Page(render_html(hostile_document()))
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in usual.elements} | {"li", "ul"}
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") or name in ("src", "style", "action", "srcdoc") for name in attributes), (
+            tag
+        )
+        assert (attributes.get("href") or "#").startswith("#")
+    assert len(page.named("script")) == len(usual.named("script")) == 3
+    assert re.search(r"script-src 'sha256-[^;]*' 'sha256-[^;]*'; style-src 'sha256-[^;]*'; base-uri", policy_of(page))
+
+
+def test_the_page_can_be_written_as_utf8_whatever_it_holds() -> None:
+    document = hostile_document(["\ud800 lone", "\U000e0041 tag", "\x00 nul", "\x85 control"])
+    text = render_html(document)
+    text.encode("utf-8")
+    assert "\x00" not in text
+    assert "\x85" not in text
+
+
+def test_text_that_reorders_what_stands_beside_it_is_shown_as_escapes() -> None:
+    shown = Page(render_html(hostile_document(["\u202egnp.tset"]))).visible()
+    assert "\u202e" not in shown
+    assert "\\u202egnp.tset" in shown
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "the document's schema is 2, expected 1"),
+        ({"results": {}}, "results is {}, expected a list"),
+        ({"results": [3]}, "results[0] is a int, expected a mapping"),
+        ({"results": [{"nodeid": "a"}]}, "results[0]: a result's key is None, expected text"),
+        ({"device": []}, "device is [], expected a mapping"),
+        ({"device": {"name": 3}}, "device.name is 3, expected text"),
+        ({"device": {"peak": {"gbps": "fast"}}}, "device.peak.gbps is 'fast', expected a number"),
+        ({"findings": ["x"]}, "findings is 'x', expected mappings only"),
+    ],
+)
+def test_a_document_of_another_form_is_named_as_such(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        render_html({**run_documents.run_document([]), **change})
+
+
+def test_a_result_of_another_form_is_named_by_its_place() -> None:
+    document = run_documents.run_document(run_documents.outcomes(2))
+    document["results"][1]["gbps"] = "1747"
+    with pytest.raises(UsageError, match=re.escape("results[1].gbps is '1747', expected a number")):
+        render_html(document)
+
+
+def test_figures_that_are_not_finite_count_as_absent() -> None:
+    document = run_documents.run_document(run_documents.outcomes(2))
+    document["results"][0]["gbps"] = float("nan")
+    document["results"][1]["relative"] = float("inf")
+    assert "nan" not in json.dumps(data_of(Page(render_html(document)))["sort"]).lower()
