@@ -134,8 +134,6 @@ class ProbeSet:
                     self._provide(vectors * VECTOR_BYTES, mix.arrays)
                 return vectors
             except OutOfMemory:
-                self._arrays = []
-                self._free()
                 if moved_bytes(vectors // 2, mix) < SMALLEST_AFTER_SHRINKING:
                     raise
                 vectors //= 2

@@ -72,6 +72,7 @@ class Op:
     event: Any = None
     ticket: int | None = None
     limit: float = 0.0
+    gave_up_at: int = 0
     start: float | None = None
 
 
@@ -79,7 +80,8 @@ class Op:
 class Gpu:
     """The machine: a host clock, a queue for each stream pointer, and what a test may set.
 
-    log: what was asked for, in order. memory: bytes that may be allocated at once by one array.
+    log: what was asked for, in order. overwritten, read: (address, bytes) of memsets and of the read probe.
+    memory: bytes that may be allocated at once by one array.
     sticky: raised by the next wait, and by every one after it.
     """
 
@@ -96,7 +98,8 @@ class Gpu:
     log: list[str] = field(default_factory=list)
     arrays: int = 0
     warm: bool = False
-    stamp_times: dict[int, float] = field(default_factory=dict)
+    overwritten: list[tuple[int, int]] = field(default_factory=list)
+    read: list[tuple[int, int]] = field(default_factory=list)
 
     # What user code does
 
@@ -153,7 +156,7 @@ class Gpu:
         released = self.releases.get(op.ticket or 0)
         if released is not None and released <= op.start + op.limit:
             return max(op.start, released)
-        self.flags[1] = op.ticket
+        ctypes.c_int.from_address(op.gave_up_at).value = op.ticket or 0
         return op.start + op.limit
 
     def wait_all(self) -> None:
@@ -226,7 +229,9 @@ class RawKernel:
 
 def _hold_back(gpu: Gpu, args: Any) -> None:
     gpu.log.append("hold")
-    gpu.queue(Op(gpu.now, ticket=int(args[2]), limit=int(args[3]) / 1e9))
+    released_at, gave_up_at, ticket, nanoseconds = (int(argument) for argument in args)
+    assert released_at == gpu.flags.ctypes.data
+    gpu.queue(Op(gpu.now, ticket=ticket, limit=nanoseconds / 1e9, gave_up_at=gave_up_at))
 
 
 def _stamp(gpu: Gpu, args: Any) -> None:
@@ -251,8 +256,10 @@ def _clock_step(gpu: Gpu, args: Any) -> None:
     gpu.queue(Op(gpu.now, 1e-6))
 
 
-def _read(gpu: Gpu, _: Any) -> None:
+def _read(gpu: Gpu, args: Any) -> None:
     gpu.log.append("probe_read")
+    if isinstance(args[0], np.uint64):  # the flush names its buffer by address, the probe by array
+        gpu.read.append((int(args[0]), 16 * int(args[3])))
     gpu.queue(Op(gpu.now, 1e-5))
 
 
@@ -302,8 +309,9 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
         gpu.arrays += 1
         return Array(content)
 
-    def memset(_address: int, _value: int, size: int, stream: int) -> None:
+    def memset(address: int, _value: int, size: int, stream: int) -> None:
         gpu.log.append("memset")
+        gpu.overwritten.append((address, size))
         if size >= L2_BYTES:
             gpu.warm = False
         gpu.queue(Op(gpu.now, 1e-6), stream_class(stream))

@@ -137,6 +137,12 @@ def test_the_next_measurement_starts_afresh(gpu: Gpu) -> None:
     assert found.findings == ()
 
 
+def test_what_was_learned_of_one_workload_is_not_told_of_another(gpu: Gpu) -> None:
+    device = made(gpu)
+    device.measure(Workload(lambda: gpu.launch(0.02), TRAFFIC), QUICK, quiet)
+    assert device.time(lambda: gpu.launch(1e-4), None).host_seconds < 1e-3
+
+
 def test_launch_blocking_is_measured_without_a_hold_and_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     found = made(gpu).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)

@@ -40,6 +40,27 @@ def test_work_on_another_stream_is_refused(gpu: Gpu, timer: Timer) -> None:
         rehearse(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC))
 
 
+def test_a_large_part_on_another_stream_beside_a_small_one_on_ours_is_refused(gpu: Gpu, timer: Timer) -> None:
+    def call() -> None:
+        gpu.launch(1e-4)
+        gpu.launch(1e-3, Stream(77))
+
+    with pytest.raises(UsageError, match="after the timed stream had finished"):
+        rehearse(timer, Workload(call, TRAFFIC))
+
+
+def test_the_hold_lasts_as_long_as_a_slow_host_needs(gpu: Gpu, timer: Timer) -> None:
+    rehearse(timer, Workload(lambda: gpu.launch(1e-4, host_seconds=0.04), TRAFFIC))
+    assert timer.hold_seconds == pytest.approx(0.4, rel=0.01)
+    assert timer.held
+
+
+def test_nothing_is_flushed_for_it(gpu: Gpu, timer: Timer) -> None:
+    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
+    assert "probe_read" not in gpu.log
+    assert timer.cold
+
+
 def test_a_short_kernel_on_another_stream_is_refused_as_well(gpu: Gpu, timer: Timer) -> None:
     # Too short to be seen by waiting: 8 µs are over before the host has asked. The held interval is empty, though.
     with pytest.raises(UsageError, match="nothing ran on the timed stream"):

@@ -50,6 +50,14 @@ def test_a_cached_kernel_is_timed_cold(gpu: Gpu, timer: Timer) -> None:
     assert timer.time(call, None).seconds == pytest.approx(10e-6 + EVENT_SECONDS)  # what the trap looks like
 
 
+def test_the_flush_reads_two_caches_beside_the_one_it_overwrote(gpu: Gpu, timer: Timer) -> None:
+    timer.time(lambda: gpu.launch(1e-4), None)
+    (overwritten,) = [area for area in gpu.overwritten if area[1] >= L2_BYTES]
+    (read,) = gpu.read
+    assert overwritten[1] == L2_BYTES
+    assert read == (overwritten[0] + L2_BYTES, 2 * L2_BYTES)
+
+
 def test_data_of_five_caches_needs_no_flush() -> None:
     assert needs_flush(5 * L2_BYTES - 1, L2_BYTES)
     assert not needs_flush(5 * L2_BYTES, L2_BYTES)
