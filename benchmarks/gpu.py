@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -188,15 +187,14 @@ def compare_timers(device: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def run_suite(device: str, profile: str, baseline: Path, out: Path) -> Mapping[str, Any]:
-    """One fresh process of the suite; appends its run to the baseline and returns its document."""
+def run_suite(device: str, profile: str, baselines: Path, out: Path) -> Mapping[str, Any]:
+    """One fresh process of the suite; appends its run to the device's baseline and returns its document."""
     command = [
         sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider",
-        f"--bandwidth-device={device}", f"--bandwidth-baseline={baseline}", "--bandwidth-update",
-        f"--bandwidth-json={out}",
+        f"--bandwidth-device={device}", f"--bandwidth-suite={profile}", f"--bandwidth-json={out}",
+        f"--bandwidth-baseline={baselines}", "--bandwidth-update",
     ]  # fmt: skip
-    environment = {**os.environ, "PYTEST_BANDWIDTH_PROFILE": profile}
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if not out.is_file():
         raise SystemExit(f"the suite wrote no document (exit status {done.returncode}):\n{done.stdout[-4000:]}")
     if done.returncode:
@@ -241,13 +239,12 @@ def main() -> int:
         print(f"no GPU to measure, nothing written: {described}", file=sys.stderr)
         return UNUSABLE
     name = slug(described["name"])
-    baseline = options.baselines / f"{name}.yaml"
-    baseline.parent.mkdir(parents=True, exist_ok=True)
+    options.baselines.mkdir(parents=True, exist_ok=True)
     documents = []
     with tempfile.TemporaryDirectory() as folder:
         for process in range(options.processes):
             print(f"{described['name']}: process {process + 1} of {options.processes}", flush=True)
-            document = run_suite(options.device, options.profile, baseline, Path(folder) / f"{process}.json")
+            document = run_suite(options.device, options.profile, options.baselines, Path(folder) / f"{process}.json")
             documents.append(document)
     selftest = "left out" if options.no_selftest else run_selftest(options.device)
     command = f"python benchmarks/gpu.py --processes {options.processes} --profile {options.profile}"
@@ -255,7 +252,7 @@ def main() -> int:
     page.parent.mkdir(parents=True, exist_ok=True)
     text = report(described, spreads(documents), described["comparison"], selftest, command)
     page.write_text(text, encoding="utf-8")
-    print(f"wrote {page} and {baseline}")
+    print(f"wrote {page} and the device's file in {options.baselines}")
     return 0
 
 

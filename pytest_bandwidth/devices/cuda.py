@@ -58,6 +58,7 @@ class CudaDevice:
         facts, nvml, ownership = opened.facts, opened.nvml, opened.ownership
         known = nvml.identity() if nvml else NvmlIdentity()
         extra: dict[str, Fact] = {
+            "index": opened.index,
             "nvml": opened.nvml_state,
             "other_processes": ownership.how if ownership.known else f"not watched: {ownership.how}",
         }

@@ -305,3 +305,4 @@ def test_resources_and_flops(gpu: Gpu) -> None:
     assert device.peak_flops("fp32") == 67e12
     assert device.nbytes(device.empty((2, 3), "float16")) == 12
     assert device.xp.ndarray is Array
+    assert device.identity.facts["index"] == 0  # by which a fresh process opens the same GPU
