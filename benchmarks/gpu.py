@@ -180,7 +180,7 @@ def compare_timers(device: Any) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for work, call in (("probe copy kernel", device.probe(traffic).call), ("cudaMemcpyAsync device to device", memcpy)):
         ours = device.measure(Workload(call, traffic), Budget(max_seconds=2.0), lambda _: None)
-        theirs = benchmark(call, n_repeat=200, n_warmup=20).gpu_times[0]
+        theirs = benchmark(call, name=work, n_repeat=200, n_warmup=20).gpu_times[0]
         rows.append({"work": work, "timed_by": f"pytest-bandwidth ({ours.method})", "gbps": ours.gbps})
         gbps = traffic.bytes_moved / median(theirs.tolist()) / 1e9
         rows.append({"work": work, "timed_by": "cupyx.profiler.benchmark", "gbps": gbps})

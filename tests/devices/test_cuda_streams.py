@@ -1,11 +1,13 @@
 """Every library's stream as a pointer."""
 
 import ctypes
+import gc
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pytest_bandwidth.devices.cuda_runtime import external_stream
 from pytest_bandwidth.devices.cuda_streams import stream_pointer
 from pytest_bandwidth.domain.errors import UsageError
 
@@ -77,3 +79,14 @@ def test_numbas_own_default_stream() -> None:
 def test_cupys_own_null_stream() -> None:
     cupy = pytest.importorskip("cupy")
     assert stream_pointer(cupy.cuda.Stream.null) == 0
+
+
+def test_a_foreign_stream_is_not_destroyed_with_cupys_view_of_it() -> None:
+    cupy = pytest.importorskip("cupy")
+    owner = object()
+    stream = external_stream(cupy, 0x77, 0, owner)
+    assert stream.ptr == 0x77
+    assert stream_pointer(stream) == 0x77
+    # Destroying it would fail here, and on a GPU crash: 0x77 is no stream. Either shows as an unraisable exception.
+    del stream
+    gc.collect()
