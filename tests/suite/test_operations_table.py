@@ -10,6 +10,8 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, Case, KernelStep, Tolerance, poison, wrong_results
 from pytest_bandwidth.suite.operations.building import on_host, tiled
+from pytest_bandwidth.suite.operations.formulas import formula_of
+from pytest_bandwidth.suite.operations.table import rewrite
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
 DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
@@ -103,6 +105,19 @@ def test_launches_are_ones_that_cuda_accepts(operation, dtype):
                 assert step.grid[1] <= 65535
                 assert step.grid[2] <= 65535
                 assert float not in map(type, step.args), "a bare float would be passed as a double"
+
+
+@pytest.mark.parametrize(("operation", "dtype"), ON_THE_HOST)
+def test_the_launches_declare_together_what_the_model_says(operation, dtype):
+    def nbytes(declared):
+        return sum(item if isinstance(item, int) else item.nbytes for item in declared)
+
+    for sizes in operation.small:
+        if not all(sizes.values()):
+            continue
+        case = prepared(operation, dtype, sizes)
+        assert sum(nbytes(step.reads) for step in case.steps) == case.traffic.bytes_read
+        assert sum(nbytes(step.writes) for step in case.steps) == case.traffic.bytes_written
 
 
 def test_grids_of_many_rows_and_layers_stay_within_the_hardwares_limits():
@@ -200,3 +215,35 @@ def test_a_host_copy_is_a_copy():
     source = np.zeros(3)
     on_host(source)[0] = 1
     assert source[0] == 0
+
+
+# ---- formulas and documentation -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("operation", "dtype"), ON_THE_HOST)
+def test_the_written_formula_is_the_model(operation, dtype):
+    formula = formula_of(operation.name, operation.version)
+    for sizes in operation.small:
+        if not all(sizes.values()):
+            continue
+        if operation.name == "q4_0_dequantize" and sizes["n"] % 32:
+            continue  # a block begun is stored whole, which the formula leaves out
+        model = prepared(operation, dtype, sizes).traffic
+        index_bytes = {"int32": 4, "int64": 8}.get(operation.version, 0)
+        names = {**sizes, "s": np.dtype(dtype).itemsize, "i": index_bytes}
+        moved, flop = (eval(text, {"__builtins__": {}}, names) for text in (formula.bytes_moved, formula.flop))
+        if formula.besides:
+            assert model.bytes_moved > moved
+        else:
+            assert model.bytes_moved == moved
+            assert model.flop == flop
+
+
+def test_the_documented_table_is_the_codes():
+    text = (CUDA_SRC.parent / "docs" / "kernels.md").read_text(encoding="utf-8")
+    assert rewrite(text) == text, "run: python -m pytest_bandwidth.suite.operations.table docs/kernels.md"
+
+
+def test_a_text_without_the_markers_is_not_rewritten():
+    with pytest.raises(ValueError, match="expected both marker lines"):
+        rewrite("no table here")
