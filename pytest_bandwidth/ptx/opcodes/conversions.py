@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
-from pytest_bandwidth.ptx.opcodes import floats, halves
+from pytest_bandwidth.ptx.opcodes import bits, floats, halves
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
 
 _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
@@ -97,12 +97,9 @@ def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
     """Truncate the magnitude to the format's digits, then step away from zero where bits were lost and the mode says so."""
     digits = np.finfo(dtype).nmant + 1
     negative = a < 0
-    magnitude = np.where(negative, np.zeros(1, a.dtype) - a, a).astype(np.uint64)
-    _, length = np.frexp(magnitude.astype(np.float64))
-    # Rounding to binary64 may have carried into the next power of two.
-    length = length - (
-        (length > 0) & (length <= 64) & (magnitude < (np.uint64(1) << np.clip(length - 1, 0, 63).astype(np.uint64)))
-    )
+    wide = a.astype(np.int64 if a.dtype.kind == "i" else np.uint64)
+    magnitude = np.where(negative, np.zeros(1, wide.dtype) - wide, wide).astype(np.uint64)
+    length = 64 - bits.count_leading_zeros(magnitude).astype(np.int64)
     shift = np.clip(length - digits, 0, 63).astype(np.uint64)
     kept = (magnitude >> shift) << shift
     value = kept.astype(dtype)

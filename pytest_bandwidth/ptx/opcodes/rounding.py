@@ -70,6 +70,14 @@ def _two_sum_error(a: Any, b: Any, total: Any) -> Any:
 
 
 @_inline
+def _zero(a: Any, b: Any, mode: Any) -> Any:
+    """The sum of a and b where it is exactly 0: of unlike signs it is −0 downwards and +0 otherwise (IEEE 754, §6.3)."""
+    if math.copysign(1.0, a) == math.copysign(1.0, b):
+        return math.copysign(0.0, a)
+    return -0.0 if mode == DOWN else 0.0
+
+
+@_inline
 def _directed(nearest: Any, error: Any, mode: Any, below: Any, above: Any) -> Any:
     """`nearest` moved one place where `error` = exact − nearest shows it on the wrong side for the mode."""
     if error < 0 and (mode == DOWN or (mode == ZERO and nearest > 0)):
@@ -103,8 +111,8 @@ def fma32_directed(a: Any, b: Any, c: Any, mode: Any) -> Any:
     difference = total - np.float64(nearest) if not np.isinf(nearest) else -np.float64(nearest)
     if difference == 0:
         difference = _two_sum_error(product, addend, total)
-    if total == 0 and difference == 0 and product != 0:
-        return np.float32(-0.0) if mode == DOWN else np.float32(0.0)  # exact cancellation: IEEE 754 §6.3
+    if total == 0 and difference == 0:
+        return np.float32(_zero(product, addend, mode))
     below, above = np.nextafter(nearest, np.float32(-np.inf)), np.nextafter(nearest, np.float32(np.inf))
     return _directed(nearest, difference, mode, below, above)
 
@@ -125,8 +133,8 @@ def fma64_directed(a: Any, b: Any, c: Any, mode: Any) -> Any:
         beta2 = _two_sum_error(product, alpha1, beta1)
         gamma = (beta1 - nearest) + beta2
         error = gamma + alpha2
-        if nearest == 0 and error == 0 and product != 0:
-            return -0.0 if mode == DOWN else 0.0
+        if nearest == 0 and error == 0:
+            return _zero(product, c, mode)
     below, above = np.nextafter(nearest, -np.inf), np.nextafter(nearest, np.inf)
     return _directed(nearest, error, mode, below, above)
 
@@ -136,8 +144,8 @@ def add64_directed(a: Any, b: Any, mode: Any) -> Any:
     nearest = a + b
     if nearest != nearest or math.isinf(a) or math.isinf(b):
         return nearest
-    if nearest == 0 and a != 0:
-        return -0.0 if mode == DOWN else 0.0
+    if nearest == 0:
+        return _zero(a, b, mode)
     error = -nearest if math.isinf(nearest) else _two_sum_error(a, b, nearest)
     below, above = np.nextafter(nearest, -np.inf), np.nextafter(nearest, np.inf)
     return _directed(nearest, error, mode, below, above)

@@ -1,0 +1,441 @@
+"""Every floating-point opcode against exact rational arithmetic rounded once, as IEEE 754 asks, in every rounding mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from opcode_lab import all_pairs, exact_value, interesting_floats, interesting_integers, is_nan_bits, rounded_bits, run_opcode
+
+MODES = ("rn", "rz", "rm", "rp")
+WIDTH = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+Value = Fraction | float
+
+
+def is_nan(value: Value) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def sign_bit(bits: int, kind: str) -> int:
+    return bits >> (WIDTH[kind] - 1)
+
+
+def infinity_bits(kind: str, negative: bool) -> int:
+    return int(interesting_floats(kind, 0, 0)[14 + negative])
+
+
+def product(a: int, b: int, kind: str) -> tuple[Value, int]:
+    """Exact a·b, and the sign bit it would have as a zero."""
+    x, y = exact_value(a, kind), exact_value(b, kind)
+    sign = sign_bit(a, kind) ^ sign_bit(b, kind)
+    if isinstance(x, float) or isinstance(y, float):
+        if is_nan(x) or is_nan(y) or x == 0 or y == 0:
+            return math.nan, sign
+        return -math.inf if sign else math.inf, sign
+    return x * y, sign
+
+
+def total(x: Value, x_sign: int, y: Value, y_sign: int, mode: str) -> tuple[Value, int]:
+    """Exact x + y, and the sign bit it would have as a zero (IEEE 754 §6.3)."""
+    zero_sign = x_sign if x_sign == y_sign else int(mode == "rm")
+    if isinstance(x, float) or isinstance(y, float):
+        if is_nan(x) or is_nan(y) or (isinstance(x, float) and isinstance(y, float) and x != y):
+            return math.nan, 0
+        return (x if isinstance(x, float) else y), zero_sign
+    if x + y == 0 and (x != 0 or y != 0):
+        zero_sign = int(mode == "rm")
+    return x + y, zero_sign
+
+
+def to_bits(value: Value, zero_sign: int, kind: str, mode: str) -> int | None:
+    """None for NaN."""
+    if isinstance(value, float):
+        return None if math.isnan(value) else infinity_bits(kind, value < 0)
+    return rounded_bits(value, kind, mode, zero_sign)
+
+
+def compare(opcode: str, kind: str, found: np.ndarray, expected: list[int | None], *operands: np.ndarray) -> None:
+    for place, (got, want) in enumerate(zip(found.tolist(), expected, strict=True)):
+        given = [hex(int(operand[place])) for operand in operands]
+        if want is None:
+            assert is_nan_bits(got, kind), f"{opcode}{given} gave {got:#x}, expected NaN"
+        else:
+            assert got == want, f"{opcode}{given} gave {got:#x}, expected {want:#x}"
+
+
+def pairs(kind: str, count: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    return all_pairs(interesting_floats(kind, 300, 1), interesting_floats(kind, 300, 2), count, 3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_sums_and_differences(kind: str, mode: str) -> None:
+    a, b = pairs(kind)
+
+    def added(x: int, y: int, flip: int) -> int | None:
+        y ^= flip << (WIDTH[kind] - 1)
+        return to_bits(*total(exact_value(x, kind), sign_bit(x, kind), exact_value(y, kind), sign_bit(y, kind), mode), kind, mode)
+
+    for name, flip in (("add", 0), ("sub", 1)):
+        expected = [added(int(x), int(y), flip) for x, y in zip(a, b, strict=True)]
+        compare(f"{name}.{mode}.{kind}", kind, run_opcode(f"{name}.{mode}.{kind}", kind, (kind, kind), a, b), expected, a, b)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_products(mode: str) -> None:
+    a, b = pairs("f32")
+    expected = [to_bits(*product(int(x), int(y), "f32"), "f32", mode) for x, y in zip(a, b, strict=True)]
+    compare(f"mul.{mode}.f32", "f32", run_opcode(f"mul.{mode}.f32", "f32", ("f32", "f32"), a, b), expected, a, b)
+
+
+def away_from_limits(bits: np.ndarray) -> np.ndarray:
+    """Binary64 values whose products and remainders neither over- nor underflow: directed rounding is exact there."""
+    exponent = (bits >> np.uint64(52)) & np.uint64(0x7FF)
+    return (exponent > 600) & (exponent < 1400)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_double_products(mode: str) -> None:
+    a, b = pairs("f64", 1500)
+    if mode != "rn":
+        keep = away_from_limits(a) & away_from_limits(b)
+        a, b = a[keep], b[keep]
+    expected = [to_bits(*product(int(x), int(y), "f64"), "f64", mode) for x, y in zip(a, b, strict=True)]
+    compare(f"mul.{mode}.f64", "f64", run_opcode(f"mul.{mode}.f64", "f64", ("f64", "f64"), a, b), expected, a, b)
+
+
+def fused(x: int, y: int, z: int, kind: str, mode: str) -> int | None:
+    value, sign = product(x, y, kind)
+    return to_bits(*total(value, sign, exact_value(z, kind), sign_bit(z, kind), mode), kind, mode)
+
+
+def addends(kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Some random, some near −a·b, so that sums cancel."""
+    c = np.resize(interesting_floats(kind, 300, 4), len(a))
+    for place in range(0, len(a), 2):
+        value, _ = product(int(a[place]), int(b[place]), kind)
+        if not isinstance(value, float):
+            c[place] = rounded_bits(-value, kind, "rn", 0)
+    return c
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_fused_multiply_add_rounds_once(kind: str, mode: str) -> None:
+    a, b = pairs(kind, 1500)
+    if kind == "f64" and mode != "rn":
+        keep = away_from_limits(a) & away_from_limits(b)
+        a, b = a[keep], b[keep]
+    c = addends(kind, a, b)
+    if kind == "f64" and mode != "rn":
+        keep = away_from_limits(c)
+        a, b, c = a[keep], b[keep], c[keep]
+    expected = [fused(int(x), int(y), int(z), kind, mode) for x, y, z in zip(a, b, c, strict=True)]
+    compare(f"fma.{mode}.{kind}", kind, run_opcode(f"fma.{mode}.{kind}", kind, (kind,) * 3, a, b, c), expected, a, b, c)
+
+
+def quotient(x: int, y: int, kind: str) -> tuple[Value, int]:
+    a, b = exact_value(x, kind), exact_value(y, kind)
+    sign = sign_bit(x, kind) ^ sign_bit(y, kind)
+    infinite = [isinstance(v, float) and math.isinf(v) for v in (a, b)]
+    if any(isinstance(v, float) and math.isnan(v) for v in (a, b)) or all(infinite) or (a == 0 and b == 0):
+        return math.nan, sign
+    if infinite[0] or b == 0:
+        return -math.inf if sign else math.inf, sign
+    if infinite[1]:
+        return Fraction(0), sign
+    return Fraction(a) / Fraction(b), sign
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_quotients_and_reciprocals(kind: str, mode: str) -> None:
+    a, b = pairs(kind, 1500)
+    if kind == "f64" and mode != "rn":
+        keep = away_from_limits(a) & away_from_limits(b)
+        a, b = a[keep], b[keep]
+    expected = [to_bits(*quotient(int(x), int(y), kind), kind, mode) for x, y in zip(a, b, strict=True)]
+    compare(f"div.{mode}.{kind}", kind, run_opcode(f"div.{mode}.{kind}", kind, (kind, kind), a, b), expected, a, b)
+    one = rounded_bits(Fraction(1), kind, "rn", 0)
+    expected = [to_bits(*quotient(one, int(y), kind), kind, mode) for y in b]
+    compare(f"rcp.{mode}.{kind}", kind, run_opcode(f"rcp.{mode}.{kind}", kind, (kind,), b), expected, b)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_square_roots(kind: str, mode: str) -> None:
+    a = interesting_floats(kind, 600, 5)
+    a = np.concatenate([a, a & np.array((1 << (WIDTH[kind] - 1)) - 1, a.dtype)])
+    if kind == "f64" and mode != "rn":
+        a = a[away_from_limits(a)]
+
+    def root(x: int) -> int | None:
+        value = exact_value(x, kind)
+        if isinstance(value, float):
+            return x if value == math.inf else None
+        if value == 0:
+            return x
+        if value < 0:
+            return None
+        # A root with far more digits than the format has, and a sticky last one where it is not exact.
+        scale = 4**700
+        whole = math.isqrt(value.numerator * scale // value.denominator)
+        exact = Fraction(whole * whole, scale) == value
+        return rounded_bits(Fraction(whole * 2 + (not exact), 2 * 2**700), kind, mode, 0)
+
+    compare(f"sqrt.{mode}.{kind}", kind, run_opcode(f"sqrt.{mode}.{kind}", kind, (kind,), a), [root(int(x)) for x in a], a)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_halves_round_once(kind: str, name: str) -> None:
+    a, b = pairs(kind, 1500)
+    c = addends(kind, a, b)
+    operands = (a, b, c) if name == "fma" else (a, b)
+    opcode = f"{name}.rn.{kind}" if name == "fma" else f"{name}.{kind}"
+    flip = 1 << 15 if name == "sub" else 0
+
+    def reference(x: int, y: int, z: int) -> int | None:
+        if name == "mul":
+            return to_bits(*product(x, y, kind), kind, "rn")
+        if name == "fma":
+            return fused(x, y, z, kind, "rn")
+        y ^= flip
+        return to_bits(*total(exact_value(x, kind), sign_bit(x, kind), exact_value(y, kind), sign_bit(y, kind), "rn"), kind, "rn")
+
+    expected = [reference(int(x), int(y), int(z)) for x, y, z in zip(a, b, c, strict=True)]
+    compare(opcode, kind, run_opcode(opcode, kind, (kind,) * len(operands), *operands), expected, *operands)
+    packed = [np.stack([operand, operand[::-1]], axis=1).copy().view(np.uint32)[:, 0] for operand in operands]
+    both = run_opcode(opcode + "x2", "b32", ("b32",) * len(operands), *packed).view(np.uint16).reshape(-1, 2)
+    compare(opcode + "x2 low", kind, both[:, 0], expected, *operands)
+    compare(opcode + "x2 high", kind, both[::-1, 1], expected, *operands)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_min_and_max_prefer_numbers_and_order_zeros(name: str, kind: str) -> None:
+    a, b = pairs(kind)
+
+    def order(bits: int) -> tuple[Value, int]:
+        return exact_value(bits, kind), -sign_bit(bits, kind)
+
+    def reference(x: int, y: int) -> int | None:
+        if is_nan_bits(x, kind):
+            return None if is_nan_bits(y, kind) else y
+        return x if is_nan_bits(y, kind) else (min if name == "min" else max)(x, y, key=order)
+
+    expected = [reference(int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    compare(f"{name}.{kind}", kind, run_opcode(f"{name}.{kind}", kind, (kind, kind), a, b), expected, a, b)
+    if kind != "f64":
+        propagated = [None if is_nan_bits(int(x), kind) or is_nan_bits(int(y), kind) else e for x, y, e in zip(a, b, expected, strict=True)]
+        compare(f"{name}.NaN", kind, run_opcode(f"{name}.NaN.{kind}", kind, (kind, kind), a, b), propagated, a, b)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+def test_signs(kind: str) -> None:
+    a = interesting_floats(kind, 300, 1)
+    top = 1 << (WIDTH[kind] - 1)
+    compare("neg", kind, run_opcode(f"neg.{kind}", kind, (kind,), a), [None if is_nan_bits(int(x), kind) else int(x) ^ top for x in a], a)
+    compare("abs", kind, run_opcode(f"abs.{kind}", kind, (kind,), a), [None if is_nan_bits(int(x), kind) else int(x) & ~top for x in a], a)
+
+
+COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+def test_comparisons_and_nan(kind: str) -> None:
+    a, b = pairs(kind, 200)
+    values = [(exact_value(int(x), kind), exact_value(int(y), kind)) for x, y in zip(a, b, strict=True)]
+    nan = [any(isinstance(v, float) and math.isnan(v) for v in pair) for pair in values]
+    for name, test in COMPARISONS.items():
+        ordered = [not bad and test(x, y) for (x, y), bad in zip(values, nan, strict=True)]
+        unordered = [bad or test(x, y) for (x, y), bad in zip(values, nan, strict=True)]
+        assert run_opcode(f"setp.{name}.{kind}", "pred", (kind, kind), a, b).tolist() == ordered, name
+        assert run_opcode(f"setp.{name}u.{kind}", "pred", (kind, kind), a, b).tolist() == unordered, name
+    assert run_opcode(f"setp.nan.{kind}", "pred", (kind, kind), a, b).tolist() == nan
+    assert run_opcode(f"setp.num.{kind}", "pred", (kind, kind), a, b).tolist() == [not bad for bad in nan]
+    if kind in ("f32", "f64"):
+        ones = run_opcode(f"set.lt.u32.{kind}", "u32", (kind, kind), a, b)
+        assert (ones != 0).tolist() == [not bad and x < y for (x, y), bad in zip(values, nan, strict=True)]
+        assert set(ones.tolist()) <= {0, 0xFFFFFFFF}
+
+
+def test_flushing_subnormals() -> None:
+    a, b = pairs("f32")
+
+    def flushed(bits: int) -> int:
+        return bits & 0x80000000 if (bits >> 23 & 0xFF) == 0 else bits
+
+    def reference(x: int, y: int) -> int | None:
+        result = to_bits(*product(flushed(x), flushed(y), "f32"), "f32", "rn")
+        return None if result is None else flushed(result)
+
+    expected = [reference(int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    compare("mul.ftz.f32", "f32", run_opcode("mul.ftz.f32", "f32", ("f32", "f32"), a, b), expected, a, b)
+
+
+def test_saturation() -> None:
+    a, b = pairs("f32")
+    values = run_opcode("add.sat.f32", "f32", ("f32", "f32"), a, b).view(np.float32)
+    with np.errstate(all="ignore"):
+        plain = a.view(np.float32) + b.view(np.float32)
+    expected = np.where(np.isnan(plain), 0, np.clip(plain, 0, 1))
+    np.testing.assert_array_equal(values, expected)
+    assert not np.signbit(values).any()
+
+
+def ulps(found: np.ndarray, exact: np.ndarray) -> float:
+    """Largest distance from a binary64 reference in units of the last binary32 place, where both are normal numbers."""
+    fine = np.isfinite(exact) & (np.abs(exact) > 1.2e-38) & (np.abs(exact) < 3.4e38)
+    return float(np.max(np.abs(found[fine].astype(np.float64) - exact[fine]) / np.spacing(np.abs(exact[fine]).astype(np.float32)), initial=0))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "reference"),
+    [
+        ("ex2.approx.f32", np.exp2),
+        ("lg2.approx.f32", np.log2),
+        ("sin.approx.f32", np.sin),
+        ("cos.approx.f32", np.cos),
+        ("tanh.approx.f32", np.tanh),
+        ("sqrt.approx.f32", np.sqrt),
+        ("rsqrt.approx.f32", lambda x: 1 / np.sqrt(x)),
+        ("rcp.approx.f32", lambda x: 1 / x),
+    ],
+)
+def test_approximations_are_within_one_place(opcode: str, reference: Callable[[np.ndarray], np.ndarray]) -> None:
+    a = interesting_floats("f32", 2000, 6)
+    with np.errstate(all="ignore"):
+        x = a.view(np.float32).astype(np.float64)
+        exact = reference(x)
+    found = run_opcode(opcode, "f32", ("f32",), a).view(np.float32)
+    assert ulps(found, exact) <= 1
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+
+
+def test_reciprocals_on_the_upper_word() -> None:
+    a = interesting_floats("f64", 500, 7)
+    x = (a & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+    x = np.where(np.abs(x) < np.finfo(np.float64).tiny, np.copysign(0.0, x), x)
+    with np.errstate(all="ignore"):
+        for opcode, exact in (("rcp", 1 / x), ("rsqrt", 1 / np.sqrt(x))):
+            bits = run_opcode(f"{opcode}.approx.ftz.f64", "f64", ("f64",), a)
+            found, fine = bits.view(np.float64), np.isfinite(exact) & (np.abs(exact) > 1e-300)
+            assert np.all(np.abs(found[fine] / exact[fine] - 1) < 2.0**-19)
+            assert not (bits & np.uint64(0xFFFFFFFF)).any()
+
+
+@pytest.mark.parametrize("of", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("to", ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"])
+def test_floats_to_integers(to: str, of: str) -> None:
+    a = interesting_floats(of, 400, 8)
+    bits = int(to[1:])
+    low, high = (0, (1 << bits) - 1) if to[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    rounders: dict[str, Callable[[Fraction], int]] = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+
+    def reference(x: int, mode: str) -> int:
+        value = exact_value(x, of)
+        if isinstance(value, float):
+            if math.isnan(value):
+                return 1 << (bits - 1) if of == "f64" or bits == 64 else 0
+            whole = low if value < 0 else high
+        else:
+            whole = max(low, min(high, rounders[mode](value)))
+        return whole & ((1 << bits) - 1)
+
+    for mode in rounders:
+        found = run_opcode(f"cvt.{mode}.{to}.{of}", to, (of,), a)
+        assert found.tolist() == [reference(int(x), mode) for x in a], mode
+
+
+@pytest.mark.parametrize("to", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("of", ["u8", "s16", "u32", "s32", "u64", "s64"])
+@pytest.mark.parametrize("mode", MODES)
+def test_integers_to_floats(mode: str, of: str, to: str) -> None:
+    bits = int(of[1:])
+    a = interesting_integers(bits, 500, 9)
+
+    def value(x: int) -> int:
+        return x - (1 << bits) if of[0] == "s" and x >> (bits - 1) else x
+
+    found = run_opcode(f"cvt.{mode}.{to}.{of}", to, (of,), a)
+    compare(f"cvt.{mode}.{to}.{of}", to, found, [rounded_bits(Fraction(value(int(x))), to, mode, 0) for x in a], a)
+
+
+@pytest.mark.parametrize(("to", "of"), [("f32", "f64"), ("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64")])
+@pytest.mark.parametrize("mode", MODES)
+def test_narrower_floats(mode: str, to: str, of: str) -> None:
+    a = interesting_floats(of, 800, 10)
+    # Values near the narrow format's own, halfway cases among them.
+    generator = np.random.default_rng(11)
+    near = interesting_floats(to, 500, 12)
+    wide = np.array([rounded_bits(v, of, "rn", 0) for v in (exact_value(int(x), to) for x in near) if not isinstance(v, float)], a.dtype)
+    a = np.concatenate([a, wide, wide + generator.integers(0, 3, len(wide)).astype(a.dtype)])
+
+    def reference(x: int) -> int | None:
+        return to_bits(exact_value(x, of), sign_bit(x, of), to, mode)
+
+    compare(f"cvt.{mode}.{to}.{of}", to, run_opcode(f"cvt.{mode}.{to}.{of}", to, (of,), a), [reference(int(x)) for x in a], a)
+
+
+@pytest.mark.parametrize(("to", "of"), [("f64", "f32"), ("f32", "f16"), ("f64", "f16"), ("f32", "bf16"), ("f32", "f32")])
+def test_wider_floats_are_exact(to: str, of: str) -> None:
+    a = interesting_floats(of, 600, 13)
+    found = run_opcode(f"cvt.{to}.{of}", to, (of,), a)
+    compare("cvt", to, found, [to_bits(exact_value(int(x), of), sign_bit(int(x), of), to, "rn") for x in a], a)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_rounding_to_whole_numbers(kind: str) -> None:
+    a = interesting_floats(kind, 600, 14)
+    values = a.view(np.float32 if kind == "f32" else np.float64)
+    for mode, rounder in (("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)):
+        found = run_opcode(f"cvt.{mode}.{kind}.{kind}", kind, (kind,), a).view(values.dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaNs among the random bits
+            expected = rounder(values)
+        np.testing.assert_array_equal(found, expected)
+        fine = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(found[fine]), np.signbit(expected[fine]))
+
+
+def test_packed_conversions() -> None:
+    a, b = pairs("f32", 300)
+    for kind in ("f16", "bf16"):
+        words = run_opcode(f"cvt.rn.{kind}x2.f32", "b32", ("f32", "f32"), a, b)
+        for half, operand in ((words >> 16, a), (words & 0xFFFF, b)):
+            expected = [to_bits(exact_value(int(x), "f32"), sign_bit(int(x), "f32"), kind, "rn") for x in operand]
+            compare(kind, kind, half.astype(np.uint16), expected, operand)
+
+
+def test_properties_of_floats() -> None:
+    a = interesting_floats("f32", 300, 15)
+    x = a.view(np.float32)
+    normal = np.isfinite(x) & (np.abs(x) >= np.finfo(np.float32).tiny)
+    expected = {
+        "finite": np.isfinite(x),
+        "infinite": np.isinf(x),
+        "number": ~np.isnan(x),
+        "notanumber": np.isnan(x),
+        "normal": normal,
+        "subnormal": np.isfinite(x) & ~normal & (x != 0),
+    }
+    for name, truth in expected.items():
+        assert run_opcode(f"testp.{name}.f32", "pred", ("f32",), a).tolist() == truth.tolist(), name
+
+
+def test_copysign_and_selection() -> None:
+    a, b = pairs("f32", 100)
+    found = run_opcode("copysign.f32", "f32", ("f32", "f32"), a, b)
+    np.testing.assert_array_equal(found, (a & np.uint32(0x80000000)) | (b & np.uint32(0x7FFFFFFF)))
+    chosen = (np.arange(len(a)) % 2).astype(np.uint8)
+    np.testing.assert_array_equal(run_opcode("selp.f32", "f32", ("f32", "f32", "pred"), a, b, chosen), np.where(chosen, a, b))
