@@ -1,0 +1,148 @@
+"""CUDA kernels that several tests use, and a way to run a text's kernel."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_bandwidth import ptx
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_120")
+
+
+@functools.cache
+def program(text: str, arch: str = "sm_90", names: tuple[str, ...] = (), options: tuple[str, ...] = ()) -> ptx.Program:
+    return ptx.load(ptx.compile_ptx(text, arch=arch, filename="kernel.cu", name_expressions=names, options=options))
+
+
+def run(
+    text: str, name: str, grid: Sequence[int], block: Sequence[int], *args: Any, arch: str = "sm_90", **options: Any
+) -> ptx.Execution:
+    """Executes a kernel of a text; faults fail the test unless `faulty` is given."""
+    faulty = options.pop("faulty", False)
+    execution = ptx.execute(program(text, arch), name, grid, block, args, **options)
+    assert faulty or not execution.faults, [fault.text for fault in execution.faults]
+    return execution
+
+
+def line_of(text: str, marker: str) -> int:
+    """Number of the first line that contains `marker`."""
+    return next(number for number, line in enumerate(text.splitlines(), 1) if marker in line)
+
+
+COPIES = r"""
+extern "C" __global__ void copy(float* out, const float* in) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = in[i];
+}
+extern "C" __global__ void copy4(float4* out, const float4* in) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = in[i];
+}
+extern "C" __global__ void strided(float* out, const float* in, int n, int stride) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = in[(i * stride) % n];
+}
+extern "C" __global__ void shifted(float* out, const float* in, int by) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = in[i + by];
+}
+extern "C" __global__ void gathered(float* out, const float* in, const int* index) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = in[index[i]];
+}
+extern "C" __global__ void spread(float* out, const float* in) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    out[i] = in[blockIdx.x];
+}
+"""
+
+REDUCTION = r"""
+extern "C" __global__ void total(float* out, const float* in, int n) {
+    __shared__ float part[256];
+    int t = threadIdx.x;
+    float sum = 0;
+    for (int i = blockIdx.x * blockDim.x + t; i < n; i += gridDim.x * blockDim.x) sum += in[i];
+    part[t] = sum;
+    __syncthreads();  // after filling
+    for (int half = 128; half > 0; half /= 2) {
+        if (t < half) part[t] += part[t + half];
+        __syncthreads();  // after each level
+    }
+    if (t == 0) out[blockIdx.x] = part[0];
+}
+"""
+
+TRANSPOSES = r"""
+extern "C" __global__ void naive(float* out, const float* in, int n) {
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8)
+        out[x * n + y + j] = in[(y + j) * n + x];
+}
+extern "C" __global__ void tiled(float* out, const float* in, int n) {
+    __shared__ float tile[32][33];
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * n + x];
+    __syncthreads();  // tile complete
+    x = blockIdx.y * 32 + threadIdx.x;
+    y = blockIdx.x * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8) out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+extern "C" __global__ void unpadded(float* out, const float* in, int n) {
+    __shared__ float tile[32][32];
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * n + x];
+    __syncthreads();
+    x = blockIdx.y * 32 + threadIdx.x;
+    y = blockIdx.x * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8)
+        out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+"""
+
+GEMM = r"""
+#include <cuda_fp16.h>
+#define TILE 16
+template <class T> __device__ void multiply(T* c, const T* a, const T* b, int n) {
+    __shared__ T left[TILE][TILE], right[TILE][TILE];
+    int x = threadIdx.x, y = threadIdx.y, col = blockIdx.x * TILE + x, row = blockIdx.y * TILE + y;
+    float sum = 0;
+    for (int k = 0; k < n; k += TILE) {
+        left[y][x] = a[row * n + k + x];
+        right[y][x] = b[(k + y) * n + col];
+        __syncthreads();  // tiles complete
+        for (int j = 0; j < TILE; j++) sum += (float)left[y][j] * (float)right[j][x];
+        __syncthreads();  // tiles used
+    }
+    c[row * n + col] = (T)sum;
+}
+extern "C" __global__ void gemm_f32(float* c, const float* a, const float* b, int n) { multiply(c, a, b, n); }
+extern "C" __global__ void gemm_f16(__half* c, const __half* a, const __half* b, int n) { multiply(c, a, b, n); }
+"""
+
+SOFTMAX = r"""
+extern "C" __global__ void softmax(float* out, const float* in, int n) {
+    __shared__ float part[256];
+    int t = threadIdx.x;
+    const float* row = in + blockIdx.x * n;
+    float top = -3.402823466e+38f;
+    for (int i = t; i < n; i += 256) top = fmaxf(top, row[i]);
+    part[t] = top;
+    __syncthreads();  // maxima in place
+    for (int half = 128; half > 0; half /= 2) {
+        if (t < half) part[t] = fmaxf(part[t], part[t + half]);
+        __syncthreads();  // level of maxima
+    }
+    top = part[0];
+    __syncthreads();  // maximum read
+    float sum = 0;
+    for (int i = t; i < n; i += 256) sum += expf(row[i] - top);
+    for (int lane = 16; lane > 0; lane /= 2) sum += __shfl_down_sync(0xffffffffu, sum, lane);
+    if (t % 32 == 0) part[t / 32] = sum;
+    __syncthreads();  // sums in place
+    sum = 0;
+    for (int warp = 0; warp < 8; warp++) sum += part[warp];
+    for (int i = t; i < n; i += 256) out[blockIdx.x * n + i] = expf(row[i] - top) / sum;
+}
+"""
