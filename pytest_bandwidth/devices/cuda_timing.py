@@ -127,7 +127,7 @@ class Timer:
         runtime.wait_device()
         seconds = runtime.seconds_between(start, end)
         host = self._host_seconds(own, returned - called, ended - (called if ticket is None else released), ticket)
-        return Sample(seconds, host, self._why_dropped(ticket))
+        return Sample(seconds, host, self._why_dropped(ticket, own))
 
     def empty_seconds(self, stream: Any) -> float:
         """The interval between two events with nothing in between, on a held stream: the least that can be seen."""
@@ -154,13 +154,14 @@ class Timer:
         # Launched first, run afterwards: right for a single launch, too much for many short ones.
         return in_call + waiting
 
-    def _why_dropped(self, ticket: int | None) -> Finding | None:
+    def _why_dropped(self, ticket: int | None, own: bool) -> Finding | None:
         if ticket is not None and self.runtime.gave_up(ticket):
             self._given_up += 1
             if self._given_up >= 2:
                 self.stop_holding()
             return NOT_HELD
-        self._given_up = 0
+        if not own:  # a probe in between says nothing of the work
+            self._given_up = 0
         clock = self.runtime.sm_clock_mhz()
         if clock is not None:
             self.clocks_mhz.append(clock)

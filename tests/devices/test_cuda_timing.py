@@ -98,6 +98,17 @@ def test_one_wait_between_good_samples_changes_nothing(gpu: Gpu, timer: Timer) -
     assert timer.findings == []
 
 
+def test_a_probe_in_between_does_not_excuse_a_callable_that_waits(gpu: Gpu, timer: Timer) -> None:
+    def waits() -> None:
+        gpu.launch(1e-4)
+        gpu.synchronize()
+
+    timer.time(waits, None)
+    timer.time(lambda: gpu.launch(1e-4), None, own=True)
+    timer.time(waits, None)
+    assert not timer.held
+
+
 def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> None:
     def call() -> None:
         gpu.launch(1e-4)
