@@ -21,6 +21,7 @@ _BANDWIDTH_UNITS = {
     "TiB/s": 2**40 / GB,
 }
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(\S*)\s*", re.ASCII)
+MAX_SHARE = 10.0
 _COUNT = re.compile(r"[0-9]{1,19}")
 
 
@@ -65,7 +66,7 @@ def parse_fraction(text: str) -> float:
 def parse_share(text: str) -> float:
     """Share of a peak from text such as ``85.7%`` or ``0.857``; a share of a probe may pass 100 %.
 
-    Raises ValueError unless 0 ≤ share ≤ 10. As in `parse_fraction`, a bare number has to be below 1.
+    Raises ValueError unless 0 ≤ share ≤ `MAX_SHARE`. As in `parse_fraction`, a bare number has to be below 1.
     """
     value, unit = _number_and_unit(text)
     if unit not in ("", "%"):
@@ -73,7 +74,7 @@ def parse_share(text: str) -> float:
     if unit == "" and value >= 1:
         raise ValueError(f"found {text[:40]!r}, expected a share below 1 or a percentage such as 85.7%")
     share = value / 100 if unit == "%" else value
-    if not 0 <= share <= 10:
+    if not 0 <= share <= MAX_SHARE:
         raise ValueError(f"found {text[:40]!r}, expected between 0 % and 1000 %")
     return share
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ruamel.yaml.error import YAMLError
 
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.storage.layout import Layout
+from pytest_bandwidth.storage.line_edit import NotByLines, edit_lines
 from pytest_bandwidth.storage.reading import Document, read_text, read_undivided
 from pytest_bandwidth.storage.render import render_device, render_entry
 from pytest_bandwidth.storage.roundtrip import edit_block, edit_whole, shift
@@ -39,7 +41,7 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
         if len(document.source.text) > MAX_EDITED_CHARACTERS:
             raise _NotInPlace
         return _edited_whole(document, device, changes)
-    except (YAMLError, _NotInPlace) as problem:
+    except (YAMLError, BaselineError, _NotInPlace) as problem:
         raise error(
             document.baseline.path or "",
             (changes[0].before.line if changes and changes[0].before else None) or 1,
@@ -101,7 +103,19 @@ def _block(document: Document, layout: Layout, change: Change) -> str:
     old = document.source.text[start:end]
     if old == shift(render_entry(change.before), layout.indent - 2):
         return fresh
-    return edit_block(_ended(old), change.before, change.after, layout.indent)
+    return _edited_block(document, layout, change, _ended(old))
+
+
+def _edited_block(document: Document, layout: Layout, change: Change, block: str) -> str:
+    """By lines, which changes least, where the layout allows; else through ruamel.yaml, which may space things anew."""
+    assert change.before is not None
+    assert change.after is not None
+    head, device = document.source.text[: layout.body], document.baseline.device
+    with suppress(NotByLines, BaselineError, _NotInPlace):
+        text = edit_lines(block, change.before, change.after)
+        _check(head + text, document, device, [change], only_touched=True)
+        return text
+    return edit_block(block, change.before, change.after, layout.indent)
 
 
 def _edited_whole(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:

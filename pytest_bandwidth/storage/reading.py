@@ -113,7 +113,7 @@ class _Found(NamedTuple):
 
 
 class _Undivided(Unreadable):
-    """YAML does not divide this file where its indentation suggests. The message is for files too large to be parsed."""
+    """YAML does not divide this file where its indentation suggests. The message is for files too large to parse."""
 
     def __init__(self, line: int) -> None:
         super().__init__(
@@ -134,13 +134,13 @@ class _DividedReader:
         self.reader = SchemaReader(problems)
 
     def read(self) -> Document:
-        """The document. Raises Unreadable, with problems of no further use, where only the whole file can tell."""
+        """The document. Raises Unreadable where only the whole file can tell; its problems are then of no use."""
         device, tolerance = self._header()
         entries, spans = self._entries(device)
         return Document(self.source, Baseline(device, entries, tolerance, self.problems.file), self.layout, spans)
 
     def _header(self) -> tuple[BaselineDevice | None, float | None]:
-        """Head and foot, parsed with a placeholder for the entries: where it lands shows if they are top-level."""
+        """Head and foot, parsed with a placeholder for the entries: where it lands shows if it is top-level."""
         layout, text = self.layout, self.text
         head, foot = text[: layout.head_end], text[layout.foot :]
         head_lines = head.count("\n")

@@ -43,11 +43,11 @@ def render_header(device: BaselineDevice | None, tolerance: float | None = None)
 
 def render_device(device: BaselineDevice) -> str:
     """The device's line."""
-    fields = {"name": _word(device.name)}
+    fields = {"name": word(device.name)}
     if device.memory_gib is not None:
         fields["memory_gib"] = str(device.memory_gib)
     if device.kind is not None:
-        fields["kind"] = _word(device.kind)
+        fields["kind"] = word(device.kind)
     if device.peak_gbps is not None:
         fields["peak"] = f"{figure(device.peak_gbps)} GB/s"
     return f"device: {_flow(fields)}\n"
@@ -56,7 +56,7 @@ def render_device(device: BaselineDevice) -> str:
 def render_entry(entry: Entry) -> str:
     """An entry's lines, indented by two. The entry is taken as it is: see `domain.baseline.settled`."""
     lines = [_key_line(entry.key)]
-    lines += [f"    {_word(name)}: {text}\n" for name, text in entry_fields(entry).items()]
+    lines += [f"    {word(name)}: {text}\n" for name, text in entry_fields(entry).items()]
     if entry.runs:
         lines.append("    runs:\n")
         lines += [f"      - {render_run(run)}\n" for run in entry.runs]
@@ -76,10 +76,10 @@ def entry_fields(entry: Entry) -> dict[str, str]:
         "xfail": _optional(entry.xfail),
         "note": _optional(entry.note),
         "resources": _flow({name: str(value) for name, value in entry.resources.items()}) if entry.resources else None,
-        "settings": _flow({name: _word(text) for name, text in entry.settings.items()}) if entry.settings else None,
+        "settings": _flow({name: word(text) for name, text in entry.settings.items()}) if entry.settings else None,
         "counts": _flow({name: str(value) for name, value in entry.counts.items()}) if entry.counts else None,
         "anchor": None if entry.anchor is None else render_run(entry.anchor),
-        **{name: _word(text) for name, text in entry.extra.items()},
+        **{name: word(text) for name, text in entry.extra.items()},
     }
     return {name: text for name, text in found.items() if text is not None}
 
@@ -96,8 +96,8 @@ def render_run(run: Run) -> str:
     for name in ("gpu", "commit", "at"):
         text = getattr(run, name)
         if text is not None:
-            fields[name] = _word(text)
-    return _flow({**fields, **{name: _word(text) for name, text in run.extra.items()}})
+            fields[name] = word(text)
+    return _flow({**fields, **{name: word(text) for name, text in run.extra.items()}})
 
 
 def figure(value: float) -> str:
@@ -122,14 +122,15 @@ def _integer(value: int | None) -> str | None:
 
 
 def _optional(text: str | None) -> str | None:
-    return None if text is None else _word(text)
+    return None if text is None else word(text)
 
 
 def _flow(fields: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{_word(name)}: {text}" for name, text in fields.items()) + "}"
+    return "{" + ", ".join(f"{word(name)}: {text}" for name, text in fields.items()) + "}"
 
 
-def _word(text: str) -> str:
+def word(text: str) -> str:
+    """Text as a YAML scalar that fits one line. Raises UsageError for text that no baseline may hold."""
     return text if WORD.fullmatch(text) else _quoted(text)
 
 

@@ -119,5 +119,9 @@ def _edit_runs(node: Mapping[str, Any], old: tuple[Run, ...], new: tuple[Run, ..
     runs = node["runs"]
     for _ in range(len(before) - kept):
         del runs[0]
+    for item in runs:
+        # A run per line, like the new ones; ruamel 0.19 loses a line end in lists of both styles with a comment above.
+        if not item.ca.items:
+            item.fa.set_flow_style()
     for item in nodes[kept:]:
         runs.append(item)

@@ -133,8 +133,8 @@ class SchemaReader:
         if bandwidth is not None and entry.runs and entry.gbps is not None and not agrees(entry.gbps, exact, rounding):
             self.problems.add(
                 bandwidth.line,
-                f"found bandwidth {shown(bandwidth.text)}, expected {exact:.6g} GB/s, the median of "
-                f"the {len(entry.runs)} runs: write that, or remove the runs to set it by hand",
+                f"found bandwidth {shown(bandwidth.text)}, expected {exact:.6g} GB/s, the median of its "
+                f"runs ({len(entry.runs)}): write that, or remove the runs to set it by hand",
             )
             return
         utilization = written.get("utilization")

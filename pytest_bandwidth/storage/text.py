@@ -93,25 +93,29 @@ def read_source(path: Path) -> SourceText:
         raise error(
             path, 1, f"found a file that cannot be opened ({problem.strerror}), expected a readable one"
         ) from None
-    with open(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
-            raise error(path, 1, f"found {kind}, expected a baseline file")
-        if status.st_size > MAX_FILE_BYTES:
-            raise error(
-                path, 1, f"found {status.st_size} bytes, expected at most {MAX_FILE_BYTES}: split the suite's baseline"
-            )
-        try:
-            data = stream.read(MAX_FILE_BYTES + 1)
-        except OSError as problem:
-            raise error(
-                path, 1, f"found a file that cannot be read ({problem.strerror}), expected a readable one"
-            ) from None
+    try:
+        data = _regular_bytes(path, descriptor)
+    except OSError as problem:
+        raise error(
+            path, 1, f"found a file that cannot be read ({problem.strerror}), expected a readable one"
+        ) from None
+    finally:
+        os.close(descriptor)
     try:
         return decode(data)
     except Unreadable as problem:
         raise error(path, problem.line, problem.message) from None
+
+
+def _regular_bytes(path: Path, descriptor: int) -> bytes:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
+        raise error(path, 1, f"found {kind}, expected a baseline file")
+    if status.st_size > MAX_FILE_BYTES:
+        raise error(path, 1, f"found {status.st_size} bytes, expected at most {MAX_FILE_BYTES}")
+    with open(descriptor, "rb", closefd=False) as stream:
+        return stream.read(MAX_FILE_BYTES)
 
 
 def decode(data: bytes) -> SourceText:

@@ -8,12 +8,13 @@ from pathlib import Path
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.units import MAX_SHARE
 from pytest_bandwidth.storage.device_files import check_device
 from pytest_bandwidth.storage.editing import edited
 from pytest_bandwidth.storage.files import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
 from pytest_bandwidth.storage.reading import Document, read, read_text
 from pytest_bandwidth.storage.render import render_entry, render_header
-from pytest_bandwidth.storage.text import SourceText, error
+from pytest_bandwidth.storage.text import SourceText, error, shown
 
 Merge = Callable[[Entry | None, Entry], Entry | None]
 
@@ -122,6 +123,13 @@ def _changes(
                 unchanged.append(new.key)
             continue
         after = settled(merged, device.peak_gbps)
+        if after.utilization is not None and after.utilization > MAX_SHARE:
+            raise error(
+                baseline.path or "",
+                device.line or 1,
+                f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}, expected at most "
+                f"{MAX_SHARE * 100:g} %: correct the device's peak",
+            )
         if old is not None and render_entry(old) == render_entry(after):
             unchanged.append(new.key)
         else:

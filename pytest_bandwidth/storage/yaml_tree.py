@@ -59,9 +59,8 @@ def parse(text: str, report: Report, line_of: Callable[[int], int] = lambda line
     Raises Unreadable where reading cannot go on: no YAML, several documents, too deep, too much.
     """
     builder = _Builder(report, line_of)
-    events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
     try:
-        for count, event in enumerate(events):
+        for count, event in enumerate(events_of(text)):
             if count >= MAX_EVENTS:
                 raise TooMuch(
                     builder.line_of(event.start_mark.line + 1),
@@ -78,6 +77,12 @@ def parse(text: str, report: Report, line_of: Callable[[int], int] = lambda line
             line_of(1), f"found text that is no YAML ({shown(str(problem))}), expected a baseline"
         ) from None
     return builder.root
+
+
+def events_of(text: str) -> Iterator[Any]:
+    """The parser's events, with marks that count lines and columns from 0. Raises yaml.YAMLError."""
+    events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+    return events
 
 
 class _Builder:
