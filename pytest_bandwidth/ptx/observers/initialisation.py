@@ -105,6 +105,6 @@ class InitialisationObserver:
             hit = np.zeros(offset.shape, np.bool_)
             if hot.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
                 sentence = "reads {array} at byte {place}, where nothing was written before"
-                self._faults.add("uninitialised", access.site, access.region, hit, offset, sentence)
+                self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
         if access.kind != "load":
             hot.mark(flags, block_step, thread_step, places, mask, count)

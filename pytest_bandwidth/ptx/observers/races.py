@@ -19,7 +19,6 @@ from pytest_bandwidth.ptx.memory import Access, Region
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.harmless import harmless
 from pytest_bandwidth.ptx.observers.order import Order
-from pytest_bandwidth.ptx.observers.traffic import least
 
 
 class SharedRaceObserver:
@@ -87,7 +86,7 @@ class SharedRaceObserver:
         verb = "writes" if access.kind == "store" else "reads"
         line = self._faults.line_of(site)
         sentence = f"{verb} {{array}} at byte {{place}}, which {other} accessed at {line} with no barrier between"
-        self._faults.add("race", access.site, access.region, hits, access.offset, sentence)
+        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
 
 
 class GlobalRaceObserver:
@@ -111,7 +110,9 @@ class GlobalRaceObserver:
             granules = -(-access.region.nbytes // self._granule)
             self._shadows[access.region] = np.zeros(granules, np.int32), np.zeros(granules, np.int32)
         writers, readers = self._shadows[access.region]
-        offset, mask = (access.offset, access.mask) if access.kind == "store" else least(access.offset, access.mask)
+        offset, mask = access.offset, access.mask
+        if access.kind == "load" and offset.shape[1] == 1 and mask.shape[1] > 1:
+            mask = mask.any(axis=1, keepdims=True)  # threads of a block that read one place are alike, blocks are not
         shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
         hit = _zeros(self._hits, shape)
         found = hot.race_between_blocks(
@@ -143,7 +144,7 @@ class GlobalRaceObserver:
         sentence = (
             f"{verb} {{array}} at byte {{place}}, which {who} of the same launch accessed; nothing orders the two"
         )
-        self._faults.add("race", access.site, access.region, hits, access.offset, sentence)
+        self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
 
 
 def _block_name(number: int, geometry: Geometry) -> str:
