@@ -26,12 +26,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def empty_array(shape: int | Sequence[int], dtype: Any) -> Array:
     """An array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
-    sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
+    sizes, kind = _sizes(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
     with allocation(f"an array of {sizes} {kind.name}", size):
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size].view(kind).reshape(sizes)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    try:
+        return checked_array_shape(shape)
+    except TypeError:  # neither a number nor a sequence
+        raise UsageError(f"shape is {shape!r:.60}, expected whole numbers that are not negative") from None
 
 
 class RandomSource:
@@ -42,7 +49,7 @@ class RandomSource:
 
     def array(self, shape: int | Sequence[int], dtype: Any) -> Array:
         """Floats in [1, 2) with random mantissas; integers with all bits random. Raises UsageError, OutOfMemory."""
-        sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
+        sizes, kind = _sizes(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
         out = empty_array(words, np.uint64)
         self._fill(out, np.uint64(masks.keep), np.uint64(masks.set))

@@ -1,0 +1,199 @@
+"""The host as a device, from end to end."""
+
+import gc
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
+from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.traffic import Traffic
+
+SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5)
+
+
+@pytest.fixture
+def device():
+    opened = open_cpu()
+    yield opened
+    opened.release()
+
+
+def silent(_text):
+    pass
+
+
+def triad(device, n):
+    b, c, a = device.random(n, "float32"), device.random(n, "float32"), device.empty(n, "float32")
+    kernel = device.kernel(read_source("stream.cu", "triad_f32", []))
+    launch = Launch(kernel, (4, 1, 1), (256, 1, 1), (a, b, c, np.float32(3), n))
+    traffic = Traffic(b.nbytes + c.nbytes, a.nbytes, 2 * n)
+    return Workload(device.launcher(launch, None), traffic, launch=launch, reads=(b, c), writes=(a,)), (a, b, c)
+
+
+def test_it_is_a_timed_device(device):
+    timed: TimedDevice = device
+    plain: Device = device
+    assert isinstance(timed, TimedDevice)
+    assert plain.xp is np
+    assert device.peak is None
+    assert device.peak_flops("fp32") is None
+    assert device.identity.kind == "cpu"
+    assert device.now() <= device.now()
+
+
+def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result(device):
+    n = 100_000
+    workload, (a, b, c) = triad(device, n)
+    measurement = device.measure(workload, SHORT, silent)
+    np.testing.assert_allclose(a, b + 3 * c, rtol=1e-6)
+    assert measurement.method == "clock"
+    assert len(measurement.samples) >= 3
+    assert measurement.rounds.probe_name == "Numba add"
+    assert abs(measurement.rounds.probe_bytes - 12 * n) < 12
+    assert measurement.relative > 0
+    assert measurement.gbps > 0
+    assert measurement.peak is None
+    assert measurement.utilization_of == "probe"
+    assert measurement.resources is None
+    assert measurement.invalid is None
+    assert measurement.conditions_after.load_average is not None or sys.platform == "win32"
+
+
+def test_small_data_is_cold_and_a_finding_says_how(device):
+    workload, _ = triad(device, 1000)
+    assert "cache-evicted" in {f.code for f in device.measure(workload, SHORT, silent).findings}
+
+
+def test_data_is_what_the_arrays_hold_not_what_is_moved_again_and_again(device):
+    x = device.random(1000, "float32")
+    far = Workload(lambda: None, Traffic(1 << 26, 0), reads=(x, x))
+    assert "4 kB of data" in next(f.text for f in device.measure(far, SHORT, silent).findings)
+
+
+def test_a_callable_of_any_kind_keeps_its_value(device):
+    x = device.random((50, 40), "float64")
+    measurement = device.measure(Workload(lambda: x.sum(), Traffic(x.nbytes, 0)), SHORT, silent)
+    assert measurement.value == x.sum()
+    assert measurement.rounds.probe_name == "Numba read"
+
+
+def test_setup_runs_before_each_sample_and_untimed(device):
+    seen = []
+    x = device.random(100, "float32")
+    workload = Workload(lambda: seen.append("run"), Traffic(x.nbytes, 0), setup=lambda: seen.append("setup"))
+    device.measure(workload, SHORT, silent)
+    assert seen[::2] == ["setup"] * (len(seen) // 2)
+    assert seen[1::2] == ["run"] * (len(seen) // 2)
+
+
+def test_what_the_workload_raises_comes_through_and_the_next_can_be_measured(device):
+    def fail():
+        raise RuntimeError("of the workload")
+
+    with pytest.raises(RuntimeError, match="of the workload"):
+        device.measure(Workload(fail, Traffic(8, 0)), SHORT, silent)
+    assert gc.isenabled()
+    workload, _ = triad(device, 100)
+    assert device.measure(workload, SHORT, silent).gbps > 0
+
+
+def test_no_garbage_is_collected_inside_a_sample(device):
+    collecting = []
+    device.time(lambda: collecting.append(gc.isenabled()), None)
+    assert collecting == [False]
+    assert gc.isenabled()
+
+
+def test_run_once(device):
+    calls = []
+    workload = Workload(lambda: calls.append("run") or 7, Traffic(8, 0), setup=lambda: calls.append("setup"))
+    assert device.run(workload) == 7
+    assert calls == ["setup", "run"]
+
+
+def test_release_and_measure_again(device):
+    workload, _ = triad(device, 1000)
+    device.measure(workload, SHORT, silent)
+    device.release()
+    device.release()
+    assert device.measure(workload, SHORT, silent).relative > 0
+
+
+class TestKernels:
+    def test_a_kernel_of_the_users_own_is_not_for_this_device(self, device):
+        source = KernelSource('extern "C" __global__ void triad_f32() {}', "triad_f32")
+        with pytest.raises(NotOnThisDevice, match="CUDA kernels need a CUDA or traffic device"):
+            device.kernel(source)
+
+    def test_a_shipped_kernel_without_a_twin_names_those_that_have_one(self, device):
+        text = read_source("stream.cu", "copy_f32", []).text
+        with pytest.raises(
+            KernelError, match=r"'probe_read' has no twin.*of the source these have: read_f32.*triad_f16x8"
+        ):
+            device.kernel(KernelSource(text, "probe_read", shipped=True))
+
+    def test_another_librarys_array_will_do_where_it_offers_the_interface(self, device):
+        class Foreign:
+            def __init__(self, n):
+                self.array = np.zeros(n, np.float32)
+
+            @property
+            def __array_interface__(self):
+                return self.array.__array_interface__
+
+        out = Foreign(64)
+        kernel = device.kernel(read_source("stream.cu", "write_f32", []))
+        device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (out, np.float32(2), 64)), None)()
+        assert (out.array == 2).all()
+
+    def test_nbytes_of_what_is_no_array(self, device):
+        with pytest.raises(UsageError):
+            device.nbytes(object())
+
+
+WITHOUT_NUMBA = """
+import sys
+sys.modules["numba"] = None  # makes every import of it fail
+from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.errors import NotOnThisDevice
+from pytest_bandwidth.domain.traffic import Traffic
+device = open_cpu()
+x, out = device.random(1000, "float32"), device.empty(1000, "float32")
+def work(): out[:] = x
+found = device.measure(Workload(work, Traffic(4000, 4000)), Budget(5, 0.05, 0.5), print)
+print(found.rounds.probe_name, *sorted(f.code for f in found.findings), device.identity.settings["threads"])
+try:
+    device.kernel(read_source("stream.cu", "triad_f32", []))
+except NotOnThisDevice as error:
+    print(error)
+"""
+
+
+def test_without_numba_everything_but_kernels_works_and_says_so():
+    found = subprocess.run([sys.executable, "-c", WITHOUT_NUMBA], capture_output=True, text=True, check=True)
+    measured, refused = found.stdout.splitlines()
+    assert measured == "NumPy copy cache-evicted probe-numpy numpy"
+    assert refused == "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
+
+
+def test_loading_the_device_does_not_load_numba_or_cupy():
+    code = "import sys, pytest_bandwidth.devices.cpu; print(*sorted({'numba', 'cupy'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
+def test_samples_are_as_long_as_what_they_time(device):
+    """Three lengths of work, in order: the clock is read around the call and nothing else."""
+    x = device.random(1 << 22, "float32")
+    seconds = [
+        min(device.time(lambda k=k: [x.max() for _ in range(k)], None).seconds for _ in range(5)) for k in (1, 4, 16)
+    ]
+    assert all(later > earlier for earlier, later in pairwise(seconds))

@@ -1,0 +1,121 @@
+"""Arrays for measuring on the host."""
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.devices.host_arrays import (
+    RANDOM_BLOCK_WORDS,
+    RandomSource,
+    allocation,
+    available_bytes,
+    empty_array,
+    host_nbytes,
+)
+from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+
+MANTISSA_BITS = {"float16": 10, "float32": 23, "float64": 52}
+
+
+@pytest.mark.parametrize("shape", [0, 1, 7, (3, 5), (2, 0), 10_000])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "complex64", "bool"])
+def test_arrays_have_shape_dtype_and_begin_on_a_line(shape, dtype):
+    for array in (empty_array(shape, dtype), RandomSource().array(shape, dtype)):
+        assert array.shape == ((shape,) if isinstance(shape, int) else shape)
+        assert array.dtype == dtype
+        assert array.ctypes.data % 64 == 0 or array.size == 0
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_random_floats_are_in_the_range_and_every_mantissa_bit_varies(dtype):
+    x = RandomSource(3).array(100_000, dtype)
+    assert (x >= 1).all()
+    assert (x < 2).all()
+    bits = x.view(f"u{x.itemsize}").astype(np.uint64)
+    for bit in range(MANTISSA_BITS[dtype]):
+        assert 0.48 < ((bits >> np.uint64(bit)) & np.uint64(1)).mean() < 0.52, bit
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "bool"])
+def test_random_integers_use_all_their_bits(dtype):
+    x = RandomSource(3).array(100_000, dtype)
+    assert len(np.unique(x)) > min(2 ** (8 * x.itemsize), 100_000) * 0.9 or dtype == "bool"
+    assert 0.4 < (x > np.median([np.iinfo(dtype).min, np.iinfo(dtype).max]) if dtype != "bool" else x).mean() < 0.6
+
+
+def test_random_data_does_not_repeat_from_block_to_block_or_call_to_call():
+    source = RandomSource(3)
+    words = source.array(3 * RANDOM_BLOCK_WORDS + 11, "uint64")
+    assert len(np.unique(words)) == words.size
+    assert not np.isin(source.array(1000, "uint64"), words).any()
+
+
+@pytest.mark.parametrize("bad", [-1, (3, -1), 1.5, "12", (2.0,), True])
+def test_a_shape_that_has_no_meaning(bad):
+    with pytest.raises(UsageError):
+        empty_array(bad, "float32")
+
+
+@pytest.mark.parametrize("bad", ["float33", "object", "U4"])
+def test_a_dtype_without_random_numbers(bad):
+    with pytest.raises(UsageError):
+        RandomSource().array(4, bad)
+
+
+def test_more_than_there_is():
+    with pytest.raises(OutOfMemory, match=r"needs 1000 TB.*use a smaller size"):
+        empty_array(10**15, "uint8")
+
+
+def test_an_allocation_that_fails():
+    with (
+        pytest.raises(OutOfMemory, match="the probe needs 12 B, more than the host gives"),
+        allocation("the probe", 12),
+    ):
+        raise MemoryError
+
+
+def test_available_memory_is_read_where_the_system_tells(tmp_path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  100 kB\nMemAvailable:   42 kB\n", encoding="ascii")
+    assert available_bytes(meminfo) == 42 * 1024
+    meminfo.write_text("MemAvailable: many kB\n", encoding="ascii")
+    assert available_bytes(meminfo) is None
+
+
+class Foreign:
+    """Another library's array, as far as nbytes looks."""
+
+    nbytes = 48
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __dlpack_device__(self):
+        return self.kind, 0
+
+
+class Interface:
+    def __init__(self):
+        self.array = np.ones((3, 4), np.float32)
+
+    @property
+    def __array_interface__(self):
+        return self.array.__array_interface__
+
+
+class TestBytes:
+    def test_of_host_arrays_of_any_library(self):
+        assert host_nbytes(np.ones((3, 4), np.float32)[::2]) == 32
+        assert host_nbytes(Foreign(1)) == 48
+        assert host_nbytes(Interface()) == 48
+
+    @pytest.mark.parametrize("other", [3.5, [1, 2], "x", b"bytes", None])
+    def test_of_what_is_no_array(self, other):
+        with pytest.raises(UsageError, match="no array in host memory"):
+            host_nbytes(other)
+
+    def test_of_an_array_elsewhere(self):
+        with pytest.raises(UsageError, match="not in host memory"):
+            host_nbytes(Foreign(2))

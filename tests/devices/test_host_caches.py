@@ -1,0 +1,92 @@
+"""When caches are made cold, and what is told of it."""
+
+import numpy as np
+
+from pytest_bandwidth.devices.host_caches import ASSUMED_CACHE_BYTES, LARGEST_EVICTION_BYTES, CacheEviction
+
+MIB = 2**20
+
+
+class Recorder:
+    def __init__(self):
+        self.read_bytes = []
+        self.written_bytes = []
+
+    def eviction(self, cache_bytes):
+        return CacheEviction(
+            lambda x: self.read_bytes.append(x.nbytes), lambda x: self.written_bytes.append(x.nbytes), cache_bytes
+        )
+
+
+def test_data_that_a_cache_could_hold_is_evicted_by_twice_the_cache():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(5 * MIB - 1)
+    recorder.read_bytes.clear()
+    eviction.evict()
+    assert recorder.read_bytes == [2 * MIB]
+    assert recorder.written_bytes == [2 * MIB], "untouched pages are all the same page of zeros"
+
+
+def test_data_five_times_the_cache_is_cold_by_itself():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(5 * MIB)
+    eviction.evict()
+    assert recorder.read_bytes == []
+    assert eviction.finding(5 * MIB) is None
+
+
+def test_the_finding_names_sizes_and_cost():
+    eviction = Recorder().eviction(MIB)
+    eviction.prepare(1000)
+    eviction.evict()
+    found = eviction.finding(1000)
+    assert found is not None
+    assert found.code == "cache-evicted"
+    assert "1 kB of data is less than 5 × the 1.05 MB last-level cache" in found.text
+    assert "2.1 MB of other memory" in found.text
+
+
+def test_a_cache_of_unknown_size_is_assumed_and_said_to_be():
+    eviction = Recorder().eviction(None)
+    assert eviction.cache_bytes == ASSUMED_CACHE_BYTES
+    eviction.prepare(1000)
+    eviction.evict()
+    found = eviction.finding(1000)
+    assert found is not None
+    assert "assumed" in found.text
+
+
+def test_the_cost_is_capped():
+    assert Recorder().eviction(10**12).eviction_bytes == LARGEST_EVICTION_BYTES
+
+
+def test_the_buffer_is_made_once_and_given_back():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(1)
+    eviction.prepare(1)
+    assert len(recorder.written_bytes) == 1
+    eviction.release()
+    eviction.evict()
+    assert eviction.finding(1) is None
+    eviction.prepare(1)
+    assert len(recorder.written_bytes) == 2
+
+
+def test_what_was_told_of_one_workload_is_not_told_of_the_next():
+    eviction = Recorder().eviction(MIB)
+    eviction.prepare(1)
+    eviction.evict()
+    eviction.prepare(100 * MIB)
+    eviction.evict()
+    assert eviction.finding(100 * MIB) is None
+
+
+def test_the_buffer_is_read_from_end_to_end():
+    seen = []
+    eviction = CacheEviction(lambda x: seen.append(float(x.sum())), lambda x: x.fill(1), MIB)
+    eviction.prepare(1)
+    eviction.evict()
+    assert seen[-1] == 2 * MIB / np.dtype(np.float32).itemsize

@@ -1,0 +1,120 @@
+"""The host's probes: mix, size, and that they do what they say."""
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.devices.host_probes import (
+    LARGEST_BYTES,
+    SMALLEST_BYTES,
+    HostProbes,
+    NumbaOperations,
+    NumpyOperations,
+    nearest_mix,
+    numba_threads,
+)
+from pytest_bandwidth.domain.errors import OutOfMemory
+from pytest_bandwidth.domain.traffic import Traffic
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "name"),
+    [(100, 0, "read"), (200, 100, "add"), (100, 100, "copy"), (0, 100, "write"), (18, 128, "write"), (90, 30, "add")],
+)
+def test_the_nearest_mix(read, written, name):
+    assert nearest_mix(Traffic(read, written)).name == name
+
+
+def test_between_two_mixes_the_one_that_writes_less():
+    assert nearest_mix(Traffic(75, 25)).name == "add"
+    assert nearest_mix(Traffic(25, 75)).name == "copy"
+
+
+class Recorder(NumpyOperations):
+    def __init__(self):
+        self.calls = []
+
+    def read(self, x):
+        self.calls.append(("read", x))
+
+    def write(self, out):
+        self.calls.append(("write", out))
+
+    def copy(self, out, x):
+        self.calls.append(("copy", out, x))
+
+    def add(self, out, x, y):
+        self.calls.append(("add", out, x, y))
+
+
+@pytest.mark.parametrize(("read", "written"), [(1 << 20, 0), (2 << 20, 1 << 20), (1 << 20, 1 << 20), (0, 1 << 20)])
+def test_a_probe_moves_what_it_says_on_arrays_that_do_not_overlap(read, written):
+    recorder = Recorder()
+    probe = HostProbes(recorder).probe(Traffic(read, written))
+    recorder.calls.clear()
+    probe.call()
+    (name, *arrays) = recorder.calls[0]
+    assert probe.name == f"NumPy {name}"
+    assert sum(array.nbytes for array in arrays) == probe.bytes_moved == read + written
+    assert len({array.ctypes.data for array in arrays}) == len(arrays)
+    assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
+
+
+def test_sizes_are_kept_within_reason(monkeypatch):
+    recorder = Recorder()
+    assert HostProbes(recorder).probe(Traffic(1, 0)).bytes_moved == SMALLEST_BYTES
+    # A gigabyte of zeros that takes no memory: the recorder only looks at its size.
+    monkeypatch.setattr(
+        "pytest_bandwidth.devices.host_probes.empty_array", lambda n, _: np.broadcast_to(np.float32(0), n)
+    )
+    assert HostProbes(recorder).probe(Traffic(1 << 45, 0)).bytes_moved == LARGEST_BYTES
+
+
+def test_arrays_are_touched_once_and_used_again():
+    recorder = Recorder()
+    probes = HostProbes(recorder)
+    probes.probe(Traffic(1 << 20, 0))
+    probes.probe(Traffic(1 << 19, 1 << 19))
+    assert [call[0] for call in recorder.calls] == ["write"]
+    probes.probe(Traffic(1 << 21, 0))
+    assert [call[0] for call in recorder.calls] == ["write", "write"]
+    probes.release()
+    probes.probe(Traffic(1 << 10, 0))
+    assert [call[0] for call in recorder.calls] == ["write", "write", "write"]
+
+
+def test_no_memory_left(monkeypatch):
+    monkeypatch.setattr("pytest_bandwidth.devices.host_arrays.available_bytes", lambda: 1000)
+    with pytest.raises(OutOfMemory, match="1 kB are free"):
+        HostProbes(NumpyOperations()).probe(Traffic(1 << 20, 0))
+
+
+def operations():
+    yield NumpyOperations()
+    threads = numba_threads()
+    if threads is not None:
+        yield NumbaOperations(threads[0])
+
+
+@pytest.mark.parametrize("operation", list(operations()), ids=lambda o: o.name)
+class TestOperations:
+    """Both kinds do the same."""
+
+    def test_write(self, operation):
+        out = np.zeros(1003, np.float32)
+        operation.write(out)
+        assert (out == 1).all()
+
+    def test_copy(self, operation):
+        x, out = np.arange(1003, dtype=np.float32), np.zeros(1003, np.float32)
+        operation.copy(out, x)
+        np.testing.assert_array_equal(out, x)
+
+    def test_add(self, operation):
+        x, out = np.arange(1003, dtype=np.float32), np.zeros(1003, np.float32)
+        operation.add(out, x, x)
+        np.testing.assert_array_equal(out, 2 * x)
+
+    def test_read_changes_nothing(self, operation):
+        x = np.arange(1003, dtype=np.float32)
+        operation.read(x)
+        np.testing.assert_array_equal(x, np.arange(1003))
