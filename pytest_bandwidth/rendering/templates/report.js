@@ -171,7 +171,10 @@
     const box = element("div", "pane");
     const figure = element("div", "chart");
     box.append(element("h3", "", title), figure);
-    return { box, draw: () => draw(figure, { ...data.detailCharts[chart], datasets }) };
+    // A layer over no data at all would have no scale.
+    const spec = { ...data.detailCharts[chart], datasets };
+    spec.layer = spec.layer.filter((layer) => !layer.data || datasets[layer.data.name].length);
+    return { box, draw: () => draw(figure, spec) };
   }
 
   function panelOf(row) {
@@ -203,7 +206,7 @@
     if (found.verdict) groups.append(factList("Verdict", found.verdict));
     if (found.measured) groups.append(factList("Measurement", found.measured));
     if (found.work) groups.append(factList("Work", found.work));
-    if (found.conditions) groups.append(grid("Device", ["", "before", "after"], named(found.conditions, 3).map((line) => line.map((n) => data.texts[n]))));
+    if (found.conditions) groups.append(grid("Device", ["state", "before", "after"], named(found.conditions, 3).map((line) => line.map((n) => data.texts[n]))));
     cell.append(groups);
     if (found.accesses) {
       const more = found.accesses.more ? ` (${found.accesses.more} more not shown)` : "";
@@ -359,6 +362,7 @@
     }
   }
 
+  document.getElementById("plain").remove();
   if (bodies.length) {
     prepare();
     followHash();

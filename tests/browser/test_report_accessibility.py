@@ -1,0 +1,68 @@
+"""axe-core over the HTML summary in every dress: no serious violation, nor any lesser one.
+
+axe-core comes with the PyPI package axe-playwright-python (dependency group `browser`), so CI needs no npm.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import run_documents
+from chromium import DESKTOP, PHONE
+
+from pytest_bandwidth.rendering.html import render_html
+
+if TYPE_CHECKING:
+    from chromium import Open
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None or found.origin is None:
+        pytest.skip("axe-core is not installed: pip install axe-playwright-python")
+    return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(page: Any, axe: str) -> list[str]:
+    page.evaluate(axe)
+    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    return [
+        f"{v['impact']} {v['id']}: {[n['target'] for n in v['nodes']][:5]} {v['nodes'][0]['failureSummary']}"
+        for v in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "dark", "failing"),
+    [
+        (DESKTOP, False, 4),
+        (DESKTOP, True, 4),
+        (PHONE, False, 4),
+        (PHONE, True, 4),
+        (DESKTOP, False, 0),
+        (PHONE, True, 0),
+    ],
+)
+def test_axe_finds_nothing(open_page: Open, axe: str, size: tuple[int, int], dark: bool, failing: int) -> None:
+    outcomes = [*run_documents.outcomes(40, failing=failing, unjudged=failing), run_documents.improved()]
+    findings = [{"code": "device", "text": "the probe is 6 % down"}] if failing else []
+    page = open_page(render_html(run_documents.run_document(outcomes, findings=findings)), size=size, dark=dark).page
+    page.locator("button.test").first.click()
+    for figure in page.locator("figure[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    page.locator(".chip").first.click()
+    assert violations(page, axe) == []
+
+
+@pytest.mark.parametrize("results", ["none", "counted"])
+def test_axe_finds_nothing_in_odd_runs(open_page: Open, axe: str, results: str) -> None:
+    outcomes = [run_documents.counted()] if results == "counted" else []
+    page = open_page(render_html(run_documents.run_document(outcomes))).page
+    if outcomes:
+        page.locator("button.test").first.click()
+    assert violations(page, axe) == []

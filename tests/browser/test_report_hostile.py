@@ -1,0 +1,86 @@
+"""Over a hundred texts that try to run, in every place of a run, in a real browser: nothing does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from chromium import PHONE
+from hostile_documents import hostile_document
+from hostile_texts import HOSTILE
+
+from pytest_bandwidth.rendering import html as html_module
+from pytest_bandwidth.rendering.charts import charts_available
+from pytest_bandwidth.rendering.html import render_html
+
+if TYPE_CHECKING:
+    from chromium import Open
+
+STRAYS = """() => [...document.querySelectorAll('*')].filter((e) =>
+  ['IFRAME', 'OBJECT', 'EMBED', 'IMG', 'VIDEO', 'AUDIO', 'LINK', 'BASE', 'MARQUEE', 'TEMPLATE'].includes(e.tagName)
+  || [...e.attributes].some((a) => /^on/i.test(a.name) || /^\\s*(javascript|data|vbscript):/i.test(a.value))
+).map((e) => e.outerHTML.slice(0, 200))"""
+
+
+@pytest.fixture(scope="module")
+def hostile() -> str:
+    return render_html(hostile_document())
+
+
+@pytest.fixture(scope="module")
+def hostile_without_charts() -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(html_module, "charts_available", lambda: False)
+        return render_html(hostile_document())
+
+
+def test_there_are_over_a_hundred_that_would_run() -> None:
+    assert sum("window.pwned=1" in text for text in HOSTILE) >= 100
+
+
+def test_nothing_runs_in_a_page_with_all_its_charts(open_page: Open, hostile: str) -> None:
+    opened = open_page(hostile)
+    page = opened.page
+    address = page.url
+    # every fifth: hundreds of charts at once show nothing more; the next test opens all panels
+    page.evaluate("document.querySelectorAll('button.test').forEach((button, i) => i % 5 || button.click())")
+    for figure in page.locator("figure[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+    if charts_available():
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
+        )
+        for point in page.locator("figure[data-chart=bandwidth] .mark-symbol.role-mark path").all()[:10]:
+            point.hover(force=True)
+    page.locator("#find").fill("<script>")
+    for key in ("name", "gbps", "status"):
+        page.locator(f"th button[data-sort={key}]").click()
+    page.locator("#find").fill("")
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate("Object.prototype.pwned") is None
+    assert page.evaluate(STRAYS) == []
+    assert page.url == address
+
+
+def test_each_text_is_shown_as_itself(open_page: Open, hostile_without_charts: str) -> None:
+    page = open_page(hostile_without_charts).page
+    page.evaluate("document.querySelectorAll('button.test').forEach((button) => button.click())")
+    full = page.locator("tr.panel .full").evaluate_all("all => all.map((p) => p.textContent)")
+    for index, text in enumerate(HOSTILE):
+        if text.isprintable() and 0 < len(text) <= 3000:
+            assert f"{text} {index}" in full, text
+    assert page.locator("tr.panel").count() == len(HOSTILE)
+    assert page.evaluate("window.pwned") is None
+    assert page.evaluate(STRAYS) == []
+
+
+def test_long_names_break_nothing_on_a_phone(open_page: Open, hostile_without_charts: str) -> None:
+    page = open_page(hostile_without_charts, size=PHONE).page
+    page.evaluate("document.querySelectorAll('button.test').forEach((button) => button.click())")
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+
+
+def test_a_hostile_address_opens_nothing(open_page: Open, hostile: str) -> None:
+    page = open_page(hostile, hash="#%E0%A4%A<script>window.pwned=1</script>").page
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("tr.panel").count() == 0

@@ -1,0 +1,314 @@
+"""The HTML summary as a reader meets it: opened from a file, offline, by mouse and by keyboard, wide and narrow."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import run_documents
+from chromium import PHONE
+
+from pytest_bandwidth.rendering import html as html_module
+from pytest_bandwidth.rendering.charts import charts_available
+from pytest_bandwidth.rendering.html import render_html
+
+if TYPE_CHECKING:
+    from chromium import Open
+
+needs_charts = pytest.mark.skipif(not charts_available(), reason="vl-convert-python is not installed")
+DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
+
+
+@pytest.fixture(scope="module")
+def failing() -> str:
+    outcomes = [*run_documents.outcomes(119, failing=4, unjudged=6), run_documents.improved()]
+    return render_html(
+        run_documents.run_document(outcomes, findings=[{"code": "device", "text": "the probe is 6 % down"}])
+    )
+
+
+@pytest.fixture(scope="module")
+def passing() -> str:
+    return render_html(run_documents.run_document(run_documents.outcomes(24)))
+
+
+def figures(texts: list[str]) -> list[float]:
+    """Numbers of a column that holds one unit, in the order shown."""
+    return [float(re.sub(r"[^0-9.\-]", "", text.replace("−", "-"))) for text in texts if text != "–"]
+
+
+def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    page = opened.page
+    assert page.locator("h1").inner_text() == "4 of 120 measurements failed"
+    assert page.get_by_text("the probe is 6 % down").is_visible()
+    assert page.locator(".failures li").count() == 4
+    assert page.locator("h1").bounding_box()["y"] < 200  # type: ignore[index]  # it is visible, so it has a box
+    assert len(opened.names()) == 120
+
+
+def test_sorting_by_a_figure_starts_with_the_largest_and_turns_round(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    opened.sort_by("gbps")
+    falling = figures(opened.column("gbps"))
+    assert falling == sorted(falling, reverse=True)
+    head = opened.page.locator("th[aria-sort]")
+    assert (head.inner_text().split()[0], head.get_attribute("aria-sort")) == ("GB/s", "descending")
+    opened.sort_by("gbps")
+    rising = figures(opened.column("gbps"))
+    assert rising == sorted(rising)
+    assert opened.page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+
+
+def test_rows_without_the_figure_stay_last_both_ways(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    for _ in range(2):
+        opened.sort_by("change")
+        changes = opened.column("change")
+        known = [i for i, text in enumerate(changes) if text != "–"]
+        assert 0 < len(known) < len(changes)
+        assert known == list(range(len(known)))
+
+
+def test_sorting_by_name_counts_numbers_as_numbers(open_page: Open) -> None:
+    opened = open_page(render_html(run_documents.run_document(run_documents.outcomes(60))))
+    opened.sort_by("name")
+    sizes = [int(m[1]) for m in (re.search(r"copy\[fp32-(\d+)", name) for name in opened.names()) if m]
+    assert sizes == sorted(sizes)
+    assert len(sizes) > 2
+
+
+def test_sorting_by_status_brings_the_first_order_back(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    before = opened.names()
+    opened.sort_by("moved")
+    assert opened.names() != before
+    opened.sort_by("status")
+    assert opened.names() == before
+    assert opened.column("status")[:4] == ["REGRESSED"] * 4
+
+
+def test_the_filter_takes_all_words_and_says_how_many_are_left(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    opened.page.locator("#find").fill("GEMM fp16")
+    names = opened.names()
+    assert names
+    assert all("gemm" in name and "fp16" in name for name in names)
+    assert opened.page.locator("#shown").inner_text() == f"{len(names)} of 120 measurements"
+    opened.page.locator("#find").fill("no such test")
+    assert opened.names() == []
+    assert opened.page.locator("#shown").inner_text() == "0 of 120 measurements"
+    opened.page.locator("#find").fill("")
+    assert opened.page.locator("#shown").inner_text() == "120 measurements"
+
+
+def test_the_filter_finds_reasons_and_messages(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    opened.page.locator("#find").fill("registers 32")
+    assert opened.column("status") == ["REGRESSED"] * 4
+
+
+def test_status_buttons_add_up_and_work_with_the_text(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    opened.page.locator(".chip[data-status=REGRESSED]").click()
+    assert set(opened.column("status")) == {"REGRESSED"}
+    opened.page.locator(".chip[data-status=NO_BASELINE]").click()
+    assert set(opened.column("status")) == {"REGRESSED", "NO_BASELINE"}
+    assert opened.page.locator(".chip[aria-pressed=true]").count() == 2
+    opened.page.locator("#find").fill("copy")
+    assert all("copy" in name for name in opened.names())
+
+
+def test_sorting_keeps_the_filter_and_the_panels(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    opened.page.locator("#find").fill("triad")
+    opened.page.locator("tbody.rows button.test:visible").first.click()
+    before = set(opened.names())
+    opened.sort_by("gbps")
+    assert set(opened.names()) == before
+    place = opened.page.locator("tr.panel").evaluate("p => p.previousElementSibling.id + '-panel' === p.id")
+    assert place is True
+
+
+def test_counts_in_the_verdict_filter_the_table(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    opened.page.locator("a.count[data-status=INSUFFICIENT]").click()
+    assert set(opened.column("status")) == {"INSUFFICIENT"}
+
+
+def test_a_panel_opens_by_keyboard_with_all_there_is_to_know(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    page = opened.page
+    button = page.locator("button.test").first
+    name, place = button.inner_text(), page.locator(".place").first.inner_text()
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    panel = page.locator(f"#{button.get_attribute('aria-controls')}")
+    shown = panel.inner_text().replace("\xa0", " ")
+    for text in (
+        "Likely cause: registers 32 → 96",
+        f"{place}:",
+        "allowed drop",
+        "baseline runs",
+        "SM clock",
+        "1410 MHz",
+        "software power cap",
+        "asks for 1.2 × the bytes that it declares",
+        "40 kept, 1 dropped",
+        f"pytest '{place}::{name}'",
+    ):
+        assert text in shown, text
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "false"
+    assert page.locator("tr.panel").count() == 0
+
+
+@needs_charts
+def test_a_panel_draws_the_runs_and_the_samples(open_page: Open, failing: str) -> None:
+    page = open_page(failing).page
+    page.locator("button.test").first.click()
+    page.wait_for_function("() => document.querySelectorAll('.pane svg.marks').length === 2")
+    # five baseline runs, this one, three fresh processes; the legend has three more
+    assert page.locator(".pane:nth-child(1) .mark-symbol.role-mark path").count() == 9
+    assert page.locator(".pane:nth-child(2) .mark-rect.role-mark path").count() == 2 * 40 + 2
+
+
+def test_the_table_works_by_keyboard_alone(open_page: Open, failing: str) -> None:
+    page = open_page(failing).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "find"
+    reached = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.className || document.activeElement.dataset.sort"))
+        if reached[-1] == "test":
+            break
+    assert "gbps" in reached
+    assert reached[-1] == "test"
+
+
+def test_a_link_opens_its_test(open_page: Open, failing: str) -> None:
+    opened = open_page(failing)
+    page = opened.page
+    page.locator("#find").fill("nothing like it")
+    page.locator(".failures a").nth(2).click()
+    row = page.locator("tr.open")
+    assert row.count() == 1
+    assert f"#{row.get_attribute('id')}" == page.locator(".failures a").nth(2).get_attribute("href")
+    box = row.bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] < 900
+
+
+def test_an_address_with_a_test_opens_it_far_down_the_table(open_page: Open) -> None:
+    outcomes = run_documents.outcomes(600)
+    text = render_html(run_documents.run_document(outcomes))
+    last = re.findall(r'<tr id="(t-[0-9a-f]+)">', text)[-1]
+    page = open_page(text, hash=f"#{last}").page
+    page.wait_for_selector("tr.panel")
+    box = page.locator(f"#{last}").bounding_box()
+    assert box is not None
+    assert -5 <= box["y"] < 900
+
+
+@needs_charts
+def test_every_chart_is_drawn_with_its_points(open_page: Open, failing: str) -> None:
+    page = open_page(failing).page
+    for figure in page.locator("figure[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+    page.wait_for_function(DRAWN)
+    for name, least in (("roofline", 80), ("bandwidth", 120), ("pairs", 60), ("sweeps", 60)):
+        assert page.locator(f"figure[data-chart={name}] .mark-symbol.role-mark path").count() >= least, name
+
+
+@needs_charts
+def test_hovering_a_point_names_the_test_and_a_click_opens_it(open_page: Open, failing: str) -> None:
+    page = open_page(failing).page
+    figure = page.locator("figure[data-chart=roofline]")
+    figure.scroll_into_view_if_needed()
+    point = figure.locator(".mark-symbol.role-mark path").last
+    point.hover()
+    name = page.locator(".tip b").inner_text()
+    assert re.match(r"test_\w+\[fp(16|32)-\d+\]", name)
+    assert "FLOP/byte" in page.locator(".tip").inner_text()
+    point.click()
+    page.wait_for_selector("tr.panel")
+    assert page.locator("tr.open button.test").inner_text() == name
+
+
+@needs_charts
+def test_dark_and_light_follow_the_reader_at_once(open_page: Open, passing: str) -> None:
+    page = open_page(passing, dark=True).page
+    page.locator("figure[data-chart=roofline]").scroll_into_view_if_needed()
+    chart = "document.querySelector('figure[data-chart=roofline] svg').style.backgroundColor"
+    page.wait_for_function(
+        f"() => document.querySelector('figure[data-chart=roofline] svg') && {chart} === 'rgb(20, 23, 27)'"
+    )
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(f"() => {chart} === 'rgb(255, 255, 255)'")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("which", ["failing", "passing"])
+def test_a_phone_needs_no_sideways_scrolling(open_page: Open, which: str, request: pytest.FixtureRequest) -> None:
+    page = open_page(request.getfixturevalue(which), size=PHONE, has_touch=True).page
+    page.locator("button.test").first.click()
+    for figure in page.locator("figure[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+    if charts_available():
+        page.wait_for_function(DRAWN)
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
+    for selector in ("h1", ".facts", "tr.panel", "figure[data-chart]", "tbody.rows > tr > td"):
+        for box in [element.bounding_box() for element in page.locator(selector).all()[:40]]:
+            assert box is None or (box["x"] >= 0 and box["x"] + box["width"] <= PHONE[0]), selector
+
+
+def test_on_paper_all_rows_are_there_and_the_tools_are_not(open_page: Open, failing: str) -> None:
+    page = open_page(failing).page
+    page.emulate_media(media="print")
+    assert page.locator(".tools").is_hidden()
+    assert page.locator("tbody.rows").last.evaluate("b => getComputedStyle(b).contentVisibility") == "visible"
+    assert len(page.pdf(format="A4")) > 20_000
+
+
+def test_without_the_chart_library_the_rest_works(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_module, "charts_available", lambda: False)
+    opened = open_page(render_html(run_documents.run_document(run_documents.outcomes(12, failing=1))))
+    assert opened.page.get_by_text("pip install 'pytest-bandwidth[report]'").is_visible()
+    opened.page.locator("button.test").first.click()
+    assert "Likely cause" in opened.page.locator("tr.panel").inner_text()
+    assert opened.page.locator(".pane").count() == 0
+    opened.sort_by("gbps")
+    assert figures(opened.column("gbps")) == sorted(figures(opened.column("gbps")), reverse=True)
+
+
+def test_without_javascript_verdict_failures_and_table_are_readable(open_page: Open, failing: str) -> None:
+    page = open_page(failing, java_script_enabled=False).page
+    assert page.locator(".failures li").count() == 4
+    assert page.locator("tbody.rows > tr").count() == 120
+    assert page.locator(".tools").is_hidden()
+    assert page.get_by_text("need JavaScript").is_visible()
+
+
+def test_with_javascript_nothing_says_that_it_is_missing(open_page: Open, passing: str) -> None:
+    assert open_page(passing).page.get_by_text("need JavaScript").count() == 0
+
+
+@pytest.mark.slow
+def test_five_thousand_results_sort_filter_and_open(open_page: Open) -> None:
+    outcomes = run_documents.outcomes(5000, failing=30, unjudged=50, samples=24)
+    opened = open_page(render_html(run_documents.run_document(outcomes)))
+    opened.sort_by("gbps")
+    rates = figures(opened.column("gbps"))
+    assert len(rates) == 5000
+    assert rates == sorted(rates, reverse=True)
+    opened.page.locator("#find").fill("-4999]")
+    assert len(opened.names()) == 1
+    opened.page.locator("button.test:visible").click()
+    assert opened.page.locator("tr.panel:visible").count() == 1
