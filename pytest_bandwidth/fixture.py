@@ -181,51 +181,29 @@ class Bandwidth:
             )
         if flop is not None and (isinstance(flop, bool) or not isinstance(flop, int) or flop < 0):
             raise UsageError(f"flop={flop!r}, expected a whole number that is not negative")
-        read = self._side("reads", reads)
-        written = self._side("writes", writes)
-        model = read.model_flop + written.model_flop
-        traffic = Traffic(
-            read.bytes_read + written.bytes_read,
-            read.bytes_written + written.bytes_written,
-            model if flop is None else flop,
-        )
+        read, read_arrays = self._side("reads", reads)
+        written, written_arrays = self._side("writes", writes)
+        traffic = read + written
+        if flop is not None:
+            traffic = replace(traffic, flop=flop)
         if traffic.bytes_moved == 0:
             raise UsageError("reads= and writes= add up to 0 bytes: a bandwidth needs at least one byte moved")
-        return traffic, read.arrays, written.arrays
+        return traffic, read_arrays, written_arrays
 
-    def _side(self, name: str, declared: Any) -> _Side:
+    def _side(self, name: str, declared: Any) -> tuple[Traffic, tuple[Any, ...]]:
+        """One of reads= and writes=, added up, and its arrays."""
         parts = () if declared is None else declared if isinstance(declared, (tuple, list)) else (declared,)
-        bytes_read = bytes_written = flop = 0
-        arrays = []
-        for part in parts:
-            if isinstance(part, Traffic):
-                bytes_read, bytes_written = bytes_read + part.bytes_read, bytes_written + part.bytes_written
-                flop += part.flop
-                continue
-            if isinstance(part, (bool, float, str, bytes)):
-                raise UsageError(f"{name}={part!r}, expected arrays, whole numbers of bytes, or a Traffic model")
-            if isinstance(part, int):
-                count = part
-                if count < 0:
-                    raise UsageError(f"{name}={count}, expected a number of bytes that is not negative")
-            else:
-                count = self._run.device.nbytes(part)
-                arrays.append(part)
-            if name == "reads":
-                bytes_read += count
-            else:
-                bytes_written += count
-        return _Side(bytes_read, bytes_written, flop, tuple(arrays))
+        arrays = tuple(part for part in parts if not isinstance(part, (Traffic, int, float, str, bytes)))
+        models = [part if isinstance(part, Traffic) else self._traffic_of(name, part) for part in parts]
+        return (models[0] if len(models) == 1 else sum(models, Traffic(0, 0))), arrays
 
-
-class _Side:
-    """One of reads= and writes=, added up."""
-
-    def __init__(self, bytes_read: int, bytes_written: int, model_flop: int, arrays: tuple[Any, ...]) -> None:
-        self.bytes_read = bytes_read
-        self.bytes_written = bytes_written
-        self.model_flop = model_flop
-        self.arrays = arrays
+    def _traffic_of(self, name: str, part: Any) -> Traffic:
+        if isinstance(part, (bool, float, str, bytes)):
+            raise UsageError(f"{name}={part!r}, expected arrays, whole numbers of bytes, or a Traffic model")
+        if isinstance(part, int) and part < 0:
+            raise UsageError(f"{name}={part}, expected a number of bytes that is not negative")
+        count = part if isinstance(part, int) else self._run.device.nbytes(part)
+        return Traffic(count, 0) if name == "reads" else Traffic(0, count)
 
 
 def _launch(

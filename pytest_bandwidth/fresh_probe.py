@@ -6,13 +6,13 @@ import subprocess
 import sys
 from statistics import median
 
-from pytest_bandwidth.devices.base import TimedDevice
+from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
 
-WARM_RUNS = 5
 SAMPLES = 30
+WARM_SECONDS = 0.3
 TIMEOUT_SECONDS = 120
 
 
@@ -28,16 +28,22 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
         raise BandwidthError(f"the probe could not run alone: {error}") from None
 
 
+def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
+    """GB/s of a probe: the median of some samples, after a warm-up by time, since clocks rise by time and not by count."""
+    until = device.now() + WARM_SECONDS
+    device.time(probe.call, None)
+    while device.now() < until:
+        device.time(probe.call, None)
+    return probe.bytes_moved / median(device.time(probe.call, None).seconds for _ in range(samples)) / 1e9
+
+
 def main(arguments: list[str]) -> None:
     """Prints the probe's GB/s: DEVICE BYTES_READ BYTES_WRITTEN."""
     device = open_device(arguments[0])
     if not isinstance(device, TimedDevice):
         raise BandwidthError(f"{arguments[0]} measures no time")
     probe = device.probe(Traffic(int(arguments[1]), int(arguments[2])))
-    for _ in range(WARM_RUNS):
-        device.time(probe.call, None)
-    seconds = median(device.time(probe.call, None).seconds for _ in range(SAMPLES))
-    print(probe.bytes_moved / seconds / 1e9)
+    print(probe_gbps(device, probe, SAMPLES))
 
 
 if __name__ == "__main__":

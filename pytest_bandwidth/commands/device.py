@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from statistics import median
 from typing import Any
 
 from pytest_bandwidth.devices.base import Device, TimedDevice
@@ -13,13 +12,14 @@ from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.roofline import ridge_point
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.fresh_probe import probe_gbps
 from pytest_bandwidth.rendering.json import device_plain
 from pytest_bandwidth.rendering.terminal import printable
 
 # Read and written shares of a probe's bytes.
 MIXES = {"read only": (1, 0), "write only": (0, 1), "copy (1:1)": (1, 1), "2 reads, 1 write": (2, 1)}
 PROBE_BYTES = 768 * 2**20
-WARM_RUNS, SAMPLES = 3, 15
+SAMPLES = 15
 PRECISIONS = ("fp64", "fp32", "fp16-tensor", "bf16-tensor")
 
 
@@ -45,9 +45,7 @@ def _probes(device: Device) -> dict[str, float]:
     for name, (read, written) in MIXES.items():
         part = PROBE_BYTES // (read + written)
         probe = device.probe(Traffic(read * part, written * part))
-        for _ in range(WARM_RUNS):
-            device.time(probe.call, None)
-        found[name] = probe.bytes_moved / median(device.time(probe.call, None).seconds for _ in range(SAMPLES)) / 1e9
+        found[name] = probe_gbps(device, probe, SAMPLES)
     return found
 
 

@@ -1,8 +1,8 @@
 """Datasheet figures: memory bandwidth and dense FLOP/s, one row per card, each with its source.
 
 Names are what NVML reports and are matched whole, so that a laptop part or a variant never gets the desktop card's
-row. Tensor figures are dense: vendors print sparse ones, which are twice these. Figures were taken from public copies
-of the documents named; precisions that a document leaves open are left out, not guessed.
+row. Tensor figures are dense: vendors print sparse ones, which are twice these. Each row names the document that its
+figures are known from; not every row was checked against it. Precisions left open are left out, not guessed.
 """
 
 from __future__ import annotations

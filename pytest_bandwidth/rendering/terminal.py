@@ -54,7 +54,9 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     """The table and the counts, at most `width` columns wide (names are shortened in the middle)."""
     rows = by_attention(outcomes)
     shown = rows if verbose else _shown(rows)
-    lines = _table([_cells(o) for o in shown], [Status(o.status) for o in shown], width)
+    names = told_apart([printable(o.short_name) for o in shown])
+    rows_of_text = [_cells(o, name) for o, name in zip(shown, names, strict=True)]
+    lines = _table(rows_of_text, [Status(o.status) for o in shown], width)
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
     lines.extend(_reasons(shown))
@@ -89,10 +91,18 @@ def _shown(rows: list[Outcome]) -> list[Outcome]:
 _HEADINGS = ("test", "GB/s", "share", "against baseline", "sees", "verdict")
 
 
-def _cells(outcome: Outcome) -> tuple[str, ...]:
+def told_apart(names: Sequence[str]) -> list[str]:
+    """The names without the file where all of them are in one file."""
+    files = {name.partition("::")[0] for name in names}
+    if len(names) < 2 or len(files) > 1:
+        return list(names)
+    return [name.partition("::")[2] or name for name in names]
+
+
+def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
     share = "" if outcome.utilization is None else format_percent(outcome.utilization)
     return (
-        printable(outcome.short_name),
+        name,
         "" if outcome.gbps is None else digits(outcome.gbps),
         share and f"{share} of {outcome.utilization_of}",
         _against(outcome),
@@ -143,7 +153,7 @@ def shortened(text: str, width: int) -> str:
     """The text, or its two ends around an ellipsis."""
     if len(text) <= width:
         return text
-    left = (width - 1) // 3
+    left = (width - 1) // 4  # what tells tests apart mostly stands at the end
     return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
 
 

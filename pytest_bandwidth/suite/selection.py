@@ -17,11 +17,12 @@ MEMORY_SHARE = 0.05
 LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 * 2**20
 # The traffic device executes every thread: small sizes count the same per element.
 TRAFFIC_BYTES = 2**18
-# Quick leaves out what measures the same thing again.
+# Quick leaves out what shows nothing that another of its tests does not show.
+NOT_QUICK = frozenset({"softmax-naive", "softmax-online", "layer_norm-naive", "kv_decode-plain", "gemm-tiled"})
 NOT_QUICK_VERSIONS = frozenset({"wide", "int64", "pageable"})
 NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write"})
 QUICK_HALF = frozenset(
-    {"copy", "triad", "softmax", "layer_norm", "gemm", "attention", "kv_append", "kv_decode", "q4_0_dequantize"}
+    {"copy-plain", "triad-plain", "softmax-staged", "gemm-blocked", "kv_append-plain", "kv_decode-split"}
 )
 PROBING_BYTES = (2**24, 2**28)
 
@@ -56,7 +57,9 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
 def _quick(operation: Operation, dtype: str) -> bool:
     if operation.version in NOT_QUICK_VERSIONS or operation.name in NOT_QUICK_OPERATIONS:
         return False
-    return dtype == "float32" or (dtype == "float16" and operation.name in QUICK_HALF)
+    if operation.title in NOT_QUICK:
+        return False
+    return dtype == "float32" or (dtype == "float16" and operation.title in QUICK_HALF)
 
 
 def _shapes(operation: Operation, dtype: str, profile: Profile) -> Iterator[Selected]:
