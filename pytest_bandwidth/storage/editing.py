@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-
-from ruamel.yaml.error import YAMLError
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import ModuleType
 
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.storage.layout import Layout
 from pytest_bandwidth.storage.line_edit import NotByLines, edit_lines
 from pytest_bandwidth.storage.reading import Document, read_text, read_undivided
-from pytest_bandwidth.storage.render import render_device, render_entry
-from pytest_bandwidth.storage.roundtrip import edit_block, edit_whole, shift
+from pytest_bandwidth.storage.render import render_device, render_entry, shift
 from pytest_bandwidth.storage.text import SourceText, error
 
 _SCHEMA_LINE = re.compile(r"^schema:[^\n]*\n", re.MULTILINE)
@@ -41,7 +39,7 @@ def edited(document: Document, device: BaselineDevice | None, changes: Sequence[
         if len(document.source.text) > MAX_EDITED_CHARACTERS:
             raise _NotInPlace
         return _edited_whole(document, device, changes)
-    except (YAMLError, BaselineError, _NotInPlace) as problem:
+    except (BaselineError, _NotInPlace) as problem:
         raise error(
             document.baseline.path or "",
             (changes[0].before.line if changes and changes[0].before else None) or 1,
@@ -115,11 +113,27 @@ def _edited_block(document: Document, layout: Layout, change: Change, block: str
         text = edit_lines(block, change.before, change.after)
         _check(head + text, document, device, [change], only_touched=True)
         return text
-    return edit_block(block, change.before, change.after, layout.indent)
+    with _round_trip() as roundtrip:
+        edited_block: str = roundtrip.edit_block(block, change.before, change.after, layout.indent)
+    return edited_block
+
+
+@contextmanager
+def _round_trip() -> Iterator[ModuleType]:
+    """The round-trip editor, imported where it is needed: reading and ordinary updates do without ruamel.yaml."""
+    from ruamel.yaml.error import YAMLError
+
+    from pytest_bandwidth.storage import roundtrip
+
+    try:
+        yield roundtrip
+    except YAMLError:
+        raise _NotInPlace from None
 
 
 def _edited_whole(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
-    text = edit_whole(document.source.text, device, changes)
+    with _round_trip() as roundtrip:
+        text: str = roundtrip.edit_whole(document.source.text, device, changes)
     _check(text, document, device, changes, only_touched=False)
     return text
 

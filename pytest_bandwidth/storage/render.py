@@ -100,6 +100,16 @@ def render_run(run: Run) -> str:
     return _flow({**fields, **{name: word(text) for name, text in run.extra.items()}})
 
 
+def shift(text: str, by: int) -> str:
+    """Text with every line that is not blank moved right by so many blanks, or left where that many are there."""
+    if by == 0:
+        return text
+    if by > 0:
+        return "".join(" " * by + line if line.strip() else line for line in text.splitlines(keepends=True))
+    blanks = " " * -by
+    return "".join(line.removeprefix(blanks) for line in text.splitlines(keepends=True))
+
+
 def figure(value: float) -> str:
     """Six significant digits (noise is a thousand times that), a decimal point, no exponent: 1747.1, 0.996066."""
     if not 1e-9 <= value < 1e12:

@@ -15,7 +15,7 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.resolver import VersionedResolver
 
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry, Run
-from pytest_bandwidth.storage.render import entry_fields, render_device, render_entry, render_run
+from pytest_bandwidth.storage.render import entry_fields, render_device, render_entry, render_run, shift
 
 _TAGS = {
     ScalarNode: "tag:yaml.org,2002:str",
@@ -59,16 +59,6 @@ def edit_whole(text: str, device: BaselineDevice | None, changes: Iterable[Chang
         else:
             _edit_entry(entries[change.key], change.before, change.after)
     return _dump(yaml, root)
-
-
-def shift(text: str, by: int) -> str:
-    """Text with every line that is not blank moved right by so many blanks, or left where that many are there."""
-    if by == 0:
-        return text
-    if by > 0:
-        return "".join(" " * by + line if line.strip() else line for line in text.splitlines(keepends=True))
-    blanks = " " * -by
-    return "".join(line.removeprefix(blanks) for line in text.splitlines(keepends=True))
 
 
 def _yaml() -> YAML:

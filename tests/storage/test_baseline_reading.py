@@ -240,7 +240,7 @@ def test_one_problem_of_an_entry(tmp_path: Path, body: str, line: int, message: 
         ("%YAML 1.1\n---\nschema: 1\n", "1: found a YAML directive, expected none"),
         (f"{HEAD}  a: {{bandwidth: 5\n", "found text that is no YAML (while parsing a flow mapping"),
         (f"{HEAD}  a:\n\tbandwidth: 5\n", "4: found text that is no YAML"),
-        (f"{HEAD}<<<<<<< HEAD\n  a: {{bandwidth: 5}}\n=======\n", "3: found the merge conflict marker '<<<<<<< ', expected"),
+        (f"{HEAD}<<<<<<< HEAD\n  a: {{bandwidth: 5}}\n=======\n", "3: found the merge conflict marker"),
         (f"{HEAD}  a: " + "[" * 50, "3: found values nested deeper than 6"),
         (b"\x89PNG\r\n\x1a\n\0\0", "2: found the byte 0x1a, expected text: this is no YAML file"),
         (b"schema: 1\nentries:\n  a: \xff\n", "3: found the byte 0xff, expected UTF-8 text"),

@@ -1,0 +1,135 @@
+"""Processes that update one baseline, for tests of what becomes of it: a script, single-threaded, because it forks.
+
+python updater_processes.py kill PATH ROUNDS SEED     kills updates at random moments, checks the file after each
+python updater_processes.py together PATH PROCESSES UPDATES   lets processes update at once
+python updater_processes.py hold PATH                 takes the lock, says so, and sleeps
+Prints one JSON object with what was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.storage.files import locked
+
+DEVICE = DeviceIdentity("cpu", "X", None, "host")
+OTHERS = 300
+
+
+def fill(path: Path) -> None:
+    """A baseline with enough entries that writing it takes a while."""
+    runs = tuple(Run(1000.0 + number, commit="0123456") for number in range(5))
+    others = [Entry(f"tests/test_other.py::test_{number}", runs=runs) for number in range(OTHERS)]
+    storage.update(path, DEVICE, [*others, Entry("counter", 1.0)])
+
+
+def count_up(path: Path) -> int:
+    """One update: the counter goes up by one. Returns its new value."""
+    summary = storage.update(path, DEVICE, [Entry("counter", 1.0)], merge=one_more)
+    after = summary.changed[0].after
+    assert after is not None
+    assert after.gbps is not None
+    return int(after.gbps)
+
+
+def one_more(old: Entry | None, new: Entry) -> Entry:
+    del new
+    assert old is not None
+    assert old.gbps is not None
+    return replace(old, gbps=old.gbps + 1)
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Runs work in a child that never returns from here; the child's process id."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
+    fill(path)
+    chance = random.Random(seed)
+    seen = {"rounds": 0, "updates": 0, "killed_while_writing": 0, "killed_while_locked": 0}
+    for _ in range(rounds):
+        reader, writer = os.pipe()
+
+        def update_for_ever(writer: int = writer) -> None:
+            while True:
+                os.write(writer, count_up(path).to_bytes(4, "little"))
+
+        before = counter_of(path)
+        child = forked(update_for_ever)
+        os.close(writer)
+        time.sleep(chance.uniform(0.0, 0.06))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        acknowledged = before
+        while data := os.read(reader, 4):
+            acknowledged = int.from_bytes(data, "little")
+        os.close(reader)
+        found = counter_of(path)
+        # Old or new, nothing between: what was reported done is there, and at most the one update that was under way.
+        assert found in (acknowledged, acknowledged + 1), (found, acknowledged)
+        seen["rounds"] += 1
+        seen["updates"] += found - before
+        seen["killed_while_writing"] += path.with_name(f".{path.name}.new").exists()
+        seen["killed_while_locked"] += path.with_name(f".{path.name}.lock").exists()
+    count_up(path)
+    assert os.listdir(path.parent) == [path.name], os.listdir(path.parent)
+    return seen
+
+
+def counter_of(path: Path) -> int:
+    baseline = storage.load(path)
+    assert len(baseline.entries) == OTHERS + 1
+    counter = baseline.entries["counter"].gbps
+    assert counter is not None
+    return int(counter)
+
+
+def together(path: Path, processes: int, updates: int) -> dict[str, int]:
+    storage.update(path, DEVICE, [Entry("counter", 1.0)])
+
+    def work(process: int) -> None:
+        for number in range(updates):
+            count_up(path)
+            storage.update(path, DEVICE, [Entry(f"tests/test_{process}.py::test_{number}", 5.0)])
+
+    children = [forked(lambda process=process: work(process)) for process in range(processes)]
+    failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    baseline = storage.load(path)
+    counter = baseline.entries["counter"].gbps
+    assert counter is not None
+    return {"failed": failed, "entries": len(baseline.entries) - 1, "counter": int(counter) - 1}
+
+
+def hold(path: Path) -> None:
+    with locked(path):
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    command, file, *numbers = sys.argv[1:]
+    if command == "hold":
+        hold(Path(file))
+    else:
+        result = {"kill": kill, "together": together}[command](Path(file), *map(int, numbers))
+        print(json.dumps(result))
