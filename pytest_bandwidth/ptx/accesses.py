@@ -50,26 +50,30 @@ class MemoryUnit:
             self._observe(access)
             self._scatter(access, step)
 
-    def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> Array:
-        """What was there before each lane's update; lanes go one after the other, in the order of blocks and threads."""
-        old = np.zeros(self._shape, step.dtype)
+    def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
+        """What was there before each lane's update; lanes go one after the other, in the order of blocks and threads.
+
+        One array per element of the access. `operands` are the elements' values, then for cas what to put there.
+        """
+        old = [np.zeros(self._shape, step.dtype) for _ in range(step.count)]
         for access in self._accesses(step, "atomic", address, lanes, operands):
             self._observe(access)
             index, mask, *values = (np.broadcast_to(a, self._shape) for a in (access.offset, access.mask, *operands))
             place = index >> (step.dtype.itemsize.bit_length() - 1)
-            region, value, other = access.region, values[0], values[-1]
-            if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
-                atomic_half(step, region, place, mask, value, other, old)
-                continue
-            if step.dtype.kind == "f":
-                update = hot.atomic_float
-            else:
-                update = hot.atomic_integer
-            code = hot.ATOMIC_CODES[step.operation]
-            update(
-                region.typed(step.dtype), region.block_step, region.thread_step, place, mask, code, value, other, old
-            )
+            for element in range(step.count):
+                self._update(step, access.region, place + element, mask, values[element], values[-1], old[element])
         return old
+
+    @staticmethod
+    def _update(
+        step: Atomic, region: Region, place: Array, mask: Array, value: Array, other: Array, old: Array
+    ) -> None:
+        if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
+            atomic_half(step, region, place, mask, value, other, old)
+            return
+        update = hot.atomic_float if step.dtype.kind == "f" else hot.atomic_integer
+        code = hot.ATOMIC_CODES[step.operation]
+        update(region.typed(step.dtype), region.block_step, region.thread_step, place, mask, code, value, other, old)
 
     def _observe(self, access: Access) -> None:
         for observer in self._observers:

@@ -195,6 +195,7 @@ CONTROL: dict[str, Callable[[Here], Sequence[Step]]] = {
     "vote": between_lanes,
     "ballot": between_lanes,
     "match": between_lanes,
+    "match all": between_lanes,
     "warp reduction": between_lanes,
     "active mask": between_lanes,
     "nothing": nothing,

@@ -157,7 +157,9 @@ class _Decoder:
         passed = groups[-1] if callee.parameters else Group(())
         end, location = f"return{self._number()}", self._context.location
         outer = Scope(Block(()), None, end)
-        for formal, actual in zip((*callee.returned, *callee.parameters), (*returned.items, *passed.items), strict=True):
+        for formal, actual in zip(
+            (*callee.returned, *callee.parameters), (*returned.items, *passed.items), strict=True
+        ):
             slot = here.scope.parameter(actual.text) if isinstance(actual, Name) else None
             if slot is None:
                 here.refuse(f" of {target}")

@@ -190,8 +190,8 @@ class Executor:
         if lanes.any():
             self._order.atomic(lanes)
         old = self._memory.atomic(step, address, tuple(operands), lanes)
-        if step.targets:
-            self._write(step.targets[0], old, lanes, step.guard is not None)
+        for target, value in zip(step.targets, old, strict=False):
+            self._write(target, value, lanes, step.guard is not None)
 
     def _between_lanes(self, step: WarpStep, lanes: Array) -> None:
         lanes = self._guarded(step.guard, lanes)

@@ -63,27 +63,31 @@ def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[R
         here.refuse()
     size = DTYPES[kind].itemsize
     return [
-        copy(here, value, Write(here.slot(slot, address.offset + place * size, kind))) for place, value in enumerate(values)
+        copy(here, value, Write(here.slot(slot, address.offset + place * size, kind)))
+        for place, value in enumerate(values)
     ]
 
 
 def atomic(here: Here) -> Sequence[Step]:
-    """atom, with a result, and red, without."""
+    """atom, with a result, and red, without; on sm_90 and later also for vectors."""
     operands = list(here.operands)
     kind = here.choice["attype"]
-    targets = (here.write(operands.pop(0), kind),) if here.match.form.meaning == "atomic" else ()
+    target = operands.pop(0) if here.match.form.meaning == "atomic" else None
     address, *values = operands
     if len(values) != (2 if here.choice["atop"] == "cas" else 1):
         here.refuse()
+    items = [item for value in values for item in (value.items if isinstance(value, Vector) else (value,))]
+    results = target.items if isinstance(target, Vector) else () if target is None else (target,)
+    count = int(here.choice["vec"][1:]) if "vec" in here.choice else 1
     read, offset = _place(here, address)
     return [
         Atomic(
             **here.placed(),
-            sources=(read, *(here.read(value, kind) for value in values)),
-            targets=targets,
+            sources=(read, *(here.read(item, kind) for item in items)),
+            targets=tuple(here.write(item, kind) for item in results),
             operation=here.choice["atop"],
             type=kind,
-            **_access(here, kind, 1, offset),
+            **_access(here, kind, count, offset),
         )
     ]
 
@@ -95,7 +99,13 @@ def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
     granules = here.context.granules
     for name in ("global", "shared", "local") if space == "generic" else (space,):
         granules[name] = min(granules.get(name, 16), dtype.itemsize)
-    return {"space": space, "dtype": dtype, "count": count, "offset": offset, "ordered": choice.get("order") in _ORDERED}
+    return {
+        "space": space,
+        "dtype": dtype,
+        "count": count,
+        "offset": offset,
+        "ordered": choice.get("order") in _ORDERED,
+    }
 
 
 def _place(here: Here, operand: Operand) -> tuple[Read, int]:

@@ -72,7 +72,9 @@ class Here:
         file, line = self.context.location
         place = f"{file} line {line}" if line else f"PTX line {self.instruction.line}"
         what = f"{self.instruction.opcode}{detail}"
-        raise NotOnThisDevice(f"kernel {self.context.kernel} uses {what}, which the traffic device does not model ({place})")
+        raise NotOnThisDevice(
+            f"kernel {self.context.kernel} uses {what}, which the traffic device does not model ({place})"
+        )
 
     def register(self, name: str) -> tuple[int, str]:
         """Index and PTX type."""

@@ -74,6 +74,13 @@ def _match(_mode: str, active: Array, value: Array, _members: Array) -> tuple[Ar
     return (found,)
 
 
+def _match_all(_mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
+    """The mask of all lanes where they agree, else 0; and whether they do."""
+    first = np.take_along_axis(value, active.argmax(axis=2, keepdims=True), axis=2)
+    agree = ((value == first) | ~active).all(axis=2, keepdims=True)
+    return np.where(agree, _packed(active), np.uint32(0)), agree
+
+
 def _reduce(mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
     info = np.iinfo(value.dtype)
     neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max if info.min == 0 else -1, "min": info.max, "max": info.min}[
@@ -96,6 +103,7 @@ _EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {
     "vote": _vote,
     "ballot": _ballot,
     "match": _match,
+    "match all": _match_all,
     "warp reduction": _reduce,
     "active mask": _active_mask,
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
-from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
+from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -161,15 +162,63 @@ def multiply_add_with_carry(choice: Choice) -> Meaning:
 
 
 def dot_product(choice: Choice) -> Meaning:
-    """dp4a: c + Σ over the four bytes of a·b, each word's bytes signed or not as its type says."""
-    left, right = (DTYPES[f"{choice[name][0]}8"] for name in ("atype", "btype4"))
+    """dp4a: c + Σ over the four bytes of a·b. dp2a: c + Σ over the two 16-bit halves of a, times the low or high bytes of b.
+
+    The parts of each word are signed or not as its type says.
+    """
+    left_bits = 16 if "lohi" in choice else 8
+    first_byte = 2 if choice.get("lohi") == "hi" else 0
+    left, right = np.dtype(f"{_letter(choice['atype'])}{left_bits // 8}"), np.dtype(f"{_letter(choice['btype4'])}1")
 
     def compute(a: Array, b: Array, c: Array) -> Array:
         total = c.astype(np.int64)
-        for byte in range(4):
-            x = (a >> (8 * byte)).astype(np.uint8).view(left).astype(np.int64)
-            y = (b >> (8 * byte)).astype(np.uint8).view(right).astype(np.int64)
+        for part in range(32 // left_bits):
+            x = (a >> (left_bits * part)).astype(f"u{left.itemsize}").view(left).astype(np.int64)
+            y = (b >> (8 * (part + first_byte))).astype(np.uint8).view(right).astype(np.int64)
             total = total + x * y
         return total.astype(c.dtype)
+
+    return compute
+
+
+def _letter(ptx_type: str) -> str:
+    return "i" if ptx_type[0] == "s" else "u"
+
+
+def with_floor(operation: Meaning) -> Callable[[Choice], Meaning]:
+    """min and max with .relu: negative results become 0."""
+    return lambda _: lambda a, b: np.maximum(operation(a, b), 0)
+
+
+def on_pairs(operation: Meaning) -> Callable[[Choice], Meaning]:
+    """An operation on both 16-bit halves of a word."""
+
+    def meaning(choice: Choice) -> Meaning:
+        half = np.dtype(np.int16 if choice["pairtype"] == "s16x2" else np.uint16)
+        relu = "relu" in choice
+
+        def compute(a: Array, b: Array) -> Array:
+            x, y = (np.ascontiguousarray(word)[..., None].view(half) for word in (a, b))
+            result = operation(x, y)
+            result = np.maximum(result, 0).astype(half) if relu else result
+            return np.ascontiguousarray(result).view(np.uint32)[..., 0]
+
+        return compute
+
+    return meaning
+
+
+def byte_differences(choice: Choice) -> Meaning:
+    """vabsdiff4: |a − b| of each byte, packed; with .add their sum, plus c. Only for bytes of unsigned words."""
+    if "s32" in (choice["left4"], choice["right4"], choice["i32"]):
+        raise KeyError("signed bytes")
+    accumulate = "add" in choice
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        x, y = (np.ascontiguousarray(word)[..., None].view(np.uint8) for word in np.broadcast_arrays(a, b))
+        difference = np.where(x > y, x - y, y - x)
+        if accumulate:
+            return c + difference.sum(axis=-1, dtype=np.uint32)
+        return np.ascontiguousarray(difference).view(np.uint32)[..., 0]
 
     return compute
