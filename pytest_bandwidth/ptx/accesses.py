@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from pytest_bandwidth.ptx import addresses, hot
+from pytest_bandwidth.ptx import addresses
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.half_atomics import atomic_half
 from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.loops import atomics, transfer
 from pytest_bandwidth.ptx.memory import Access, Memory, Region
 from pytest_bandwidth.ptx.observers import Observer
 from pytest_bandwidth.ptx.observers.bounds import BoundsObserver
@@ -71,8 +72,8 @@ class MemoryUnit:
         if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
             atomic_half(step, region, place, mask, value, other, old)
             return
-        update = hot.atomic_float if step.dtype.kind == "f" else hot.atomic_integer
-        code = hot.ATOMIC_CODES[step.operation]
+        update = atomics.atomic_float if step.dtype.kind == "f" else atomics.atomic_integer
+        code = atomics.ATOMIC_CODES[step.operation]
         update(region.typed(step.dtype), region.block_step, region.thread_step, place, mask, code, value, other, old)
 
     def _observe(self, access: Access) -> None:
@@ -89,7 +90,7 @@ class MemoryUnit:
         if start:
             address = address + start
         shape = np.broadcast_shapes(address.shape, lanes.shape)
-        low, high, together, count = hot.span(np.broadcast_to(address, shape), np.broadcast_to(lanes, shape))
+        low, high, together, count = transfer.span(np.broadcast_to(address, shape), np.broadcast_to(lanes, shape))
         if count == 0:
             return
         if low >> addresses.REGION_SHIFT == high >> addresses.REGION_SHIFT:
@@ -132,7 +133,7 @@ class MemoryUnit:
         values = []
         for element in range(step.count):
             out = np.empty(index.shape, unsigned)
-            hot.gather(data, region.block_step, region.thread_step, index, mask, element, out)
+            transfer.gather(data, region.block_step, region.thread_step, index, mask, element, out)
             values.append(out.view(step.dtype))
         return values
 
@@ -148,4 +149,4 @@ class MemoryUnit:
         mask, data = np.broadcast_to(access.mask, shape), region.typed(unsigned)
         for element, value in enumerate(access.values):
             stored = np.broadcast_to(value.view(unsigned), shape)
-            hot.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)
+            transfer.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)

@@ -27,13 +27,12 @@ from pytest_bandwidth.ptx.program import (
     Guard,
     Kernel,
     Load,
-    Read,
     Step,
     Store,
     WarpBarrier,
     WarpStep,
-    Write,
 )
+from pytest_bandwidth.ptx.registers import Registers
 from pytest_bandwidth.ptx.warp import exchange
 
 
@@ -78,15 +77,10 @@ class Executor:
         self._traffic = traffic
         self._faults = faults
         self._tally = tally
-        self._registers: list[Array | None] = [None] * kernel.register_count
-        for index, array in (*kernel.constants.items(), *arguments.items()):
-            self._registers[index] = array
-        for index, name in kernel.specials.items():
-            self._registers[index] = geometry.special(name)
+        self._registers = Registers(kernel, geometry, arguments)
         self._alive = geometry.present
         self._ready: dict[int, Mask] = {}
         self._waiting: dict[int, Mask] = {}
-        self._protected = 0
 
     def run(self) -> None:
         self._ready = {0: Mask(self._geometry.present, self._geometry)}
@@ -98,9 +92,8 @@ class Executor:
                     continue
                 number = min(self._ready, key=lambda n: blocks[n].rank)
                 mask = self._ready.pop(number)
-                self._protected = 0
-                for other in (*self._ready, *(self._after(n) for n in self._waiting)):
-                    self._protected |= blocks[other].live
+                elsewhere = (*self._ready, *(self._after(n) for n in self._waiting))
+                self._registers.keep(blocks[other].live for other in elsewhere)
                 self._run_block(blocks[number], number, mask)
 
     def _after(self, number: int) -> int:
@@ -122,83 +115,49 @@ class Executor:
             elif kind is WarpStep:
                 self._between_lanes(step, mask.lanes)
             elif kind is WarpBarrier:
-                self._order.warp_barrier(self._guarded(step.guard, mask.lanes))
+                self._order.warp_barrier(self._registers.guarded(step.guard, mask.lanes))
             elif kind is Fence:
-                self._order.fence(self._guarded(step.guard, mask.lanes))
+                self._order.fence(self._registers.guarded(step.guard, mask.lanes))
         self._leave(block, number, mask)
-
-    # Registers
-
-    def _value(self, read: Read) -> Array:
-        value = self._registers[read.register]
-        if value is None:  # never written: compilers leave that to values nobody needs
-            return np.zeros((1, 1), read.dtype)
-        if read.narrow:
-            value = value.view(f"u{value.dtype.itemsize}").astype(f"u{read.dtype.itemsize}")
-        if value.dtype is not read.dtype:
-            value = value.view(read.dtype)
-        return ~value if read.negated else value
-
-    def _write(self, target: Write | None, value: Array, lanes: Array, guarded: bool) -> None:
-        """Lanes that take no part keep their old value, if anything may still read it."""
-        if target is None:
-            return
-        if target.widen is not None:
-            value = value.astype(target.widen)
-        register = target.register
-        if guarded or (self._protected >> register) & 1:
-            old = self._registers[register]
-            if old is not None:
-                value = np.where(lanes, value, old.view(value.dtype))
-        self._registers[register] = value
-
-    def _guarded(self, guard: Guard | None, lanes: Array) -> Array:
-        return lanes if guard is None else lanes & self._predicate(guard)
-
-    def _predicate(self, guard: Guard) -> Array:
-        value = self._registers[guard.register]
-        if value is None:
-            value = np.zeros((1, 1), np.bool_)
-        return ~value if guard.negated else value
 
     # Steps
 
     def _compute(self, step: Compute, lanes: Array) -> None:
-        result = step.function(*[self._value(source) for source in step.sources])
+        result = step.function(*[self._registers.read(source) for source in step.sources])
         guarded = step.guard is not None
         if guarded:
-            lanes = self._guarded(step.guard, lanes)
+            lanes = self._registers.guarded(step.guard, lanes)
         if type(result) is not tuple:
-            self._write(step.targets[0], result, lanes, guarded)
+            self._registers.write(step.targets[0], result, lanes, guarded)
             return
         for target, part in zip(step.targets, result, strict=False):
-            self._write(target, part, lanes, guarded)
+            self._registers.write(target, part, lanes, guarded)
 
     def _load(self, step: Load, lanes: Array) -> None:
-        lanes = self._guarded(step.guard, lanes)
-        values = self._memory.load(step, self._value(step.sources[0]), lanes)
+        lanes = self._registers.guarded(step.guard, lanes)
+        values = self._memory.load(step, self._registers.read(step.sources[0]), lanes)
         for target, value in zip(step.targets, values, strict=True):
-            self._write(target, value, lanes, step.guard is not None)
+            self._registers.write(target, value, lanes, step.guard is not None)
 
     def _store(self, step: Store, lanes: Array) -> None:
-        address, *values = (self._value(source) for source in step.sources)
-        self._memory.store(step, address, tuple(values), self._guarded(step.guard, lanes))
+        address, *values = (self._registers.read(source) for source in step.sources)
+        self._memory.store(step, address, tuple(values), self._registers.guarded(step.guard, lanes))
 
     def _atomic(self, step: Atomic, lanes: Array) -> None:
-        lanes = self._guarded(step.guard, lanes)
-        address, *operands = (self._value(source) for source in step.sources)
+        lanes = self._registers.guarded(step.guard, lanes)
+        address, *operands = (self._registers.read(source) for source in step.sources)
         if lanes.any():
             self._order.atomic(lanes)
         old = self._memory.atomic(step, address, tuple(operands), lanes)
         for target, value in zip(step.targets, old, strict=False):
-            self._write(target, value, lanes, step.guard is not None)
+            self._registers.write(target, value, lanes, step.guard is not None)
 
     def _between_lanes(self, step: WarpStep, lanes: Array) -> None:
-        lanes = self._guarded(step.guard, lanes)
-        sources = tuple(self._value(source) for source in step.sources)
+        lanes = self._registers.guarded(step.guard, lanes)
+        sources = tuple(self._registers.read(source) for source in step.sources)
         results = exchange(step.name, step.mode, sources, lanes, self._shape)
         for target, result in zip(step.targets, results, strict=False):
-            self._write(target, result, lanes, step.guard is not None)
+            self._registers.write(target, result, lanes, step.guard is not None)
 
     # Jumps
 
@@ -224,7 +183,7 @@ class Executor:
 
     def _split(self, guard: Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
         """The lanes for which the guard holds and the others; None for none, the same mask for all."""
-        truth = self._predicate(guard)
+        truth = self._registers.predicate(guard)
         taken = mask.lanes & truth
         if not taken.any():
             return None, mask
@@ -253,7 +212,8 @@ class Executor:
 
     def _switch(self, end: Branch, block: BasicBlock, mask: Mask) -> None:
         index = np.broadcast_to(
-            self._value(end.sources[0]), np.broadcast_shapes(self._value(end.sources[0]).shape, mask.lanes.shape)
+            self._registers.read(end.sources[0]),
+            np.broadcast_shapes(self._registers.read(end.sources[0]).shape, mask.lanes.shape),
         )
         lanes = np.broadcast_to(mask.lanes, index.shape)
         chosen = np.unique(index[lanes])
@@ -332,16 +292,14 @@ class Executor:
 
     def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
         """__syncthreads_count, _and and _or over the threads of each block."""
-        self._protected = 0
-        for other in waiting:
-            if self._kernel.blocks[other].end is not end:
-                self._protected |= self._kernel.blocks[self._after(other)].live
+        blocks = self._kernel.blocks
+        self._registers.keep(blocks[self._after(other)].live for other in waiting if blocks[other].end is not end)
         lanes = np.broadcast_to(mask.lanes & self._geometry.present, self._shape)
-        predicate = self._value(end.sources[0])
+        predicate = self._registers.read(end.sources[0])
         if end.reduction == "and":
             result: Array = (predicate | ~lanes).all(axis=1, keepdims=True)
         elif end.reduction == "or":
             result = (predicate & lanes).any(axis=1, keepdims=True)
         else:
             result = np.count_nonzero(predicate & lanes, axis=1, keepdims=True).astype(np.uint32)
-        self._write(end.targets[0], result, mask.lanes, False)
+        self._registers.write(end.targets[0], result, mask.lanes, False)

@@ -15,10 +15,11 @@ from pytest_bandwidth.ptx.decode import decode
 from pytest_bandwidth.ptx.layout import parameters_of
 from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES
+from pytest_bandwidth.ptx.parsing import parse_ptx
 from pytest_bandwidth.ptx.program import Kernel, Parameter, Symbol, readable_name
 from pytest_bandwidth.ptx.scopes import element_bytes
 from pytest_bandwidth.ptx.signature import source_name
-from pytest_bandwidth.ptx.syntax import Number, Variable, parse_ptx
+from pytest_bandwidth.ptx.syntax import Number, Variable
 
 
 class Program:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_bandwidth.ptx import hot
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.loops import transfer
 from pytest_bandwidth.ptx.memory import Access, Region, flat_bytes
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.order import Order
@@ -103,8 +103,8 @@ class InitialisationObserver:
         places = offset // granule
         if access.kind != "store":
             hit = np.zeros(offset.shape, np.bool_)
-            if hot.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
+            if transfer.find_unmarked(flags, block_step, thread_step, places, mask, count, hit):
                 sentence = "reads {array} at byte {place}, where nothing was written before"
                 self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
         if access.kind != "load":
-            hot.mark(flags, block_step, thread_step, places, mask, count)
+            transfer.mark(flags, block_step, thread_step, places, mask, count)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_bandwidth.ptx import hot
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.loops import races
 from pytest_bandwidth.ptx.memory import Access, Region
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.harmless import harmless
@@ -50,7 +50,7 @@ class SharedRaceObserver:
             self._readers = np.repeat(self._readers, rows, axis=0)
         shape = (rows, geometry.lanes)
         hit = _zeros(self._hits, shape)
-        found = hot.race_between_threads(
+        found = races.race_between_threads(
             self._writers,
             self._readers,
             np.broadcast_to(access.offset // self._granule, shape),
@@ -77,10 +77,10 @@ class SharedRaceObserver:
             return
         word = int(hit[tuple(np.argwhere(hits)[0])])
         who, site = word & 4095, (word >> 12) & 0x3FFF
-        if who == hot.MANY_WARPS:
+        if who == races.MANY_WARPS:
             other = "several threads"
-        elif who >= hot.WARP_OF_READERS:
-            other = f"several threads of warp {who - hot.WARP_OF_READERS}"
+        elif who >= races.WARP_OF_READERS:
+            other = f"several threads of warp {who - races.WARP_OF_READERS}"
         else:
             other = f"thread {self._faults.thread_name(who - 1)}"
         verb = "writes" if access.kind == "store" else "reads"
@@ -115,7 +115,7 @@ class GlobalRaceObserver:
             mask = mask.any(axis=1, keepdims=True)  # threads of a block that read one place are alike, blocks are not
         shape = (geometry.rows, geometry.lanes if access.kind == "store" else offset.shape[1])
         hit = _zeros(self._hits, shape)
-        found = hot.race_between_blocks(
+        found = races.race_between_blocks(
             writers,
             readers,
             np.broadcast_to(offset // self._granule, shape),

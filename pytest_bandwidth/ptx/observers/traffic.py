@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 
-from pytest_bandwidth.ptx import hot
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.execution import (
     AccessCounts,
@@ -19,16 +18,17 @@ from pytest_bandwidth.ptx.execution import (
     SharedCounts,
 )
 from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.loops import counting, transfer
 from pytest_bandwidth.ptx.memory import Access, Region, View
 from pytest_bandwidth.ptx.observers.order import Order
 from pytest_bandwidth.ptx.program import Site
 
 _PATTERNS: tuple[tuple[Pattern, int], ...] = (
-    ("coalesced", hot.COALESCED),
-    ("misaligned", hot.MISALIGNED),
-    ("strided", hot.STRIDED),
-    ("random", hot.RANDOM),
-    ("broadcast", hot.BROADCAST),
+    ("coalesced", counting.COALESCED),
+    ("misaligned", counting.MISALIGNED),
+    ("strided", counting.STRIDED),
+    ("random", counting.RANDOM),
+    ("broadcast", counting.BROADCAST),
 )
 
 
@@ -64,19 +64,19 @@ class TrafficObserver:
 
     def _see_global(self, access: Access) -> None:
         if access.region.kind == "global":
-            counts = self._global.setdefault((access.site, access.kind), np.zeros(hot.COUNTS, np.int64))
+            counts = self._global.setdefault((access.site, access.kind), np.zeros(counting.COUNTS, np.int64))
             offset, mask = self._spread(access)
-            hot.count_sectors(offset, mask, access.width, self._repeat(access), counts)
+            counting.count_sectors(offset, mask, access.width, self._repeat(access), counts)
         # Distinct bytes need no repetition: what differs neither by block nor by thread is marked once.
         offset, mask = least(access.offset, access.mask)
         count = max(1, access.width // self._granule)
         for touch in ("read", "write") if access.kind == "atomic" else ("read" if access.kind == "load" else "write",):
             flags = self._flags(access.region, touch)
-            hot.mark(flags, 0, 0, offset // self._granule, mask, count)
+            transfer.mark(flags, 0, 0, offset // self._granule, mask, count)
 
     def _see_shared(self, access: Access) -> None:
         offset, mask = self._spread(access)
-        found = hot.count_bank_passes(offset, mask, access.width, self._repeat(access))
+        found = counting.count_bank_passes(offset, mask, access.width, self._repeat(access))
         self._shared.setdefault((access.site, access.kind), np.zeros(4, np.int64))[:] += found
 
     def _flags(self, region: Region, touch: str) -> Array:
@@ -153,14 +153,14 @@ class TrafficObserver:
         if not found:
             return AccessCounts()
         total = np.sum(list(found.values()), axis=0)
-        strides = [c for c in found.values() if c[hot.STRIDED]]
-        stride = int(max(strides, key=lambda c: c[hot.STRIDED])[hot.STRIDE]) if strides else None
+        strides = [c for c in found.values() if c[counting.STRIDED]]
+        stride = int(max(strides, key=lambda c: c[counting.STRIDED])[counting.STRIDE]) if strides else None
         return AccessCounts(
-            accesses=int(total[hot.LANES]),
-            requests=int(total[hot.REQUESTS]),
-            bytes_requested=sum(int(c[hot.LANES]) * self._widths[site] for site, c in found.items()),
-            sectors=int(total[hot.SECTORS]),
-            ideal_sectors=int(total[hot.IDEAL_SECTORS]),
+            accesses=int(total[counting.LANES]),
+            requests=int(total[counting.REQUESTS]),
+            bytes_requested=sum(int(c[counting.LANES]) * self._widths[site] for site, c in found.items()),
+            sectors=int(total[counting.SECTORS]),
+            ideal_sectors=int(total[counting.IDEAL_SECTORS]),
             requests_by_pattern={name: int(total[place]) for name, place in _PATTERNS if total[place]},
             stride_bytes=stride,
         )

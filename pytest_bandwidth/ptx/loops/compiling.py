@@ -1,0 +1,56 @@
+"""Numba with exactly the signatures that are needed, compiled at the first call and then kept on disk."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit, types
+
+WARP = 32
+U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, types.boolean
+
+
+def given(kind: Any) -> Any:
+    """A plane that is only read; NumPy's broadcasts are read-only, and any layout will do."""
+    return types.Array(kind, 2, "A", readonly=True)
+
+
+def plane(kind: Any) -> Any:
+    return types.Array(kind, 2, "A")
+
+
+def memory(kind: Any) -> Any:
+    """Memory that users own: its start may suit no element wider than theirs."""
+    return types.Array(kind, 2, "A", aligned=False)
+
+
+def seen(kind: Any) -> Any:
+    """The same, only read."""
+    return types.Array(kind, 2, "A", readonly=True, aligned=False)
+
+
+def row(kind: Any) -> Any:
+    return types.Array(kind, 1, "C")
+
+
+def four(kind: Any) -> Any:
+    return types.Tuple((kind, kind, kind, kind))
+
+
+def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Numba with exactly these signatures, when first called."""
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.cache
+        def ready() -> Any:
+            return njit(list(signatures), cache=True, error_model="numpy")(function)
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return ready()(*arguments)
+
+        return call
+
+    return wrap
