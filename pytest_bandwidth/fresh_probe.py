@@ -29,7 +29,7 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
 
 
 def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
-    """GB/s of a probe: the median of some samples, after a warm-up by time, since clocks rise by time and not by count."""
+    """GB/s of a probe: the median of some samples after a warm-up by time, since clocks rise by time."""
     until = device.now() + WARM_SECONDS
     device.time(probe.call, None)
     while device.now() < until:

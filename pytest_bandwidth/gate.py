@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import log
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_bandwidth.domain import judging
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
@@ -15,6 +15,9 @@ from pytest_bandwidth.domain.judging import Conduct, Figures, Floors, Reference
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
+
+# Others that use less than this of a host, in processors and as a share of them, leave its figures usable.
+BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
 # Figures by label, from one fresh process each.
 FreshRun = Callable[[], Mapping[str | None, Figures]]
@@ -114,7 +117,7 @@ def _first_look(
     case = _case(measurement, figures, entry, baseline, limits)
     floor = judging.look_at_floors(figures, limits.floors)
     if floor is not None:
-        return case, floor
+        return case, _excused(floor, measurement)
     if limits.written(entry):
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
@@ -131,7 +134,33 @@ def _first_look(
     if case.reference is None:
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
     verdict = judging.look(figures, case.reference, case.tolerance, limits.confirm)
-    return case, _device_trouble(verdict, case, baseline, probe_alone) or verdict
+    verdict = _device_trouble(verdict, case, baseline, probe_alone) or verdict
+    return case, _excused(verdict, measurement)
+
+
+def _excused(verdict: Verdict, measurement: Measurement) -> Verdict:
+    """INVALID instead of an accusation where others kept the host busy while it was measured."""
+    busy = busy_with_others(measurement.device.kind, measurement.device.facts, asdict(measurement.conditions_after))
+    if busy is None or verdict.status not in (Status.SUSPECT, Status.REGRESSED):
+        return verdict
+    return replace(verdict, status=Status.INVALID, code="others", reason=f"{busy}; {verdict.reason}")
+
+
+def busy_with_others(kind: str, facts: Mapping[str, object], conditions: Mapping[str, Any]) -> str | None:
+    """A sentence where other processes used so much of the host that no drop can be blamed on a kernel."""
+    used = conditions.get("others_processors")
+    processors = facts.get("processors")
+    if kind != "cpu" or used is None:
+        return None
+    limit = max(BUSY_PROCESSORS, (processors if isinstance(processors, int) else 1) * BUSY_SHARE)
+    if used < limit:
+        return None
+    who = ", ".join(conditions.get("others") or ())
+    return (
+        f"others kept {used:.1f} processors busy meanwhile ({who})"
+        if who
+        else f"others kept {used:.1f} processors busy"
+    )
 
 
 def _case(

@@ -41,9 +41,11 @@ class ActivityWatch:
         """The host's state; `others` as ``name (process id): 0.83 processors`` since the last call."""
         before, now = self._before, self._read()
         self._before = now
+        shares = shares_between(before, now)
         return Conditions(
             sm_clock_mhz=clock_mhz(self._root),
-            others=others_between(before, now),
+            others=told(shares),
+            others_processors=sum(shares.values()) if now.by_process else None,
             load_average=_load_average(),
         )
 
@@ -62,22 +64,24 @@ class ActivityWatch:
         return Activity(time.monotonic(), by_process, _stolen_seconds(proc / "stat", ticks))
 
 
-def others_between(before: Activity, after: Activity) -> tuple[str, ...]:
-    """The busiest others, busiest first, and the hypervisor's share, where worth telling."""
+def shares_between(before: Activity, after: Activity) -> dict[str, float]:
+    """Processors used meanwhile, by whom: each other process, and the hypervisor."""
     elapsed = after.at - before.at
     if elapsed <= 0:
-        return ()
-    used = {
+        return {}
+    shares = {
         f"{name} ({pid})": (seconds - before.by_process.get((pid, name), seconds)) / elapsed
         for (pid, name), seconds in after.by_process.items()
     }
-    busiest = sorted(((share, who) for who, share in used.items() if share >= WORTH_TELLING_SHARE), reverse=True)
-    told = [f"{who}: {share:.2f} processors" for share, who in busiest[:MOST_TOLD]]
     if after.stolen is not None and before.stolen is not None:
-        share = (after.stolen - before.stolen) / elapsed
-        if share >= WORTH_TELLING_SHARE:
-            told.append(f"hypervisor: {share:.2f} processors")
-    return tuple(told)
+        shares["hypervisor"] = (after.stolen - before.stolen) / elapsed
+    return {who: share for who, share in shares.items() if share > 0}
+
+
+def told(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """The busiest, busiest first, where worth telling."""
+    busiest = sorted(((share, who) for who, share in shares.items() if share >= WORTH_TELLING_SHARE), reverse=True)
+    return tuple(f"{who}: {share:.2f} processors" for share, who in busiest[:MOST_TOLD])
 
 
 def clock_mhz(root: Path = Path("/")) -> float | None:

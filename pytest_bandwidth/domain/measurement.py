@@ -59,7 +59,10 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """State of the device around the samples; None where it cannot be read."""
+    """State of the device around the samples; None where it cannot be read.
+
+    others: who else was active; others_processors: how many of the host's processors they used.
+    """
 
     sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
@@ -67,6 +70,7 @@ class Conditions:
     power_w: float | None = None
     event_reasons: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    others_processors: float | None = None
     load_average: float | None = None
 
 

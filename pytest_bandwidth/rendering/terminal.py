@@ -28,6 +28,7 @@ _ATTENTION = list(_MARKUP)
 # With more rows, those that are fine are counted instead of listed (all of them with -v).
 MOST_QUIET_ROWS = 30
 NARROWEST_NAME = 20
+MOST_REASONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     lines = _table(rows_of_text, [Status(o.status) for o in shown], width)
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
-    lines.extend(_reasons(shown))
+    lines.extend(_reasons(shown, verbose=verbose))
     lines.append(_counts(outcomes))
     return lines
 
@@ -157,16 +158,26 @@ def shortened(text: str, width: int) -> str:
     return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
 
 
-def _reasons(rows: Sequence[Outcome]) -> list[Line]:
-    """Why rows could not be judged; one line for all of a status that share the reason."""
-    shared: dict[tuple[str, str], list[str]] = {}
+def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
+    """Why rows could not be judged: one line for all that share code and reason, few lines for each status."""
+    shared: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in rows:
         if Status(outcome.status).warns:
-            shared.setdefault((outcome.status, outcome.reason), []).append(outcome.short_name)
+            # One device that is down explains all of its rows.
+            reason = "" if outcome.status == Status.DEVICE.value else outcome.reason
+            shared.setdefault((outcome.status, reason), []).append(outcome)
     lines: list[Line] = []
-    for (status, reason), names in shared.items():
-        who = printable(names[0]) if len(names) == 1 else f"{len(names)} tests"
-        lines.append((Span(status, _MARKUP[Status(status)]), Span(f" {who}: {printable(reason.splitlines()[0])}")))
+    told: Counter[str] = Counter()
+    for (status, _), outcomes in shared.items():
+        told[status] += 1
+        if verbose or told[status] <= MOST_REASONS:
+            who = printable(outcomes[0].short_name) if len(outcomes) == 1 else f"{len(outcomes)} tests"
+            reason = printable(outcomes[0].reason.splitlines()[0]) if outcomes[0].reason else ""
+            lines.append((Span(status, _MARKUP[Status(status)]), Span(f" {who}: {reason}")))
+    for status, count in told.items():
+        if count > MOST_REASONS and not verbose:
+            more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
+            lines.append((Span(status, _MARKUP[Status(status)]), Span(more)))
     return lines
 
 

@@ -7,9 +7,13 @@ import time
 
 import pytest
 
-from pytest_bandwidth.devices.host_activity import Activity, ActivityWatch, clock_mhz, others_between
+from pytest_bandwidth.devices.host_activity import Activity, ActivityWatch, clock_mhz, shares_between, told
 
 LINUX = pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs Linux's /proc")
+
+
+def told_between(before, after):
+    return told(shares_between(before, after))
 
 
 def activity(at, stolen=0.0, **seconds):
@@ -19,29 +23,29 @@ def activity(at, stolen=0.0, **seconds):
 def test_the_busiest_come_first_and_the_idle_are_not_told():
     before = activity(10.0, python=5.0, make=1.0, idle=100.0)
     after = activity(12.0, python=6.0, make=3.0, idle=100.05)
-    assert others_between(before, after) == ("make (1): 1.00 processors", "python (0): 0.50 processors")
+    assert told_between(before, after) == ("make (1): 1.00 processors", "python (0): 0.50 processors")
 
 
 def test_a_process_that_came_in_between_is_not_counted_from_nothing():
-    assert others_between(activity(0.0), activity(1.0, old=500.0)) == ()
+    assert told_between(activity(0.0), activity(1.0, old=500.0)) == ()
 
 
 def test_no_more_than_three_are_told():
     names = [f"p{i}" for i in range(9)]
-    found = others_between(
+    found = told_between(
         activity(0.0, **dict.fromkeys(names, 0.0)), activity(1.0, **{name: i / 10 for i, name in enumerate(names)})
     )
     assert [line.split()[0] for line in found] == ["p8", "p7", "p6"]
 
 
 def test_what_a_hypervisor_takes_is_told():
-    assert others_between(activity(0.0, 7.0), activity(2.0, 7.5)) == ("hypervisor: 0.25 processors",)
-    assert others_between(activity(0.0, 7.0), activity(2.0, 7.01)) == ()
-    assert others_between(Activity(0.0), Activity(2.0)) == ()
+    assert told_between(activity(0.0, 7.0), activity(2.0, 7.5)) == ("hypervisor: 0.25 processors",)
+    assert told_between(activity(0.0, 7.0), activity(2.0, 7.01)) == ()
+    assert told_between(Activity(0.0), Activity(2.0)) == ()
 
 
 def test_no_time_between_two_looks_is_no_error():
-    assert others_between(activity(1.0, p=0.0), activity(1.0, p=1.0)) == ()
+    assert told_between(activity(1.0, p=0.0), activity(1.0, p=1.0)) == ()
 
 
 def test_clocks_are_averaged_and_need_not_be_there(tmp_path):
