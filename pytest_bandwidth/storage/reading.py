@@ -16,8 +16,9 @@ from pytest_bandwidth.storage.schema import SchemaReader
 from pytest_bandwidth.storage.text import Problems, SourceText, TooMuch, Unreadable, read_source, shown
 from pytest_bandwidth.storage.yaml_tree import Mapping, Scalar, parse
 
-# What the YAML parser gets to see of one file, in characters: it needs about 0.3 s for each 2²⁰ of ordinary text.
-MAX_PARSED_CHARACTERS = 2 * 2**20
+# What the YAML parser gets to see of one file, in characters: it needs about 0.3 s for each 2²⁰ of ordinary text, and
+# at worst 1 s for each 2¹⁹ of whatever somebody thinks up.
+MAX_PARSED_CHARACTERS = 4 * 2**20
 _CONFLICT = re.compile(r"^(?:<{7} |>{7} |={7}$)", re.MULTILINE)
 
 

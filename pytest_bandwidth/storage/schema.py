@@ -24,7 +24,7 @@ from pytest_bandwidth.storage.fields import (
     RUN_SCALARS,
     Parser,
 )
-from pytest_bandwidth.storage.text import Problems, Unreadable, listed, shown
+from pytest_bandwidth.storage.text import Problems, TooMuch, Unreadable, listed, shown
 from pytest_bandwidth.storage.yaml_tree import Mapping, Node, Scalar, Sequence
 
 MAX_RUNS = 1000
@@ -217,7 +217,7 @@ class SchemaReader:
             return
         if (where, key.text) not in self._suggestions:
             if len(self._suggestions) >= MAX_UNKNOWN_KEYS:
-                raise Unreadable(
+                raise TooMuch(
                     key.line,
                     f"found more than {MAX_UNKNOWN_KEYS} different unknown keys, expected one of {listed(known)}",
                 )

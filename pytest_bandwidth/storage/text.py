@@ -115,7 +115,8 @@ def _regular_bytes(path: Path, descriptor: int) -> bytes:
     if status.st_size > MAX_FILE_BYTES:
         raise error(path, 1, f"found {status.st_size} bytes, expected at most {MAX_FILE_BYTES}")
     with open(descriptor, "rb", closefd=False) as stream:
-        return stream.read(MAX_FILE_BYTES)
+        # One read of this size; asking for the limit would set that much memory aside.
+        return stream.read(status.st_size + 1)
 
 
 def decode(data: bytes) -> SourceText:

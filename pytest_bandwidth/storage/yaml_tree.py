@@ -17,7 +17,7 @@ from pytest_bandwidth.storage.text import UNWANTED, TooMuch, Unreadable, shown
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-MAX_EVENTS = 200_000
+MAX_EVENTS = 500_000
 MAX_DEPTH = 6
 MAX_SCALAR_CHARACTERS = 8192
 MAX_KEY_CHARACTERS = 4096

@@ -1,0 +1,116 @@
+"""A folder holds one file per device, and the right one is found by what the files say, not by their names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
+from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+
+A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1")
+ENTRY = Entry("tests/test_a.py::test_a", 5.0)
+
+
+def write(path: Path, header: str) -> Path:
+    path.write_text(f"schema: 1\n{header}entries:\n")
+    return path
+
+
+def test_a_file_is_itself(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.yaml", write(tmp_path / "there.yaml", ""), write(tmp_path / "no_suffix", "")):
+        assert storage.find_file(path, A100) == path
+
+
+@pytest.mark.parametrize("folder", ["there", "new"])
+def test_a_new_device_gets_a_new_file(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "there").mkdir()
+    path = storage.find_file(tmp_path / folder, A100)
+    assert path == tmp_path / folder / "nvidia-a100-sxm4-80gb.yaml"
+    storage.update(path, A100, [ENTRY])
+    assert storage.find_file(tmp_path / folder, A100) == path
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("AMD EPYC 7B13 (2 threads)", "amd-epyc-7b13-2-threads.yaml"),
+        ("../../etc/passwd", "etc-passwd.yaml"),
+        ("日本", "device.yaml"),
+        ("x" * 300, "x" * 100 + ".yaml"),
+    ],
+)
+def test_any_name_makes_a_harmless_file_name(tmp_path: Path, name: str, file: str) -> None:
+    assert storage.find_file(tmp_path, replace(A100, name=name)) == tmp_path / file
+
+
+def test_the_header_decides(tmp_path: Path) -> None:
+    write(tmp_path / "nvidia-a100-sxm4-80gb.yaml", "device: {name: NVIDIA H200}\n")
+    ours = write(tmp_path / "ours.yml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
+    (tmp_path / "notes.txt").write_text("no baseline")
+    (tmp_path / ".hidden.yaml").write_text("no baseline")
+    assert storage.find_file(tmp_path, A100) == ours
+    h200 = replace(A100, name="NVIDIA H200")
+    assert storage.find_file(tmp_path, h200) == tmp_path / "nvidia-a100-sxm4-80gb.yaml"
+
+
+def test_devices_of_one_name_are_told_apart_by_memory_and_kind(tmp_path: Path) -> None:
+    small = replace(A100, memory_bytes=40 * 2**30)
+    traffic = replace(A100, kind="traffic", memory_bytes=None)
+    paths = []
+    for identity in (A100, small, traffic):
+        path = storage.find_file(tmp_path, identity)
+        assert not path.exists()
+        storage.update(path, identity, [ENTRY])
+        paths.append(path)
+    assert [path.name for path in paths] == [
+        "nvidia-a100-sxm4-80gb.yaml",
+        "nvidia-a100-sxm4-80gb-40gib.yaml",
+        "nvidia-a100-sxm4-80gb-2.yaml",
+    ]
+    assert [storage.find_file(tmp_path, identity) for identity in (A100, small, traffic)] == paths
+
+
+def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
+    write(tmp_path / "b.yaml", "device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80}\n")
+    with pytest.raises(
+        BaselineError, match=r"b\.yaml:1: found the device 'NVIDIA A100-SXM4-80GB', expected it in one .*a\.yaml"
+    ):
+        storage.find_file(tmp_path, A100)
+
+
+def test_a_bad_file_hides_no_device(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("schema: 1\nentries: [\n")
+    with pytest.raises(BaselineError, match=r"bad\.yaml:3: found text that is no YAML"):
+        storage.find_file(tmp_path, A100)
+    ours = write(tmp_path / "ours.yaml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
+    assert storage.find_file(tmp_path, A100) == ours
+
+
+@pytest.mark.parametrize(
+    ("device", "fits"),
+    [
+        (None, True),
+        (BaselineDevice("NVIDIA A100-SXM4-80GB"), True),
+        (BaselineDevice("NVIDIA A100-SXM4-80GB", 80, "cuda"), True),
+        (BaselineDevice("NVIDIA A100-SXM4-80GB", 40), False),
+        (BaselineDevice("NVIDIA A100-SXM4-80GB", kind="traffic"), False),
+        (BaselineDevice("NVIDIA H200", 80), False),
+    ],
+)
+def test_another_devices_baseline_is_refused(device: BaselineDevice | None, fits: bool) -> None:
+    baseline = Baseline(device, {}, path="b.yaml")
+    if fits:
+        storage.check_device(baseline, A100)
+        return
+    with pytest.raises(BaselineError) as caught:
+        storage.check_device(baseline, A100)
+    assert device is not None
+    assert device.name in str(caught.value)
+    assert "'NVIDIA A100-SXM4-80GB' (80 GiB, cuda)" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
