@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.errors import BandwidthError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -166,13 +167,54 @@ class Bandwidth:
             )
         )
 
+    def compare(
+        self,
+        functions: Mapping[str, Callable[[], Any]],
+        *,
+        reads: Any = None,
+        writes: Any = None,
+        flop: int | None = None,
+        stream: Any = None,
+    ) -> Comparison:
+        """Samples several callables in the same rounds, so that a test can assert what one is worth over another.
+
+        ``bandwidth.compare({"naive": f, "tiled": g}, reads=x, writes=y).ratio("tiled", over="naive").at_least(2.5)``.
+        functions: by name, without arguments (see `bind`); all move what `reads` and `writes` declare, as in `launch`.
+        Each is a measurement labelled with its name, judged like any other. Raises UsageError.
+        """
+        if not isinstance(functions, Mapping) or len(functions) < 2 or not all(map(callable, functions.values())):
+            raise UsageError("compare: expected a mapping of names to two callables or more, each without arguments")
+        names = [_label(name) or "" for name in functions]
+        for name in names:
+            self._refuse_second(name)
+        traffic, read_arrays, written_arrays = self._declared(reads, writes, flop)
+        workloads = [
+            _told_apart(Workload(call, traffic, label=name))
+            for name, call in zip(names, functions.values(), strict=True)
+        ]
+        together = replace(
+            workloads[0],
+            stream=stream,
+            reads=read_arrays,
+            writes=written_arrays,
+            precision=_precision((*read_arrays, *written_arrays)),
+            beside=tuple(w.call for w in workloads[1:]),
+        )
+        first = self._run.measure(together, self.marker)
+        found = {names[0]: first, **dict(zip(names[1:], _besides(first, names[1:]), strict=True))}
+        self.measurements.update(found)
+        return Comparison(found)
+
     def _measure(self, workload: Workload) -> Measurement:
-        if workload.label in self.measurements:
-            name = "without a label" if workload.label is None else f"labelled {workload.label!r}"
-            raise UsageError(f"two measurements {name} in one test: give each a label= of its own")
+        self._refuse_second(workload.label)
         measurement = self._run.measure(_told_apart(workload), self.marker)
         self.measurements[workload.label] = measurement
         return measurement
+
+    def _refuse_second(self, label: str | None) -> None:
+        if label in self.measurements:
+            name = "without a label" if label is None else f"labelled {label!r}"
+            raise UsageError(f"two measurements {name} in one test: give each a label= of its own")
 
     def _declared(self, reads: Any, writes: Any, flop: int | None) -> tuple[Traffic, tuple[Any, ...], tuple[Any, ...]]:
         if reads is None and writes is None:
@@ -256,6 +298,21 @@ def _precision(arrays: Sequence[Any]) -> str | None:
         if name in _PRECISIONS:
             return _PRECISIONS[name]
     return None
+
+
+def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
+    """The measurements of those that were sampled beside the first."""
+    rounds = first.rounds
+    seconds = rounds.beside or ((),) * len(names)
+    return [
+        replace(
+            first,
+            label=name,
+            rounds=replace(rounds, kernel_seconds=taken, host_kernel_seconds=(), beside=()),
+            value=None,
+        )
+        for name, taken in zip(names, seconds, strict=True)
+    ]
 
 
 def _told_apart(workload: Workload) -> Workload:

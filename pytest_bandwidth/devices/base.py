@@ -45,6 +45,7 @@ class Workload:
     launch: set where the callable is a kernel launch, for devices that look inside.
     reads, writes: the declared arrays, where arrays were declared, for devices that check the declaration.
     stream: the stream the work runs on, as the user's framework names it; None = the device's current one.
+    beside: further callables to sample in the same rounds, for comparisons.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     """
 
@@ -57,6 +58,7 @@ class Workload:
     reads: tuple[Any, ...] = ()
     writes: tuple[Any, ...] = ()
     precision: str | None = None
+    beside: tuple[Call, ...] = ()
     blocks: int | None = None
 
 

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable
 def open_device(name: str) -> Device:
     """Opens ``auto``, ``cuda``, ``cuda:N``, ``cpu`` or ``traffic``.
 
-    ``auto`` is the GPU where CuPy finds one, else the host's memory. Raises DeviceUnavailable, one line with the remedy.
+    ``auto`` is the GPU where CuPy finds one, else the host. Raises DeviceUnavailable, one line with the remedy.
     """
     kind, _, index = name.partition(":")
     openers: dict[str, Callable[[], Device]] = {

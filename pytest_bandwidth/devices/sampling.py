@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -52,18 +52,20 @@ class _Tally:
     kernel: list[Sample] = field(default_factory=list)
     probe: list[Sample] = field(default_factory=list)
     kernel_first: list[bool] = field(default_factory=list)
+    beside: list[tuple[float, ...]] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     attempts: int = 0
 
-    def add(self, kernel: Sample, probe: Sample | None, kernel_first: bool) -> None:
+    def add(self, kernel: Sample, probe: Sample | None, beside: Sequence[Sample], kernel_first: bool) -> None:
         self.attempts += 1
-        spoilt = next((s for s in (kernel, probe) if s is not None and s.drop is not None), None)
+        spoilt = next((s for s in (kernel, probe, *beside) if s is not None and s.drop is not None), None)
         if spoilt is not None and spoilt.drop is not None:
             # A round with one spoilt sample goes whole: the ratio needs both.
             self.dropped.append(Dropped(self.attempts - 1, kernel.seconds, spoilt.drop.code, spoilt.drop.text))
             return
         self.kernel.append(kernel)
         self.kernel_first.append(kernel_first)
+        self.beside.append(tuple(s.seconds for s in beside))
         if probe is not None:
             self.probe.append(probe)
 
@@ -99,6 +101,7 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
             probe_seconds=tuple(s.seconds for s in tally.probe),
             host_kernel_seconds=tuple(s.host_seconds for s in tally.kernel),
             kernel_first=tuple(tally.kernel_first),
+            beside=tuple(zip(*tally.beside, strict=True)) if tally.beside else ((),) * len(workload.beside),
             probe_bytes=probe.bytes_moved if probe else 0,
             probe_name=probe.name if probe else None,
             dropped=tuple(tally.dropped),
@@ -181,8 +184,8 @@ def _warm_up(
     started = device.now()
     seconds: list[float] = [first.seconds]
     while True:
-        if probe is not None:
-            device.time(probe.call, workload.stream)
+        for other in (*((probe.call,) if probe else ()), *workload.beside):
+            device.time(other, workload.stream)
         seconds.append(kernel_sample().seconds)
         spent = device.now() - started
         if spent >= WARMUP_MOST_SHARE * budget.max_seconds:
@@ -210,17 +213,23 @@ def _rounds(
 ) -> tuple[_Tally, StopReason]:
     tally = _Tally()
     started = told = device.now()
-    kernel_first = False
+    samplers: list[Callable[[], Sample]] = [kernel_sample]
+    if probe is not None:
+        samplers.append(lambda: device.time(probe.call, workload.stream))
+    samplers += [_sampler(device, other, workload.stream) for other in workload.beside]
+    turn = 0
     while True:
-        kernel_first = not kernel_first
-        if probe is None:
-            tally.add(kernel_sample(), None, True)
-        elif kernel_first:
-            kernel = kernel_sample()
-            tally.add(kernel, device.time(probe.call, workload.stream), True)
-        else:
-            beside = device.time(probe.call, workload.stream)
-            tally.add(kernel_sample(), beside, False)
+        # Each round begins with another one; with a kernel and its probe that is their alternating order.
+        order = [(turn + i) % len(samplers) for i in range(len(samplers))]
+        taken = {i: samplers[i]() for i in order}
+        beside_from = 1 if probe is None else 2
+        tally.add(
+            taken[0],
+            None if probe is None else taken[1],
+            [taken[i] for i in range(beside_from, len(samplers))],
+            probe is None or order.index(0) < order.index(1),
+        )
+        turn += 1
         now = device.now()
         stop = _stop(tally, now - started, budget)
         if stop is not None:
@@ -228,6 +237,10 @@ def _rounds(
         if now - told >= PROGRESS_SECONDS:
             told = now
             progress(_progress_text(tally, now - started, budget))
+
+
+def _sampler(device: TimedDevice, call: Call, stream: object) -> Callable[[], Sample]:
+    return lambda: device.time(call, stream)
 
 
 def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:

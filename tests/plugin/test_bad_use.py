@@ -30,7 +30,10 @@ A = "    a = bandwidth.random(64)\n"
         (A + "    bandwidth(lambda: None, reads=0)", r"test_wrong\.py:6: .*add up to 0 bytes"),
         (A + "    bandwidth(lambda: None, reads=1.5)", r"reads=1\.5, expected arrays, whole numbers of bytes"),
         (A + "    bandwidth(lambda: None, reads='a')", r"reads='a', expected arrays"),
-        (A + "    bandwidth(lambda: None, reads=object())", r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array"),
+        (
+            A + "    bandwidth(lambda: None, reads=object())",
+            r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array",
+        ),
         (A + "    bandwidth(a, reads=a)", r"found a ndarray, expected a callable"),
         (A + "    bandwidth(lambda: None, reads=a, flop=-1)", r"flop=-1, expected"),
         (A + "    bandwidth(lambda: None, reads=a, label='')", r"label='', expected printable text"),
