@@ -9,8 +9,9 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.charts_theme import CONFIG, SCHEMA, Spec
-from pytest_bandwidth.rendering.document import RunDocument, one_line
+from pytest_bandwidth.rendering.document import RunDocument
 from pytest_bandwidth.rendering.headline import tone_of
+from pytest_bandwidth.rendering.texts import one_line
 
 NAME_AT_MOST = 80
 # How results end, in words; failures are drawn last, so that they lie on top.

@@ -22,7 +22,8 @@ from pytest_bandwidth.rendering.charts_parts import (
     tooltip,
 )
 from pytest_bandwidth.rendering.charts_theme import Spec
-from pytest_bandwidth.rendering.document import RunDocument, one_line
+from pytest_bandwidth.rendering.document import RunDocument
+from pytest_bandwidth.rendering.texts import one_line
 
 ROOFS_AT_MOST = 6
 INTENSITY, RATE = "arithmetic intensity, FLOP/byte", "achieved, GFLOP/s"
@@ -122,7 +123,13 @@ def _roof_layers(roofs: list[dict[str, Any]], x: Spec, y: Spec, high: float) -> 
         if labels:
             yield {
                 "data": {"values": labels},
-                "mark": {"type": "text", "align": align, "baseline": "bottom", "dy": -4},
+                "mark": {
+                    "type": "text",
+                    "align": align,
+                    "baseline": "bottom",
+                    "dy": -4,
+                    "dx": 16 if align == "left" else 0,
+                },
                 "encoding": {"x": x, "y": y, "text": {"field": "roof"}},
             }
 

@@ -9,8 +9,9 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
 from pytest_bandwidth.rendering.charts_parts import WIDE_ONLY, base, log_encoding, test_name, tooltip, unique
 from pytest_bandwidth.rendering.charts_theme import Spec
-from pytest_bandwidth.rendering.document import RunDocument, one_line
+from pytest_bandwidth.rendering.document import RunDocument
 from pytest_bandwidth.rendering.pairs import precision_pairs, size_sweeps
+from pytest_bandwidth.rendering.texts import one_line
 
 PAIRS_AT_MOST = 40
 SWEEPS_AT_MOST = 24

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.rendering.charts import MISSING, charts_available, javascript_bundle, token_specs
 from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
-from pytest_bandwidth.rendering.document import RunDevice, RunDocument, clean, one_line, prose, read_document
+from pytest_bandwidth.rendering.document import RunDevice, RunDocument, read_document
 from pytest_bandwidth.rendering.headline import Headline, headline_of
 from pytest_bandwidth.rendering.html_data import page_data
 from pytest_bandwidth.rendering.html_rows import Row, Table, table_of
+from pytest_bandwidth.rendering.texts import clean, one_line, prose
 
 FAILURES_LISTED = 12
 # About what title, legend and axis add to a chart's height, in pixels.
@@ -30,20 +32,26 @@ _TEMPLATES = "pytest_bandwidth.rendering"
 def render_html(document: Mapping[str, Any]) -> str:
     """The page of a run document. Raises UsageError where the document is not one (see `read_document`)."""
     run = read_document(document)
+    if not (charts_available() and run.outcomes):
+        return _page(run, {}, lambda: "")
+    # Making the chart library's bundle takes longer than making the page, and does so outside Python: side by side.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        library = pool.submit(javascript_bundle)
+        return _page(run, token_specs(run), library.result)
+
+
+def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:
     table, headline = table_of(run), headline_of(run)
-    with_charts = charts_available() and bool(run.outcomes)
-    library = javascript_bundle() if with_charts else ""
-    specs = token_specs(run) if with_charts else {}
-    style = _render("report.css", columns=table.columns, light=LIGHT, dark=DARK)
-    script = _text("report.js")
+    data = page_data(run, table, specs)
+    style, script = _render("report.css", columns=table.columns, light=LIGHT, dark=DARK), _text("report.js")
+    bundle = library()
     return _render(
         "report.html.j2",
         title=f"{headline.sentence} · {one_line(run.device.name, 60)}",
-        policy=_policy(style, [script, *([library] if library else [])]),
+        policy=_policy(style, [script, *([bundle] if bundle else [])]),
         style=style,
         script=script,
-        library=library,
-        run=run,
+        library=bundle,
         headline=headline,
         subtitle=_subtitle(run),
         findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
@@ -54,7 +62,7 @@ def render_html(document: Mapping[str, Any]) -> str:
         wide_charts=[name for name, spec in specs.items() if "facet" in spec],
         charts_missing=None if charts_available() else MISSING,
         environment=_environment(run),
-        data=page_data(run, table, specs),
+        data=data,
     )
 
 

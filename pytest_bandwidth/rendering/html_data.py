@@ -9,8 +9,9 @@ from typing import Any
 from pytest_bandwidth.rendering.charts_detail import detail_specs
 from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
 from pytest_bandwidth.rendering.document import RunDocument
-from pytest_bandwidth.rendering.html_details import detail_of, samples_each
+from pytest_bandwidth.rendering.html_details import detail_of
 from pytest_bandwidth.rendering.html_rows import Table
+from pytest_bandwidth.rendering.html_series import samples_each
 
 # The page's tooltips read the table, so that points need not carry their texts.
 _IN_THE_TABLE = frozenset(

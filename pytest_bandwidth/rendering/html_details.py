@@ -1,38 +1,21 @@
-"""What the HTML summary tells of one result when its row is opened: finished text, and the data of two small charts."""
+"""What the HTML summary tells of one result when its row is opened: finished text, grouped."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.samples import quantile
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
-from pytest_bandwidth.rendering.document import (
-    Plain,
-    clean,
-    mapping,
-    mappings,
-    number,
-    numbers,
-    one_line,
-    optional_text,
-    prose,
-    read_notes,
-    scalar_text,
-    sequence,
-    text,
-)
+from pytest_bandwidth.rendering.document import read_notes
 from pytest_bandwidth.rendering.headline import signed_percent
+from pytest_bandwidth.rendering.html_series import figure_name, history_of, own_figure, samples_of
 from pytest_bandwidth.rendering.pairs import precision_of
+from pytest_bandwidth.rendering.texts import clean, one_line, prose, scalar_text
+from pytest_bandwidth.rendering.values import Plain, mapping, mappings, number, numbers, optional_text, sequence, text
 
 Facts = list[tuple[str, str]]
-# The samples of all results share this many figures, so that a page's size depends little on how many were taken.
-SAMPLES_IN_ALL = 200_000
-SAMPLES_EACH = (20, 120)
-# Samples are kept to this share of their median: finer than any timer resolves, and small in the page.
-SAMPLE_STEP = 1e-4
 ACCESSES_AT_MOST = 100
 COMMAND_AT_MOST = 300
 
@@ -53,26 +36,20 @@ def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
         "work": _work_facts(outcome),
         "conditions": _conditions(outcome),
         "accesses": _accesses(outcome),
-        "history": _history(outcome),
-        "samples": _samples(outcome, samples_at_most),
+        "history": history_of(outcome),
+        "samples": samples_of(outcome, samples_at_most),
     }
     return {name: value for name, value in panel.items() if value}
 
 
-def samples_each(results: int) -> int:
-    """How many samples of each series a page with so many results shows."""
-    least, most = SAMPLES_EACH
-    return max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * results)))
-
-
 def _verdict_facts(outcome: Outcome) -> Facts:
     verdict, baseline = outcome.verdict, outcome.baseline or {}
-    show = _shower(_figure_name(outcome))
+    show = _shower(figure_name(outcome))
     tolerance = number(verdict, "tolerance")
     runs, spread = number(verdict, "baseline_runs"), number(verdict, "spread")
     facts = [
         ("judged on", _figure_words(verdict)),
-        ("this run", _optional(_own_figure(outcome), show)),
+        ("this run", _optional(own_figure(outcome), show)),
         ("baseline", _optional(number(verdict, "reference"), show)),
         ("change", _optional(number(verdict, "drop"), lambda v: signed_percent(-v))),
         ("allowed drop", _percent(number(verdict, "allowed_drop"))),
@@ -177,90 +154,6 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else scalar_text(value)
 
 
-def _history(outcome: Outcome) -> dict[str, Any]:
-    """Data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
-    verdict, baseline = outcome.verdict, outcome.baseline or {}
-    figure, own = _figure_name(outcome), _own_figure(outcome)
-    scale = 100.0 if figure == "relative" else 1.0
-    runs = [_history_run(run, figure, scale) for run in mappings(baseline, "runs", "baseline")]
-    limits = _limits(outcome, scale)
-    if own is None or not (limits or any(runs)):
-        return {}
-    fresh = numbers(verdict, "confirmations") if optional_text(verdict, "figure") else ()
-    return {
-        "unit": "% of the probe" if figure == "relative" else "GB/s",
-        "runs": [run for run in runs if run],
-        "own": _four(own * scale),
-        "fresh": [_four(value * scale) for value in fresh[:20]],
-        "limits": limits,
-    }
-
-
-def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
-    verdict = outcome.verdict
-    reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
-    if reference is None:
-        return []
-    code = text(verdict, "code")
-    if not code.startswith("floor:"):
-        limits = [(_four(reference * scale), "baseline")]
-        return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
-    if code == "floor:min_utilization":
-        if not outcome.utilization or outcome.gbps is None:
-            return []
-        # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
-        reference = reference * outcome.gbps / outcome.utilization
-    return [(_four(reference * scale), "floor")]
-
-
-def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | None:
-    """(value, when and at which commit), None where the run does not hold the figure."""
-    gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
-    value = gbps
-    if figure == "relative":
-        value = number(run, "relative")
-        if value is None and gbps is not None and probe:
-            value = gbps / probe
-    if value is None:
-        return None
-    stamps = (one_line(optional_text(run, "at") or "", 40), one_line(optional_text(run, "commit") or "", 16))
-    return _four(value * scale), ", ".join(stamp for stamp in stamps if stamp)
-
-
-def _samples(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[int]]]:
-    """GB/s of the kernel's and the probe's samples as (unit, steps): in ascending order, each a step above the last.
-
-    Where there are too many, evenly spaced quantiles of them.
-    """
-    series = {
-        "kernel": _rates(outcome.samples, outcome.bytes_moved),
-        "probe": _rates(outcome.probe_samples, number(outcome.probe, "bytes_moved", "probe") or 0.0),
-    }
-    return {name: _thinned(values, at_most) for name, values in series.items() if values}
-
-
-def _rates(seconds: Iterable[float], bytes_moved: float) -> list[float]:
-    return [bytes_moved / s / 1e9 for s in seconds if s > 0] if 0 < bytes_moved < 1e30 else []
-
-
-def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
-    ordered = sorted(values)
-    if len(ordered) > at_most:
-        ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
-    unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
-    places = [round(value / unit) for value in ordered]
-    return unit, [b - a for a, b in zip([0, *places], places, strict=False)]
-
-
-def _own_figure(outcome: Outcome) -> float | None:
-    return outcome.relative if _figure_name(outcome) == "relative" else outcome.gbps
-
-
-def _figure_name(outcome: Outcome) -> str:
-    on_probe = text(outcome.verdict, "figure") == "relative" or text(outcome.verdict, "code") == "floor:min_relative"
-    return "relative" if on_probe else "gbps"
-
-
 def _figure_words(verdict: Mapping[str, Any]) -> str:
     return {"relative": "share of the probe", "gbps": "GB/s"}.get(text(verdict, "figure"), "")
 
@@ -309,7 +202,3 @@ def _percent(value: float | None) -> str:
 
 def _known(facts: Facts) -> Facts:
     return [(label, value) for label, value in facts if value]
-
-
-def _four(value: float) -> float:
-    return float(f"{value:.4g}") if abs(value) < 1e4 else float(f"{value:.5g}")

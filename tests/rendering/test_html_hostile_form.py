@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ SCALARS = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(),
-    st.sampled_from([0, -1, 10**30, 10**400, -(10**400)]),
+    st.sampled_from([0, -1, 10**30, 10**400, -(10**400), 5e-324, 1e-300, 1e300, -1e300, 1e74, 1e-74]),
     st.floats(),
     st.text(max_size=20),
     st.sampled_from(
@@ -57,6 +58,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 PLACES = places(BASE)
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +68,7 @@ def _light_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert charts.charts_available()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), JSON), min_size=1, max_size=3))
 def test_any_value_in_any_place_is_rendered_or_refused(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     document = copy.deepcopy(BASE)

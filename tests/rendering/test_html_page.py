@@ -243,7 +243,7 @@ def test_text_that_reorders_what_stands_beside_it_is_shown_as_escapes() -> None:
         ({"schema": 2}, "the document's schema is 2, expected 1"),
         ({"results": {}}, "results is {}, expected a list"),
         ({"results": [3]}, "results[0] is a int, expected a mapping"),
-        ({"results": [{"nodeid": "a"}]}, "results[0]: a result's key is None, expected text"),
+        ({"results": [{"nodeid": "a"}]}, "results[0].key is None, expected text"),
         ({"device": []}, "device is [], expected a mapping"),
         ({"device": {"name": 3}}, "device.name is 3, expected text"),
         ({"device": {"peak": {"gbps": "fast"}}}, "device.peak.gbps is 'fast', expected a number"),

@@ -51,10 +51,9 @@
     if (!row) return Object.entries(value);
     const cells = [...row.line.cells].slice(2).map((cell, i) => [buttons[i + 2].textContent, cell.textContent]);
     const own = Object.entries(figures).filter(([key]) => key in datum);
-    const place = row.line.cells[1].querySelector(".place")?.textContent;
     return [
-      ["", row.button.textContent],
-      ...(place ? [["in", place]] : []),
+      ["", row.name],
+      ...(row.place ? [["in", row.place]] : []),
       ["status", row.status],
       ...cells.filter(([, text]) => text !== "–"),
       ...own.map(([key, label]) => [label, typeof datum[key] === "number" ? Number(datum[key].toPrecision(3)).toLocaleString("en") : datum[key]]),
@@ -184,14 +183,15 @@
     const cell = element("td");
     cell.colSpan = buttons.length;
     line.append(cell);
-    const full = element("p", "full", found.name);
     const where = element("p", "where");
     if (found.source) where.append(element("span", "", found.source));
     if (found.command) where.append(element("code", "", found.command));
     const link = element("a", "", "link to this test");
     link.href = `#${row.line.id}`;
     where.append(link);
-    cell.append(full, where);
+    // The name is in the row already, unless it was cut there or the key says more.
+    if (found.name !== `${row.place}::${row.name}`) cell.append(element("p", "full", found.name));
+    cell.append(where);
     if (found.message || found.reason) cell.append(element("p", found.message ? "said" : "said calm", found.message || found.reason));
     const panes = [];
     if (found.history && data.detailCharts.runs) panes.push(pane(`Against the baseline's runs, ${found.history.unit}`, "runs", historyData(found.history)));
@@ -258,7 +258,7 @@
       button.type = "button";
       button.setAttribute("aria-expanded", "false");
       label.replaceWith(button);
-      const row = { at, line, button, name: label.textContent, panel: null, hit: true, status: line.children[0].textContent };
+      const row = { at, line, button, name: label.textContent, place: line.querySelector(".place")?.textContent, panel: null, hit: true, status: line.children[0].textContent };
       const panel = data.panels[at];
       row.text = `${panel.name}\n${row.status}\n${panel.reason ?? ""}\n${panel.message ?? ""}`.toLowerCase();
       button.addEventListener("click", () => toggle(row, !row.panel));
@@ -340,7 +340,7 @@
       count += hit;
     }
     arrange();
-    shown.textContent = count === rows.length ? `${count} measurements` : `${count} of ${rows.length} measurements`;
+    shown.textContent = `${count === rows.length ? "" : `${count} of `}${rows.length} measurement${rows.length === 1 ? "" : "s"}`;
   }
 
   function clearFilter() {

@@ -1,0 +1,113 @@
+"""The data of one result's two small charts: the judged figure over the baseline's runs, and the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.samples import quantile
+from pytest_bandwidth.rendering.texts import one_line
+from pytest_bandwidth.rendering.values import Plain, mappings, number, numbers, optional_text, text
+
+# The samples of all results share this many figures, so that a page's size depends little on how many were taken.
+SAMPLES_IN_ALL = 200_000
+SAMPLES_EACH = (20, 120)
+# Samples are kept to this share of their median: finer than any timer resolves, and small in the page.
+SAMPLE_STEP = 1e-4
+
+
+def samples_each(results: int) -> int:
+    """How many samples of each series a page with so many results shows."""
+    least, most = SAMPLES_EACH
+    return max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * results)))
+
+
+def history_of(outcome: Outcome) -> dict[str, Any]:
+    """Data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
+    verdict, baseline = outcome.verdict, outcome.baseline or {}
+    figure, own = figure_name(outcome), own_figure(outcome)
+    scale = 100.0 if figure == "relative" else 1.0
+    runs = [_history_run(run, figure, scale) for run in mappings(baseline, "runs", "baseline")]
+    limits = _limits(outcome, scale)
+    if own is None or not (limits or any(runs)):
+        return {}
+    fresh = numbers(verdict, "confirmations") if optional_text(verdict, "figure") else ()
+    return {
+        "unit": "% of the probe" if figure == "relative" else "GB/s",
+        "runs": [run for run in runs if run],
+        "own": _four(own * scale),
+        "fresh": [_four(value * scale) for value in fresh[:20]],
+        "limits": limits,
+    }
+
+
+def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
+    verdict = outcome.verdict
+    reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
+    if reference is None:
+        return []
+    code = text(verdict, "code")
+    if not code.startswith("floor:"):
+        limits = [(_four(reference * scale), "baseline")]
+        return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
+    if code == "floor:min_utilization":
+        if not outcome.utilization or outcome.gbps is None:
+            return []
+        # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
+        reference = reference * outcome.gbps / outcome.utilization
+    return [(_four(reference * scale), "floor")]
+
+
+def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | None:
+    """(value, when and at which commit), None where the run does not hold the figure."""
+    gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
+    value = gbps
+    if figure == "relative":
+        value = number(run, "relative")
+        if value is None and gbps is not None and probe:
+            value = gbps / probe
+    if value is None:
+        return None
+    stamps = (one_line(optional_text(run, "at") or "", 40), one_line(optional_text(run, "commit") or "", 16))
+    return _four(value * scale), ", ".join(stamp for stamp in stamps if stamp)
+
+
+def samples_of(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[int]]]:
+    """GB/s of the kernel's and the probe's samples as (unit, steps): in ascending order, each a step above the last.
+
+    Where there are too many, evenly spaced quantiles of them.
+    """
+    series = {
+        "kernel": _rates(outcome.samples, outcome.bytes_moved),
+        "probe": _rates(outcome.probe_samples, number(outcome.probe, "bytes_moved", "probe") or 0.0),
+    }
+    return {name: _thinned(values, at_most) for name, values in series.items() if values}
+
+
+def _rates(seconds: Iterable[float], bytes_moved: float) -> list[float]:
+    return [bytes_moved / s / 1e9 for s in seconds if s > 0] if 0 < bytes_moved < 1e30 else []
+
+
+def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
+    ordered = sorted(values)
+    if len(ordered) > at_most:
+        ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
+    unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
+    places = [round(value / unit) for value in ordered]
+    return unit, [b - a for a, b in zip([0, *places], places, strict=False)]
+
+
+def own_figure(outcome: Outcome) -> float | None:
+    """This run's value of the figure that was judged: GB/s, or a share of the probe."""
+    return outcome.relative if figure_name(outcome) == "relative" else outcome.gbps
+
+
+def figure_name(outcome: Outcome) -> str:
+    """``relative`` or ``gbps``; floors on a share of the peak are shown in GB/s."""
+    on_probe = text(outcome.verdict, "figure") == "relative" or text(outcome.verdict, "code") == "floor:min_relative"
+    return "relative" if on_probe else "gbps"
+
+
+def _four(value: float) -> float:
+    return float(f"{value:.4g}") if abs(value) < 1e4 else float(f"{value:.5g}")
