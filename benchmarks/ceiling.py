@@ -1,0 +1,183 @@
+"""How near the host kernels come to C with non-temporal stores; and where this host's caches end.
+
+    python benchmarks/ceiling.py [--mib 512] [--rounds 21]     each stream kernel against benchmarks/ceiling.c
+    python benchmarks/ceiling.py --plateau                     bandwidth by array size, caches warm and cold
+
+C and Numba run alternately, on the same arrays, each round in the other order; the ratio is the median over the rounds.
+Prints Markdown. Without gcc there is nothing to compare with: it says so and leaves with exit status 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import platform
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices import host_stream
+from pytest_bandwidth.devices.cpu import CpuDevice, open_cpu
+from pytest_bandwidth.devices.host_activity import ActivityWatch
+from pytest_bandwidth.devices.host_memory import read_caches
+
+HERE = Path(__file__).resolve().parent
+SCALAR = np.float32(3)
+Call = Callable[[], object]
+
+
+def headline(device: CpuDevice) -> str:
+    """The machine and the date, as they stand above each table."""
+    found = device.identity
+    return (
+        f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {found.name}, {found.settings['threads']} threads, "
+        f"L3 as reported {(found.facts['l3_bytes'] or 0) / 2**20:.0f} MiB, {platform.system()} {platform.release()}, "
+        f"Numba {found.facts['numba']} ({found.facts['threading_layer']}), "
+        f"load {os.getloadavg()[0]:.2f}"
+    )
+
+
+def company(watch: ActivityWatch) -> str:
+    """What else ran meanwhile: figures taken beside other work are not the host's."""
+    return "Others meanwhile: " + ("; ".join(watch.conditions().others) or "none") + "."
+
+
+def compile_c(folder: Path, threads: int) -> ctypes.CDLL:
+    """ceiling.c as a library. Raises SystemExit(3) without gcc, or where gcc fails."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        print("gcc is not installed, so there is no C version to compare with", file=sys.stderr)
+        raise SystemExit(3)
+    library = folder / "ceiling.so"
+    flags = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-w"]
+    done = subprocess.run([gcc, *flags, str(HERE / "ceiling.c"), "-o", str(library)], capture_output=True, text=True)
+    if done.returncode:
+        print(f"gcc failed: {done.stderr.strip()}", file=sys.stderr)
+        raise SystemExit(3)
+    loaded = ctypes.CDLL(str(library))
+    loaded.set_threads(threads)
+    loaded.c_sum.restype = ctypes.c_float
+    if not loaded.has_nontemporal_stores():
+        print("this processor's C version stores ordinarily: the ratios flatter Numba", file=sys.stderr)
+    return loaded
+
+
+def seconds_of(call: Call) -> float:
+    started = time.perf_counter_ns()
+    call()
+    return (time.perf_counter_ns() - started) * 1e-9
+
+
+def pairs(device: CpuDevice, library: Any, n: int) -> list[tuple[str, int, Call, Call]]:
+    """Name, bytes moved, the C version and the Numba version of each kernel, on the same arrays."""
+    a, b, c = device.empty(n, "float32"), device.random(n, "float32"), device.random(n, "float32")
+    a[:] = 0
+    sink, threads = np.zeros(1, np.float32), int(device.identity.settings["threads"])
+    pa, pb, pc = (ctypes.c_void_p(x.ctypes.data) for x in (a, b, c))
+    s, size = ctypes.c_float(SCALAR), ctypes.c_size_t(n)
+    h = host_stream
+    return [
+        ("copy", 8 * n, lambda: library.c_copy(pa, pb, size), lambda: h.copy(threads, a, b, n)),
+        ("triad", 12 * n, lambda: library.c_triad(pa, pb, pc, s, size), lambda: h.triad(threads, a, b, c, SCALAR, n)),
+        ("add", 12 * n, lambda: library.c_add(pa, pb, pc, size), lambda: h.add(threads, a, b, c, n)),
+        ("scale", 8 * n, lambda: library.c_scale(pa, pb, s, size), lambda: h.scale(threads, a, b, SCALAR, n)),
+        ("write", 4 * n, lambda: library.c_write(pa, s, size), lambda: h.write(threads, a, SCALAR, n)),
+        ("sum", 4 * n, lambda: library.c_sum(pb, size), lambda: h.sum_all(threads, sink, b, 1, n)),
+    ]
+
+
+def against_c(mib: int, rounds: int) -> None:
+    device, watch = open_cpu(), ActivityWatch()
+    print(headline(device) + f"; {mib} MiB arrays, {rounds} rounds\n")
+    print("| kernel | C GB/s | Numba GB/s | Numba ÷ C, median of rounds |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        library = compile_c(Path(folder), int(device.identity.settings["threads"]))
+        for name, moved, in_c, in_numba in pairs(device, library, mib * 2**20 // 4):
+            for warm_up in (in_c, in_numba, in_c, in_numba):
+                warm_up()
+            c_seconds, numba_seconds = [], []
+            for number in range(rounds):
+                if number % 2:
+                    c_seconds.append(seconds_of(in_c))
+                    numba_seconds.append(seconds_of(in_numba))
+                else:
+                    numba_seconds.append(seconds_of(in_numba))
+                    c_seconds.append(seconds_of(in_c))
+            ratio = median(c / n for c, n in zip(c_seconds, numba_seconds, strict=True))
+            print(f"| {name} | {gbps(moved, c_seconds)} | {gbps(moved, numba_seconds)} | {ratio:.3f} |", flush=True)
+    print("\n" + company(watch))
+
+
+def gbps(moved: int, seconds: list[float]) -> str:
+    return f"{moved / median(seconds) / 1e9:.1f}"
+
+
+def plateau(budget_seconds: float = 3.0) -> None:
+    """Reads and triads by array size: as the last run left the caches, and after reading 1 to 8 × the last-level cache.
+
+    The cases of one size are taken in turn, in random order: the host's own drift would pass for an effect otherwise.
+    """
+    device, watch = open_cpu(), ActivityWatch()
+    cache, threads = read_caches().last_level, int(device.identity.settings["threads"])
+    if cache is None:
+        raise SystemExit("the system does not tell the size of its caches")
+    factors = (0, 1, 2, 4, 8)
+    buffer = device.random(2 * cache, "float32")
+    sink, never = np.zeros(1, np.float32), np.float32(np.nan)
+
+    def evict(factor: int) -> None:
+        host_stream.read(threads, sink, buffer, never, factor * cache // 4)
+
+    evict(1)
+    costs = {factor: median(seconds_of(lambda f=factor: evict(f)) for _ in range(5)) for factor in factors}
+    print(headline(device))
+    for name, arrays in (("read", 1), ("triad", 3)):
+        print(f"\n{name}, GB/s by MiB of data\n\n| MiB | warm | ", end="")
+        print(" | ".join(f"{f} × L3 read before, {costs[f] * 1e3:.1f} ms" for f in factors[1:]) + " |")
+        print("|---|" + "---|" * len(factors))
+        for mib in (1.5, 6, 24, 48, 96, 160, 384):
+            n = int(mib * 2**20 / 4 / arrays)
+            a, b, c = device.empty(n, "float32"), device.random(n, "float32"), device.random(n, "float32")
+
+            def run(a: Any = a, b: Any = b, c: Any = c, n: int = n, reads: bool = arrays == 1) -> None:
+                if reads:
+                    host_stream.read(threads, sink, b, never, n)
+                else:
+                    host_stream.triad(threads, a, b, c, SCALAR, n)
+
+            taken: dict[int, list[float]] = {factor: [] for factor in factors}
+            ends = time.perf_counter() + budget_seconds
+            while time.perf_counter() < ends:
+                for factor in random.sample(factors, len(factors)):
+                    run()
+                    evict(factor)
+                    taken[factor].append(seconds_of(run))
+            print(f"| {mib:g} | " + " | ".join(gbps(4 * arrays * n, t) for t in taken.values()) + " |", flush=True)
+    print("\n" + company(watch))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mib", type=int, default=512, help="MiB of each array")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--plateau", action="store_true")
+    options = parser.parse_args()
+    if options.plateau:
+        plateau()
+    else:
+        against_c(options.mib, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
