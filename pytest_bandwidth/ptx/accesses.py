@@ -72,9 +72,11 @@ class MemoryUnit:
         if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
             atomic_half(step, region, place, mask, value, other, old)
             return
-        update = atomics.atomic_float if step.dtype.kind == "f" else atomics.atomic_integer
-        code = atomics.ATOMIC_CODES[step.operation]
-        update(region.typed(step.dtype), region.block_step, region.thread_step, place, mask, code, value, other, old)
+        code, data = atomics.ATOMIC_CODES[step.operation], region.typed(step.dtype)
+        if step.dtype.kind == "f":
+            atomics.atomic_float(data, region.block_step, region.thread_step, place, mask, code, value, old)
+        else:
+            atomics.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
     def _observe(self, access: Access) -> None:
         for observer in self._observers:

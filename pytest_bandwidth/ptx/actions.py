@@ -44,8 +44,8 @@ def move(here: Here) -> Sequence[Step]:
     if isinstance(source, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(source.items)}"
         reads = tuple(here.read(item, part) for item in source.items)
-        targets = (here.write(target, kind),)
-        return [Compute(**here.placed(), function=_packer(DTYPES[kind]), sources=reads, targets=targets)]
+        word = here.write(target, kind)
+        return [Compute(**here.placed(), function=_packer(DTYPES[kind]), sources=reads, targets=(word,))]
     if isinstance(target, Vector):
         part = f"b{DTYPES[kind].itemsize * 8 // len(target.items)}"
         reads = (here.read(source, kind),)

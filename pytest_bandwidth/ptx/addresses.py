@@ -1,7 +1,9 @@
 """Generic addresses: which bits say what. Deterministic, and the same for every run of the same launch.
 
-Bits 63..40 number a region (one array, or one state space's window), the rest is the place in it. A region's first byte is
-in the middle of its 2⁴⁰ bytes, so that an address somewhat before an array is still seen to belong to it, and is aligned
+Bits 63..40 number a region (one array, or one state space's window), the rest is the place in it. A region's first
+byte is
+in the middle of its 2⁴⁰ bytes, so that an address somewhat before an array is still seen to belong to it, and is
+aligned
 as cudaMalloc aligns (256 bytes and more).
 """
 

@@ -1,4 +1,6 @@
-"""Launch arguments: checked against the kernel's parameters, laid into its parameter buffer, arrays given an address."""
+"""Launch arguments: checked against the kernel's parameters, laid into its parameter buffer, arrays given an
+address.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from pytest_bandwidth.ptx.program import Parameter
 
 @dataclass(frozen=True)
 class Arguments:
-    """buffer: the parameter bytes. regions: one per allocation that an argument points into, the parameter buffer first."""
+    """buffer: the parameter bytes. regions: one per allocation that an argument points into, the parameter buffer
+    first.
+    """
 
     buffer: Array
     regions: tuple[Region, ...]
@@ -63,8 +67,8 @@ def _pointer(
         raise UsageError(f"{label} is an unaligned or byte-swapped array, which no GPU holds; copy it first")
     data, start = flat_bytes(array)
     key = int(data.__array_interface__["data"][0])
-    low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
-    view = View(name, (number,), int(low) - key, int(high) - int(low))
+    low, high = _byte_bounds(array)
+    view = View(name, (number,), low - key, high - low)
     known = regions.get(key)
     if known is None:
         place = FIRST_ARRAY_REGION + len(regions)
@@ -72,6 +76,13 @@ def _pointer(
     else:
         regions[key] = replace(known, views=_with(known.views, view), writable=known.writable or array.flags.writeable)
     return np.array([region_base(regions[key].number) + start], np.uint64).view(np.uint8)
+
+
+def _byte_bounds(array: Array) -> tuple[int, int]:
+    """Addresses of an array's first byte and of the one behind its last; the module moved in NumPy 2."""
+    module = getattr(np.lib, "array_utils", np)
+    low, high = module.byte_bounds(array)
+    return int(low), int(high)
 
 
 def _with(views: tuple[View, ...], view: View) -> tuple[View, ...]:

@@ -1,6 +1,7 @@
 """The name that annotations use for NumPy arrays.
 
-NumPy's stubs give Any for arithmetic on arrays whose dtype is not known, as nearly all are here (the PTX type decides it at
+NumPy's stubs give Any for arithmetic on arrays whose dtype is not known, as nearly all are here (the PTX type decides
+it at
 run time): a stricter alias would find nothing and ask for a cast on every line.
 """
 

@@ -87,7 +87,9 @@ def nvrtc_version() -> str:
 
 @functools.cache
 def supported_architectures() -> tuple[str, ...]:
-    """Architectures that this NVRTC compiles for, ``sm_75`` first. Raises DeviceUnavailable where it is not installed."""
+    """Architectures that this NVRTC compiles for, ``sm_75`` first. Raises DeviceUnavailable where it is not
+    installed.
+    """
     status, count = _nvrtc().nvrtcGetNumSupportedArchs()
     if int(status) != 0 or not count:
         return ()
@@ -101,10 +103,11 @@ def _nvrtc() -> Any:
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:  # RuntimeError: pathfinder found the bindings but no libnvrtc
+    except (ImportError, RuntimeError) as error:  # RuntimeError: the bindings are there, but no libnvrtc
+        reason = _one_line(error)
         raise DeviceUnavailable(
-            f"NVRTC cannot be loaded ({_one_line(error)}), the traffic device needs it; {INSTALL_HINT}"
-        )
+            f"NVRTC, which the traffic device needs, cannot be loaded ({reason}); {INSTALL_HINT}"
+        ) from None
     return nvrtc
 
 
@@ -150,14 +153,13 @@ class _Program:
         size = self._checked(getattr(self._nvrtc, size_call)(self._handle))
         buffer = b" " * size
         self._checked(getattr(self._nvrtc, text_call)(self._handle, buffer))
-        return buffer.rstrip(b"\0").decode("utf-8", "replace")
+        return str(buffer.rstrip(b"\0"), "utf-8", "replace")
 
     def log(self) -> str:
         return self.text("nvrtcGetProgramLogSize", "nvrtcGetProgramLog").strip()
 
     def lowered_name(self, name: str) -> str:
-        lowered: bytes = self._checked(self._nvrtc.nvrtcGetLoweredName(self._handle, name.encode()))
-        return lowered.decode()
+        return str(self._checked(self._nvrtc.nvrtcGetLoweredName(self._handle, name.encode())), "utf-8")
 
     def _checked(self, answer: tuple[Any, ...]) -> Any:
         if int(answer[0]) != 0:

@@ -1,6 +1,7 @@
 """A parsed function → steps: opcodes looked up, names resolved to registers, device functions inlined at their calls.
 
-Inlining lets calls need no stack, and a call's threads reconverge where any others do. Recursion and calls through pointers
+Inlining lets calls need no stack, and a call's threads reconverge where any others do. Recursion and calls through
+pointers
 cannot be inlined; they are not modelled.
 """
 

@@ -16,7 +16,8 @@ class AccessCounts:
 
     accesses: by threads. bytes_requested: asked for by all threads. sectors: 32-byte sectors touched, per request.
     ideal_sectors: the fewest that could hold the distinct bytes of each request.
-    requests_by_pattern: how many requests had which pattern. stride_bytes: the commonest step between neighbouring threads
+    requests_by_pattern: how many requests had which pattern. stride_bytes: the commonest step between neighbouring
+    threads
     of strided requests, None where there is none.
     """
 
@@ -42,7 +43,8 @@ class AccessCounts:
         """The pattern of most requests; of equally many the one that asks for more sectors."""
         order: tuple[Pattern, ...] = ("random", "strided", "misaligned", "coalesced", "broadcast")
         present = [name for name in order if self.requests_by_pattern.get(name)]
-        return max(present, key=lambda name: self.requests_by_pattern[name]) if present else None
+        most = max((self.requests_by_pattern[name] for name in present), default=0)
+        return next((name for name in present if self.requests_by_pattern[name] == most), None)
 
     def describe(self) -> str:
         """The pattern in words: ``strided (32 bytes)``."""
@@ -121,7 +123,8 @@ class ArrayCounts:
 
 @dataclass(frozen=True, slots=True)
 class AccessFault:
-    """Something wrong that a thread did. code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``, ``read-only``,
+    """Something wrong that a thread did. code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``,
+    ``read-only``,
     ``barrier`` or ``trap``. threads: how many accesses of this line did the same to the same array.
     """
 
@@ -142,7 +145,8 @@ class Execution:
 
     blocks_run: how many of the grid's `blocks` were executed. Counts are of those; `scale` turns them into the grid's.
     bytes_read, bytes_written: distinct bytes over all arrays, those that two arguments share counted once.
-    sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled blocks
+    sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled
+    blocks
     (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
     """
 

@@ -1,7 +1,9 @@
 """Runs a decoded kernel for one batch of blocks, all their threads at once.
 
-Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block, then
-joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what it would
+Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block,
+then
+joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what it
+would
 alone. Barriers hold groups back until whole blocks have arrived.
 """
 
@@ -50,7 +52,7 @@ class Tally:
         self.warps += steps * mask.warps
         if self.threads > self._limit:
             raise UsageError(
-                f"kernel {self._kernel} has executed more than {self._limit:.3g} thread-instructions on the traffic device; "
+                f"kernel {self._kernel} has executed more than {self._limit:.3g} thread-instructions on this device; "
                 "use a smaller size there, run a sample of its blocks, or raise the limit if it does end"
             )
 
@@ -103,20 +105,19 @@ class Executor:
     def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
         self._tally.add(len(block.steps) + (block.end is not None), mask)
         for step in block.steps:
-            kind = type(step)
-            if kind is Compute:
+            if isinstance(step, Compute):
                 self._compute(step, mask.lanes)
-            elif kind is Load:
+            elif isinstance(step, Load):
                 self._load(step, mask.lanes)
-            elif kind is Store:
+            elif isinstance(step, Store):
                 self._store(step, mask.lanes)
-            elif kind is Atomic:
+            elif isinstance(step, Atomic):
                 self._atomic(step, mask.lanes)
-            elif kind is WarpStep:
+            elif isinstance(step, WarpStep):
                 self._between_lanes(step, mask.lanes)
-            elif kind is WarpBarrier:
+            elif isinstance(step, WarpBarrier):
                 self._order.warp_barrier(self._registers.guarded(step.guard, mask.lanes))
-            elif kind is Fence:
+            elif isinstance(step, Fence):
                 self._order.fence(self._registers.guarded(step.guard, mask.lanes))
         self._leave(block, number, mask)
 
@@ -282,7 +283,7 @@ class Executor:
             np.broadcast_to(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1))
             for mask in waiting.values()
         ]
-        mixed = sum(row.astype(np.int64) for row in rows) > 1
+        mixed = np.sum(rows, axis=0) > 1
         if mixed.any():
             number, mask = min(waiting.items())
             end = self._kernel.blocks[number].end

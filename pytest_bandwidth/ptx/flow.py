@@ -1,6 +1,7 @@
 """Control flow: steps cut into basic blocks, which registers are live where, and in which order blocks run.
 
-Threads wait at the block of the smallest rank among all that are ready. Ranks follow the flow forwards, with each loop's
+Threads wait at the block of the smallest rank among all that are ready. Ranks follow the flow forwards, with each
+loop's
 blocks side by side, so threads that part ways meet again at the first block that all of them reach.
 """
 
@@ -52,7 +53,9 @@ def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
 
 
 def _liveness(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]]) -> list[int]:
-    """Registers that may be read before they are written, from each block's start on (backward data flow to a fixed point)."""
+    """Registers that may be read before they are written, from each block's start on (backward data flow to a fixed
+    point).
+    """
     read, written = zip(*(_uses(block) for block in blocks), strict=True)
     live = [0] * len(blocks)
     changed = True
@@ -93,7 +96,9 @@ def _ranks(successors: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _ordered(nodes: list[int], edges: dict[int, set[int]], entry: int) -> list[int]:
-    """Topological order in which every loop is contiguous: strongly connected parts in order, each without its back edges."""
+    """Topological order in which every loop is contiguous: strongly connected parts in order, each without its back
+    edges.
+    """
     parts = _strong_components(nodes, edges)
     part_of = {node: index for index, part in enumerate(parts) for node in part}
     waiting = [0] * len(parts)
@@ -101,14 +106,14 @@ def _ordered(nodes: list[int], edges: dict[int, set[int]], entry: int) -> list[i
     heads: dict[int, int] = {}
     for node in nodes:
         for target in edges[node]:
-            part, own = part_of.get(target, part_of[node]), part_of[node]
-            if part == own:
+            reached, own = part_of.get(target, part_of[node]), part_of[node]
+            if reached == own:
                 continue
             # The first block in the text that is entered from outside heads a loop.
-            heads[part] = min(target, heads.get(part, target))
-            if part not in onward[own]:
-                onward[own].add(part)
-                waiting[part] += 1
+            heads[reached] = min(target, heads.get(reached, target))
+            if reached not in onward[own]:
+                onward[own].add(reached)
+                waiting[reached] += 1
     if entry in part_of:
         heads[part_of[entry]] = entry
     ready = [(min(part), index) for index, part in enumerate(parts) if waiting[index] == 0]

@@ -1,6 +1,7 @@
 """The threads of one batch of blocks: their numbers, their masks, and how many warps a mask keeps busy.
 
-Arrays over lanes have shape (blocks, threads), threads padded to whole warps; whatever does not differ between blocks or
+Arrays over lanes have shape (blocks, threads), threads padded to whole warps; whatever does not differ between blocks
+or
 between threads keeps one row or one column, and NumPy broadcasts it.
 """
 
@@ -122,7 +123,8 @@ class Mask:
     def threads(self) -> int:
         rows, columns = self.lanes.shape
         g = self._geometry
-        return int(np.count_nonzero(self.lanes)) * (g.rows // rows) * (g.lanes // columns)
+        repeat: int = (g.rows // rows) * (g.lanes // columns)
+        return int(np.count_nonzero(self.lanes)) * repeat
 
     @cached_property
     def warps(self) -> int:
@@ -132,7 +134,8 @@ class Mask:
     def _warp_repeat(self) -> int:
         rows, columns = self.lanes.shape
         g = self._geometry
-        return (g.rows // rows) * (1 if columns > 1 else g.lanes // WARP)
+        repeat: int = (g.rows // rows) * (1 if columns > 1 else g.lanes // WARP)
+        return repeat
 
 
 def warps_with(lanes: Array) -> Array:

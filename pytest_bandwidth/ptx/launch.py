@@ -30,7 +30,8 @@ from pytest_bandwidth.ptx.signature import parameter_names
 
 Progress = Callable[[str], None]
 
-# Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the registers
+# Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the
+# registers
 # in use stay in a core's caches. Measured by benchmarks/traffic.py.
 BATCH_LANES = 1 << 15
 BATCH_SHARED_BYTES = 1 << 23
@@ -75,7 +76,8 @@ def execute(
     """Executes a launch, and counts what it asks of memory. Results are in the arrays of `args` afterwards.
 
     grid, block: one to three extents. args: NumPy arrays for pointers (views keep their offset), NumPy scalars of the
-    parameter's type, None for a null pointer, Python ints only for integer parameters. shared_bytes: dynamic shared memory.
+    parameter's type, None for a null pointer, Python ints only for integer parameters. shared_bytes: dynamic shared
+    memory.
     blocks: run only so many blocks, evenly spread over the grid. progress: called now and then with a line of text.
     uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
     Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than

@@ -40,7 +40,9 @@ class Program:
         self._decoded: dict[str, Kernel] = {}
 
     def resolve(self, name: str) -> str:
-        """A kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing what there is."""
+        """A kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing what
+        there is.
+        """
         name = self.compiled.lowered.get(name, name)
         if name in self.kernels:
             return name
@@ -52,7 +54,9 @@ class Program:
         raise KernelError(f"{self.compiled.filename} has {found} named {name!r}; it has: {known}")
 
     def kernel(self, name: str) -> Kernel:
-        """The decoded kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not modelled."""
+        """The decoded kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not
+        modelled.
+        """
         resolved = self.resolve(name)
         if resolved not in self._decoded:
             main = self.compiled.filename.rsplit("/", 1)[-1]
@@ -61,7 +65,9 @@ class Program:
 
 
 def load(compiled: PtxModule) -> Program:
-    """Parses a module. Its kernels are decoded when they are first asked for. Raises KernelError where it cannot be read."""
+    """Parses a module. Its kernels are decoded when they are first asked for. Raises KernelError where it cannot be
+    read.
+    """
     return Program(compiled)
 
 

@@ -29,7 +29,8 @@ class View:
 class Region:
     """Bytes behind one range of addresses.
 
-    data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global memory has
+    data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global
+    memory has
     one row, shared memory one a block, local memory one a thread.
     views: the arrays that were passed as arguments and lie here. symbols: variables inside, for messages and bounds.
     """
@@ -91,7 +92,8 @@ class Memory:
 class Access:
     """One memory instruction of one group of lanes, inside one region and inside its bounds.
 
-    kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both broadcastable
+    kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both
+    broadcastable
     to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
     """
 
@@ -106,7 +108,9 @@ class Access:
 
 
 def flat_bytes(array: Array) -> tuple[Array, int]:
-    """The bytes of the whole allocation that `array` is a view of, as a uint8 view, and the byte its first element is at."""
+    """The bytes of the whole allocation that `array` is a view of, as a uint8 view, and the byte its first element
+    is at.
+    """
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base

@@ -20,7 +20,8 @@ from pytest_bandwidth.ptx.syntax import Instruction, Name, Number, Operand
 class Context:
     """What a kernel's instructions share while they are decoded.
 
-    slots: registers that hold the parameters of inlined calls, by parameter variable and byte offset, with their PTX type.
+    slots: registers that hold the parameters of inlined calls, by parameter variable and byte offset, with their PTX
+    type.
     granules: narrowest access of each space so far, in bytes. location: file and line of the source.
     """
 
@@ -119,7 +120,7 @@ class Here:
             return context.symbols[name].address
         if name in context.parameters:
             return PARAM_BASE + context.parameters[name].offset
-        self.refuse(f" of {name}")
+        return self.refuse(f" of {name}")
 
     def immediate(self, number: Number, kind: str) -> int:
         """The register of a constant: float bits as they are, integers wrapped to the type."""

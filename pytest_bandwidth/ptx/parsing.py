@@ -151,7 +151,7 @@ class _Builder(Transformer):  # type: ignore[type-arg] # Lark's generic argument
         start = next(i for i, child in enumerate(children) if isinstance(child, Token) and child.type == "KIND")
         kind, returned, name, parameters, *rest = children[start:]
         body = next((item for item in rest if isinstance(item, Block)), None)
-        tuning = dict(item for item in rest if isinstance(item, tuple))
+        tuning: dict[str, tuple[int, ...]] = dict(item for item in rest if isinstance(item, tuple))
         return Function(str(name), kind == ".entry", returned or (), parameters or (), body, tuning)
 
     def body(self, *statements: Any) -> Block:

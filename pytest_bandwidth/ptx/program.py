@@ -1,4 +1,6 @@
-"""A decoded kernel: steps that name registers by index, in basic blocks, with everything resolved that a launch does not change."""
+"""A decoded kernel: steps that name registers by index, in basic blocks, with everything resolved that a launch does
+not change.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +150,8 @@ class Barrier(Step):
 class BasicBlock:
     """Steps without a jump among them, then at most one jump. Indexes of `Kernel.blocks`.
 
-    branch: where the ending Branch leads, by its labels' order; `following`: the next block in the text, None after an end.
+    branch: where the ending Branch leads, by its labels' order; `following`: the next block in the text, None after
+    an end.
     live: registers whose values may still be read on entry, as a bit set.
     """
 
@@ -213,7 +216,9 @@ _LOCAL_NAME = re.compile(r"^_ZZ.*E(\d+)([A-Za-z_]\w*?)(?:_\d+)?$")
 
 
 def readable_name(symbol: str) -> str:
-    """A variable's name as written in the source: ``_ZZ7softmaxE4tile`` → ``tile`` (Itanium C++ ABI, §5.1.6, local names)."""
+    """A variable's name as written in the source: ``_ZZ7softmaxE4tile`` → ``tile`` (Itanium C++ ABI, §5.1.6, local
+    names).
+    """
     match = _LOCAL_NAME.match(symbol)
     if match:
         return match[2][: int(match[1])]

@@ -23,7 +23,9 @@ class Registers:
         self._kept = 0
 
     def keep(self, live: Iterable[int]) -> None:
-        """Registers (as bit sets) that lanes outside the running group may still read: writes leave those lanes' values."""
+        """Registers (as bit sets) that lanes outside the running group may still read: writes leave those lanes'
+        values.
+        """
         self._kept = 0
         for registers in live:
             self._kept |= registers

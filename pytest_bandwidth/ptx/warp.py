@@ -16,7 +16,8 @@ def exchange(
 ) -> tuple[Array, ...]:
     """Results of a warp instruction, each over `shape` or one row of it.
 
-    sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it; they alone
+    sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it;
+    they alone
     contribute. shape: (rows, lanes) of the batch.
     """
     rows = max(len(array) for array in (*sources, active))

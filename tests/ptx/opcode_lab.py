@@ -10,12 +10,14 @@ import numpy as np
 
 from pytest_bandwidth import ptx
 
-_BITS = {"pred": 8, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16}
-_BITS |= {name: 32 for name in ("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32")}
-_BITS |= {name: 64 for name in ("b64", "u64", "s64", "f64")}
+_BITS = dict.fromkeys(("pred", "b8", "u8", "s8"), 8) | dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 16)
+_BITS |= dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 32)
+_BITS |= dict.fromkeys(("b64", "u64", "s64", "f64"), 64)
 
 
-def run_opcode(opcode: str, result: str, sources: tuple[str, ...], *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def run_opcode(
+    opcode: str, result: str, sources: tuple[str, ...], *arrays: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
     """result[i] = opcode(arrays[0][i], …), as unsigned integers of the result's bits (uint8 0 or 1 for predicates).
 
     Operands are given as unsigned or typed arrays; only their bits count.
@@ -43,7 +45,8 @@ def run_opcode(opcode: str, result: str, sources: tuple[str, ...], *arrays: np.n
         lines.append(f" st.global.b{_BITS[result]} [%out], %d;")
     text = (
         f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(\n{pointers}\n)\n{{\n"
-        f" .reg .u32 %i, %b, %n;\n .reg .u64 %out, %at, %off;\n .reg .b16 %byte;\n .reg .{_register(result)} %d;\n{declared}"
+        " .reg .u32 %i, %b, %n;\n .reg .u64 %out, %at, %off;\n .reg .b16 %byte;\n"
+        f" .reg .{_register(result)} %d;\n{declared}"
         " mov.u32 %i, %tid.x;\n mov.u32 %b, %ctaid.x;\n mov.u32 %n, %ntid.x;\n mad.lo.s32 %i, %b, %n, %i;\n"
         + "\n".join(lines)
         + "\n ret;\n}\n"
@@ -124,13 +127,22 @@ def is_nan_bits(bits: int, kind: str) -> bool:
 
 
 def interesting_floats(kind: str, count: int, seed: int) -> np.ndarray[Any, Any]:
-    """Bits of a format's values: zeros, ones, subnormals, limits, infinities, NaN, neighbours, and random ones of all sizes."""
-    digits, lowest, highest = FORMATS[kind]
+    """Bits of a format's values: zeros, ones, subnormals, limits, infinities, NaN, neighbours, and random ones of
+    all sizes.
+    """
+    digits, lowest, _ = FORMATS[kind]
     width = _BITS[kind]
     infinity = ((1 << (width - digits)) - 1) << (digits - 1)
     one = -lowest + 1 << (digits - 1)
     special = [0, 1, 2, (1 << (digits - 1)) - 1, 1 << (digits - 1), (1 << (digits - 1)) + 1, infinity - 1, infinity]
-    special += [infinity | 1 << (digits - 2), one, one - 1, one + 1, one + (1 << (digits - 2)), one + (3 << (digits - 1))]
+    special += [
+        infinity | 1 << (digits - 2),
+        one,
+        one - 1,
+        one + 1,
+        one + (1 << (digits - 2)),
+        one + (3 << (digits - 1)),
+    ]
     both = [bits | sign << (width - 1) for bits in special for sign in (0, 1)]
     generator = np.random.default_rng(seed)
     anything = generator.integers(0, 1 << width, count, dtype=np.uint64, endpoint=False) if width < 64 else None

@@ -142,7 +142,9 @@ def test_tiled_gemm_asks_for_each_byte_once_per_tile(name: str, dtype: type, siz
         ("b", n * n * size, 0),
     ]
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    np.testing.assert_allclose(c.astype(np.float64), exact, rtol=4e-3 if size == 2 else 1e-4, atol=2e-2 if size == 2 else 1e-5)
+    np.testing.assert_allclose(
+        c.astype(np.float64), exact, rtol=4e-3 if size == 2 else 1e-4, atol=2e-2 if size == 2 else 1e-5
+    )
 
 
 def test_bank_conflicts_of_wide_accesses() -> None:

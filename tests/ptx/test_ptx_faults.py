@@ -68,7 +68,12 @@ def test_shared_arrays_have_bounds_of_their_own() -> None:
     run(SHARED, "boxes", (1,), (8,), out, 0, 8)
     np.testing.assert_array_equal(out, [3] * 8)
     (fault,) = run(SHARED, "boxes", (1,), (8,), out, 2, 8, faulty=True).faults
-    assert (fault.code, fault.array, fault.threads, fault.line) == ("out-of-bounds", "first", 2, line_of(SHARED, "// sum"))
+    assert (fault.code, fault.array, fault.threads, fault.line) == (
+        "out-of-bounds",
+        "first",
+        2,
+        line_of(SHARED, "// sum"),
+    )
 
 
 def test_uninitialised_shared_memory() -> None:
@@ -105,7 +110,12 @@ def test_uninitialised_local_memory() -> None:
     run(text, "pick", (1,), (8,), out, 16, 2)
     np.testing.assert_array_equal(out, (np.arange(8) + 2) * 3)
     (fault,) = run(text, "pick", (1,), (8,), out, 6, 2, faulty=True).faults
-    assert (fault.code, fault.array, fault.thread, fault.threads) == ("uninitialised", "list", "(4, 0, 0)", 4) or fault.code == "uninitialised"
+    assert (fault.code, fault.array, fault.thread, fault.threads) == (
+        "uninitialised",
+        "list",
+        "(4, 0, 0)",
+        4,
+    ) or fault.code == "uninitialised"
     assert fault.threads == 4
 
 

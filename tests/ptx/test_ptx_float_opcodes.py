@@ -1,4 +1,6 @@
-"""Every floating-point opcode against exact rational arithmetic rounded once, as IEEE 754 asks, in every rounding mode."""
+"""Every floating-point opcode against exact rational arithmetic rounded once, as IEEE 754 asks, in every rounding
+mode.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from opcode_lab import all_pairs, exact_value, interesting_floats, interesting_integers, is_nan_bits, rounded_bits, run_opcode
+from opcode_lab import (
+    all_pairs,
+    exact_value,
+    interesting_floats,
+    interesting_integers,
+    is_nan_bits,
+    rounded_bits,
+    run_opcode,
+)
 
 MODES = ("rn", "rz", "rm", "rp")
 WIDTH = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
@@ -77,11 +87,15 @@ def test_sums_and_differences(kind: str, mode: str) -> None:
 
     def added(x: int, y: int, flip: int) -> int | None:
         y ^= flip << (WIDTH[kind] - 1)
-        return to_bits(*total(exact_value(x, kind), sign_bit(x, kind), exact_value(y, kind), sign_bit(y, kind), mode), kind, mode)
+        return to_bits(
+            *total(exact_value(x, kind), sign_bit(x, kind), exact_value(y, kind), sign_bit(y, kind), mode), kind, mode
+        )
 
     for name, flip in (("add", 0), ("sub", 1)):
         expected = [added(int(x), int(y), flip) for x, y in zip(a, b, strict=True)]
-        compare(f"{name}.{mode}.{kind}", kind, run_opcode(f"{name}.{mode}.{kind}", kind, (kind, kind), a, b), expected, a, b)
+        compare(
+            f"{name}.{mode}.{kind}", kind, run_opcode(f"{name}.{mode}.{kind}", kind, (kind, kind), a, b), expected, a, b
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -186,7 +200,9 @@ def test_square_roots(kind: str, mode: str) -> None:
         exact = Fraction(whole * whole, scale) == value
         return rounded_bits(Fraction(whole * 2 + (not exact), 2 * 2**700), kind, mode, 0)
 
-    compare(f"sqrt.{mode}.{kind}", kind, run_opcode(f"sqrt.{mode}.{kind}", kind, (kind,), a), [root(int(x)) for x in a], a)
+    compare(
+        f"sqrt.{mode}.{kind}", kind, run_opcode(f"sqrt.{mode}.{kind}", kind, (kind,), a), [root(int(x)) for x in a], a
+    )
 
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "fma"])
@@ -204,7 +220,9 @@ def test_halves_round_once(kind: str, name: str) -> None:
         if name == "fma":
             return fused(x, y, z, kind, "rn")
         y ^= flip
-        return to_bits(*total(exact_value(x, kind), sign_bit(x, kind), exact_value(y, kind), sign_bit(y, kind), "rn"), kind, "rn")
+        return to_bits(
+            *total(exact_value(x, kind), sign_bit(x, kind), exact_value(y, kind), sign_bit(y, kind), "rn"), kind, "rn"
+        )
 
     expected = [reference(int(x), int(y), int(z)) for x, y, z in zip(a, b, c, strict=True)]
     compare(opcode, kind, run_opcode(opcode, kind, (kind,) * len(operands), *operands), expected, *operands)
@@ -230,7 +248,10 @@ def test_min_and_max_prefer_numbers_and_order_zeros(name: str, kind: str) -> Non
     expected = [reference(int(x), int(y)) for x, y in zip(a, b, strict=True)]
     compare(f"{name}.{kind}", kind, run_opcode(f"{name}.{kind}", kind, (kind, kind), a, b), expected, a, b)
     if kind != "f64":
-        propagated = [None if is_nan_bits(int(x), kind) or is_nan_bits(int(y), kind) else e for x, y, e in zip(a, b, expected, strict=True)]
+        propagated = [
+            None if is_nan_bits(int(x), kind) or is_nan_bits(int(y), kind) else e
+            for x, y, e in zip(a, b, expected, strict=True)
+        ]
         compare(f"{name}.NaN", kind, run_opcode(f"{name}.NaN.{kind}", kind, (kind, kind), a, b), propagated, a, b)
 
 
@@ -238,8 +259,20 @@ def test_min_and_max_prefer_numbers_and_order_zeros(name: str, kind: str) -> Non
 def test_signs(kind: str) -> None:
     a = interesting_floats(kind, 300, 1)
     top = 1 << (WIDTH[kind] - 1)
-    compare("neg", kind, run_opcode(f"neg.{kind}", kind, (kind,), a), [None if is_nan_bits(int(x), kind) else int(x) ^ top for x in a], a)
-    compare("abs", kind, run_opcode(f"abs.{kind}", kind, (kind,), a), [None if is_nan_bits(int(x), kind) else int(x) & ~top for x in a], a)
+    compare(
+        "neg",
+        kind,
+        run_opcode(f"neg.{kind}", kind, (kind,), a),
+        [None if is_nan_bits(int(x), kind) else int(x) ^ top for x in a],
+        a,
+    )
+    compare(
+        "abs",
+        kind,
+        run_opcode(f"abs.{kind}", kind, (kind,), a),
+        [None if is_nan_bits(int(x), kind) else int(x) & ~top for x in a],
+        a,
+    )
 
 
 COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
@@ -297,7 +330,12 @@ def test_saturation() -> None:
 def ulps(found: np.ndarray, exact: np.ndarray) -> float:
     """Largest distance from a binary64 reference in units of the last binary32 place, where both are normal numbers."""
     fine = np.isfinite(exact) & (np.abs(exact) > 1.2e-38) & (np.abs(exact) < 3.4e38)
-    return float(np.max(np.abs(found[fine].astype(np.float64) - exact[fine]) / np.spacing(np.abs(exact[fine]).astype(np.float32)), initial=0))
+    return float(
+        np.max(
+            np.abs(found[fine].astype(np.float64) - exact[fine]) / np.spacing(np.abs(exact[fine]).astype(np.float32)),
+            initial=0,
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -341,7 +379,12 @@ def test_floats_to_integers(to: str, of: str) -> None:
     a = interesting_floats(of, 400, 8)
     bits = int(to[1:])
     low, high = (0, (1 << bits) - 1) if to[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
-    rounders: dict[str, Callable[[Fraction], int]] = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+    rounders: dict[str, Callable[[Fraction], int]] = {
+        "rni": round,
+        "rzi": math.trunc,
+        "rmi": math.floor,
+        "rpi": math.ceil,
+    }
 
     def reference(x: int, mode: str) -> int:
         value = exact_value(x, of)
@@ -372,23 +415,36 @@ def test_integers_to_floats(mode: str, of: str, to: str) -> None:
     compare(f"cvt.{mode}.{to}.{of}", to, found, [rounded_bits(Fraction(value(int(x))), to, mode, 0) for x in a], a)
 
 
-@pytest.mark.parametrize(("to", "of"), [("f32", "f64"), ("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64")])
+@pytest.mark.parametrize(
+    ("to", "of"), [("f32", "f64"), ("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64")]
+)
 @pytest.mark.parametrize("mode", MODES)
 def test_narrower_floats(mode: str, to: str, of: str) -> None:
     a = interesting_floats(of, 800, 10)
     # Values near the narrow format's own, halfway cases among them.
     generator = np.random.default_rng(11)
     near = interesting_floats(to, 500, 12)
-    wide = np.array([rounded_bits(v, of, "rn", 0) for v in (exact_value(int(x), to) for x in near) if not isinstance(v, float)], a.dtype)
+    wide = np.array(
+        [rounded_bits(v, of, "rn", 0) for v in (exact_value(int(x), to) for x in near) if not isinstance(v, float)],
+        a.dtype,
+    )
     a = np.concatenate([a, wide, wide + generator.integers(0, 3, len(wide)).astype(a.dtype)])
 
     def reference(x: int) -> int | None:
         return to_bits(exact_value(x, of), sign_bit(x, of), to, mode)
 
-    compare(f"cvt.{mode}.{to}.{of}", to, run_opcode(f"cvt.{mode}.{to}.{of}", to, (of,), a), [reference(int(x)) for x in a], a)
+    compare(
+        f"cvt.{mode}.{to}.{of}",
+        to,
+        run_opcode(f"cvt.{mode}.{to}.{of}", to, (of,), a),
+        [reference(int(x)) for x in a],
+        a,
+    )
 
 
-@pytest.mark.parametrize(("to", "of"), [("f64", "f32"), ("f32", "f16"), ("f64", "f16"), ("f32", "bf16"), ("f32", "f32")])
+@pytest.mark.parametrize(
+    ("to", "of"), [("f64", "f32"), ("f32", "f16"), ("f64", "f16"), ("f32", "bf16"), ("f32", "f32")]
+)
 def test_wider_floats_are_exact(to: str, of: str) -> None:
     a = interesting_floats(of, 600, 13)
     found = run_opcode(f"cvt.{to}.{of}", to, (of,), a)
@@ -438,4 +494,6 @@ def test_copysign_and_selection() -> None:
     found = run_opcode("copysign.f32", "f32", ("f32", "f32"), a, b)
     np.testing.assert_array_equal(found, (a & np.uint32(0x80000000)) | (b & np.uint32(0x7FFFFFFF)))
     chosen = (np.arange(len(a)) % 2).astype(np.uint8)
-    np.testing.assert_array_equal(run_opcode("selp.f32", "f32", ("f32", "f32", "pred"), a, b, chosen), np.where(chosen, a, b))
+    np.testing.assert_array_equal(
+        run_opcode("selp.f32", "f32", ("f32", "f32", "pred"), a, b, chosen), np.where(chosen, a, b)
+    )

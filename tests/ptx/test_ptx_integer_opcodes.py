@@ -36,7 +36,9 @@ BINARY: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def check(opcode: str, result: str, sources: tuple[str, ...], reference: Callable[..., int], *arrays: np.ndarray) -> None:
+def check(
+    opcode: str, result: str, sources: tuple[str, ...], reference: Callable[..., int], *arrays: np.ndarray
+) -> None:
     found = run_opcode(opcode, result, sources, *arrays)
     bits = 8 if result == "pred" else int(result[1:])
     for row, got in zip(zip(*arrays, strict=True), found.tolist(), strict=True):
@@ -143,8 +145,18 @@ def test_funnel_shifts() -> None:
     a, b = pairs("b32")
     c = interesting_integers(32, len(a), 7)[: len(a)]
     for mode, limit in (("wrap", lambda n: n & 31), ("clamp", lambda n: min(n, 32))):
-        check(f"shf.l.{mode}.b32", "b32", ("b32", "b32", "u32"), lambda x, y, n, f=limit: ((y << 32 | x) << f(n)) >> 32, a, b, c)
-        check(f"shf.r.{mode}.b32", "b32", ("b32", "b32", "u32"), lambda x, y, n, f=limit: (y << 32 | x) >> f(n), a, b, c)
+        check(
+            f"shf.l.{mode}.b32",
+            "b32",
+            ("b32", "b32", "u32"),
+            lambda x, y, n, f=limit: ((y << 32 | x) << f(n)) >> 32,
+            a,
+            b,
+            c,
+        )
+        check(
+            f"shf.r.{mode}.b32", "b32", ("b32", "b32", "u32"), lambda x, y, n, f=limit: (y << 32 | x) >> f(n), a, b, c
+        )
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -218,7 +230,7 @@ def test_byte_permutations() -> None:
     modes = {
         "f4e": lambda k, i: k + i,
         "b4e": lambda k, i: (k - i) % 8,
-        "rc8": lambda k, i: k,
+        "rc8": lambda k, _: k,
         "ecl": max,
         "ecr": min,
         "rc16": lambda k, i: (k & 1) * 2 + (i & 1),
@@ -275,7 +287,12 @@ def test_comparisons(name: str, kind: str) -> None:
 
 def test_unsigned_spellings_of_comparisons() -> None:
     a, b = pairs("u32")
-    for name, test in (("lo", lambda x, y: x < y), ("ls", lambda x, y: x <= y), ("hi", lambda x, y: x > y), ("hs", lambda x, y: x >= y)):
+    for name, test in (
+        ("lo", lambda x, y: x < y),
+        ("ls", lambda x, y: x <= y),
+        ("hi", lambda x, y: x > y),
+        ("hs", lambda x, y: x >= y),
+    ):
         check(f"setp.{name}.u32", "pred", ("u32", "u32"), test, a, b)
 
 
@@ -309,5 +326,7 @@ def test_dot_products_of_bytes(left: str, right: str) -> None:
 def test_conversions_between_integers(to: str, of: str) -> None:
     a = interesting_integers(int(of[1:]), 300, 1)
     check(f"cvt.{to}.{of}", to, (of,), lambda x: x, a)
-    low, high = (0, (1 << int(to[1:])) - 1) if to[0] == "u" else (-(1 << (int(to[1:]) - 1)), (1 << (int(to[1:]) - 1)) - 1)
+    low, high = (
+        (0, (1 << int(to[1:])) - 1) if to[0] == "u" else (-(1 << (int(to[1:]) - 1)), (1 << (int(to[1:]) - 1)) - 1)
+    )
     check(f"cvt.sat.{to}.{of}", to, (of,), lambda x: max(low, min(high, x)), a)

@@ -23,10 +23,13 @@ template <class T> __device__ void triad(T* a, const T* b, const T* c, T s, int 
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) a[i] = b[i] + s * c[i];
 }
 extern "C" __global__ void triad_f32(float* a, const float* b, const float* c, float s, int n) { triad(a, b, c, s, n); }
-extern "C" __global__ void triad_f64(double* a, const double* b, const double* c, double s, int n) { triad(a, b, c, s, n); }
-extern "C" __global__ void triad_i64(long long* a, const long long* b, const long long* c, long long s, int n) { triad(a, b, c, s, n); }
+extern "C" __global__ void triad_f64(double* a, const double* b, const double* c, double s, int n) { triad(a, b, c, s,
+n); }
+extern "C" __global__ void triad_i64(long long* a, const long long* b, const long long* c, long long s, int n) {
+triad(a, b, c, s, n); }
 extern "C" __global__ void triad_i16(short* a, const short* b, const short* c, short s, int n) { triad(a, b, c, s, n); }
-extern "C" __global__ void triad_u8(unsigned char* a, const unsigned char* b, const unsigned char* c, unsigned char s, int n) { triad(a, b, c, s, n); }
+extern "C" __global__ void triad_u8(unsigned char* a, const unsigned char* b, const unsigned char* c, unsigned char s,
+int n) { triad(a, b, c, s, n); }
 extern "C" __global__ void triad_f16(__half* a, const __half* b, const __half* c, __half s, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) a[i] = __hfma(s, c[i], b[i]);
@@ -36,12 +39,17 @@ extern "C" __global__ void triad_f16(__half* a, const __half* b, const __half* c
 
 @every_architecture
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("triad_f32", "f4"), ("triad_f64", "f8"), ("triad_i64", "i8"), ("triad_i16", "i2"), ("triad_u8", "u1")]
+    ("name", "dtype"),
+    [("triad_f32", "f4"), ("triad_f64", "f8"), ("triad_i64", "i8"), ("triad_i16", "i2"), ("triad_u8", "u1")],
 )
 def test_streams_of_every_type(name: str, dtype: str, arch: str) -> None:
     n, kind = 5000, np.dtype(dtype)
     generator = np.random.default_rng(1)
-    make = (lambda: generator.standard_normal(n).astype(kind)) if kind.kind == "f" else (lambda: generator.integers(0, 100, n).astype(kind))
+    make = (
+        (lambda: generator.standard_normal(n).astype(kind))
+        if kind.kind == "f"
+        else (lambda: generator.integers(0, 100, n).astype(kind))
+    )
     b, c, a = make(), make(), np.zeros(n, kind)
     execution = run(STREAM, name, (7,), (128,), a, b, c, kind.type(3), n, arch=arch)
     if kind.kind == "f":
@@ -137,14 +145,28 @@ extern "C" __global__ void doubles(double* out, const double* in, int n) {
 def test_mathematical_functions(name: str, dtype: type, tolerance: float, arch: str) -> None:
     n = 256
     generator = np.random.default_rng(1)
-    x = np.concatenate([generator.standard_normal(n - 64) * 3, generator.standard_normal(32) * 1e-5, generator.standard_normal(32) * 80])
+    x = np.concatenate(
+        [
+            generator.standard_normal(n - 64) * 3,
+            generator.standard_normal(32) * 1e-5,
+            generator.standard_normal(32) * 80,
+        ]
+    )
     x[:4] = [1e6, -2e7, 3e9, 1.5e15]  # arguments of sine and cosine that take the slow path, through local memory
     x = x.astype(dtype)
     out = np.zeros((12, n), dtype)
     run(MATH, name, (2,), (128,), out, x, n, arch=arch)
     wide = x.astype(np.float64)
     with np.errstate(over="ignore"):
-        exact = [np.sin(wide), np.cos(wide), np.exp(wide), np.log(np.abs(wide)), np.abs(wide) ** np.float64(dtype(1.7)), np.sqrt(np.abs(wide)), 1 / wide]
+        exact = [
+            np.sin(wide),
+            np.cos(wide),
+            np.exp(wide),
+            np.log(np.abs(wide)),
+            np.abs(wide) ** np.float64(dtype(1.7)),
+            np.sqrt(np.abs(wide)),
+            1 / wide,
+        ]
         exact += [np.tanh(wide), np.array([math.erf(v) for v in wide]), np.arctan2(wide, 2), np.cbrt(wide)]
         exact += [np.fmod(wide, np.float64(dtype(0.7)))]
         for found, expected in zip(out, exact, strict=True):
@@ -280,7 +302,8 @@ extern "C" __global__ void swaps(int* lock, int* order, float* last) {
     int old = atomicExch(lock, (int)threadIdx.x);
     order[threadIdx.x] = old;
     float seen = *last, assumed;
-    do { assumed = seen; seen = __int_as_float(atomicCAS((int*)last, __float_as_int(assumed), __float_as_int(assumed + 1.0f))); } while (seen != assumed);
+    do { assumed = seen; seen = __int_as_float(atomicCAS((int*)last, __float_as_int(assumed), __float_as_int(assumed +
+    1.0f))); } while (seen != assumed);
 }
 """
 
@@ -293,7 +316,9 @@ def test_integer_atomics(arch: str) -> None:
     run(ATOMICS, "integers", (9,), (128,), sums, bits, wide, data, 1000, arch=arch)
     np.testing.assert_array_equal(sums, [data.sum(), -data.sum(), min(0, data.min()), max(0, data.max())])
     unsigned = data.view(np.uint32)
-    np.testing.assert_array_equal(bits[:3], [f.reduce(unsigned) for f in (np.bitwise_and, np.bitwise_or, np.bitwise_xor)])
+    np.testing.assert_array_equal(
+        bits[:3], [f.reduce(unsigned) for f in (np.bitwise_and, np.bitwise_or, np.bitwise_xor)]
+    )
     counter = 0
     for _ in range(1000):
         counter = 6 if counter == 0 or counter > 6 else counter - 1
@@ -336,7 +361,8 @@ extern "C" __global__ void cases(int* out, const int* in, int n) {
         case 1: y = Power<3>::of(i); break;
         case 2: y = table[i & 7]; break;
         case 3: y = __popc(i) - __clz(i); break;
-        case 4: { int sum = 0; for (int k = 0; k < (i & 15); k++) { if (k == 7) continue; if (k == 12) break; sum += k; } y = sum; break; }
+        case 4: { int sum = 0; for (int k = 0; k < (i & 15); k++) { if (k == 7) continue; if (k == 12) break; sum +=
+        k; } y = sum; break; }
         case 5: y = i % 7 * 1000 + i / 13; break;
         case 6: y = -i >> 2; break;
         case 7: { int list[8]; for (int k = 0; k < 8; k++) list[k] = k * i; y = list[(i * 5) & 7]; break; }
@@ -353,7 +379,8 @@ extern "C" __global__ void long_words(long long* out, const long long* in) {
     out[i + 192] = __mul64hi(a, b);
     out[i + 256] = a << (i & 63);
     out[i + 320] = a >> (i & 63);
-    out[i + 384] = (long long)(unsigned __int128)((unsigned __int128)(unsigned long long)a * (unsigned long long)b >> 64) + 1;
+    out[i + 384] = (long long)(unsigned __int128)((unsigned __int128)(unsigned long long)a * (unsigned long long)b >>
+    64) + 1;
     out[i + 448] = (long long)((double)a * 0.5);
 }
 template <class T, int N> __global__ void scale(T* out, T by) { out[threadIdx.x] *= by * N; }
@@ -362,7 +389,8 @@ extern "C" __global__ void jump(int* out) {
     switch (i % 12) {
         case 0: y += 1; case 1: y *= 2; break;
         case 2: y ^= 77; break; case 3: y -= 5; break; case 4: y |= 64; break; case 5: y &= 3; break;
-        case 6: y = ~y; break; case 7: y <<= 3; break; case 8: y += y; break; case 9: y = 9; break; case 10: y -= 100; break;
+        case 6: y = ~y; break; case 7: y <<= 3; break; case 8: y += y; break; case 9: y = 9; break; case 10: y -= 100;
+        break;
     }
     out[i] = y;
 }
@@ -394,17 +422,29 @@ def case(x: int, i: int) -> int:
 def test_switches_loops_calls_and_local_arrays(arch: str) -> None:
     data = np.random.default_rng(1).integers(0, 9, 700).astype(np.int32)
     out = np.zeros(700, np.int32)
-    ptx.execute(program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "cases", (6,), (128,), (out, data, 700))
+    ptx.execute(
+        program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "cases", (6,), (128,), (out, data, 700)
+    )
     np.testing.assert_array_equal(out, [case(int(x), i) for i, x in enumerate(data)])
 
 
 @every_architecture
 def test_jump_tables_with_fall_through(arch: str) -> None:
     out = np.zeros(96, np.int32)
-    execution = ptx.execute(program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "jump", (1,), (96,), (out,))
+    execution = ptx.execute(
+        program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "jump", (1,), (96,), (out,)
+    )
     assert execution.faults == ()
-    rules = [lambda y: (y + 1) * 2, lambda y: y * 2, lambda y: y ^ 77, lambda y: y - 5, lambda y: y | 64, lambda y: y & 3, lambda y: ~y]
-    rules += [lambda y: y << 3, lambda y: y + y, lambda y: 9, lambda y: y - 100, lambda y: y]
+    rules = [
+        lambda y: (y + 1) * 2,
+        lambda y: y * 2,
+        lambda y: y ^ 77,
+        lambda y: y - 5,
+        lambda y: y | 64,
+        lambda y: y & 3,
+        lambda y: ~y,
+    ]
+    rules += [lambda y: y << 3, lambda y: y + y, lambda _: 9, lambda y: y - 100, lambda y: y]
     np.testing.assert_array_equal(out, [rules[i % 12](i) for i in range(96)])
 
 
@@ -413,7 +453,9 @@ def test_64_and_128_bit_integers(arch: str) -> None:
     data = np.random.default_rng(1).integers(-(2**62), 2**62, 128)
     data[64:72] = [1, -1, 3, -7, 2**31, 2**33, -(2**40), 12345]
     out = np.zeros((8, 64), np.int64)
-    ptx.execute(program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "long_words", (1,), (64,), (out, data))
+    ptx.execute(
+        program(CONTROL, arch, ("scale<double, 3>",), ("--device-int128",)), "long_words", (1,), (64,), (out, data)
+    )
 
     def wrapped(values: list[int]) -> np.ndarray:
         return np.array([v & (2**64 - 1) for v in values], np.uint64).view(np.int64)
@@ -503,7 +545,9 @@ def test_warp_reductions(arch: str) -> None:
     out = np.zeros((3, 2, 32), np.uint32)
     run(WARPS, "reduce", (1,), (64,), out, x, arch=arch)
     rows = x.reshape(2, 32)
-    for found, expected in zip(out, (rows.sum(axis=1, dtype=np.uint32), rows.max(axis=1), np.bitwise_xor.reduce(rows, axis=1)), strict=True):
+    for found, expected in zip(
+        out, (rows.sum(axis=1, dtype=np.uint32), rows.max(axis=1), np.bitwise_xor.reduce(rows, axis=1)), strict=True
+    ):
         np.testing.assert_array_equal(found, np.repeat(expected[:, None], 32, axis=1))
 
 
@@ -537,7 +581,8 @@ def test_dynamic_shared_memory_structs_and_module_variables() -> None:
 def test_three_dimensional_launches() -> None:
     text = r"""
     extern "C" __global__ void where(int* out) {
-        int3 at = {(int)(blockIdx.x * blockDim.x + threadIdx.x), (int)(blockIdx.y * blockDim.y + threadIdx.y), (int)(blockIdx.z * blockDim.z + threadIdx.z)};
+        int3 at = {(int)(blockIdx.x * blockDim.x + threadIdx.x), (int)(blockIdx.y * blockDim.y + threadIdx.y),
+        (int)(blockIdx.z * blockDim.z + threadIdx.z)};
         int wide = gridDim.x * blockDim.x, high = gridDim.y * blockDim.y;
         out[(at.z * high + at.y) * wide + at.x] = at.x * 10000 + at.y * 100 + at.z;
     }

@@ -36,7 +36,14 @@ def softmax(text: str) -> ptx.Execution:
 
 CASES = {
     "reduction": (REDUCTION, reduction),
-    "transpose": (TRANSPOSES[TRANSPOSES.index('extern "C" __global__ void tiled') : TRANSPOSES.index('extern "C" __global__ void unpadded')], transpose),
+    "transpose": (
+        TRANSPOSES[
+            TRANSPOSES.index('extern "C" __global__ void tiled') : TRANSPOSES.index(
+                'extern "C" __global__ void unpadded'
+            )
+        ],
+        transpose,
+    ),
     "gemm": (GEMM, gemm),
     "half gemm": (GEMM, half_gemm),
     "softmax": (SOFTMAX, softmax),
@@ -46,7 +53,9 @@ REMOVALS = [(name, number) for name, (text, _) in CASES.items() for number in ra
 
 def without(text: str, number: int) -> str:
     parts = text.split("__syncthreads();")
-    return "__syncthreads();".join(parts[: number + 1]) + "              " + "__syncthreads();".join(parts[number + 1 :])
+    return (
+        "__syncthreads();".join(parts[: number + 1]) + "              " + "__syncthreads();".join(parts[number + 1 :])
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -170,7 +179,9 @@ def test_fence_and_ticket_order_blocks() -> None:
     out = np.zeros(1, np.float32)
     run(LAST_BLOCK.replace("FENCE", "__threadfence();"), "total", (50,), (32,), out, np.zeros(50, np.float32), source)
     np.testing.assert_allclose(out[0], source.astype(np.float64).sum(), rtol=1e-4)
-    faults = run(LAST_BLOCK.replace("FENCE", ""), "total", (50,), (32,), out, np.zeros(50, np.float32), source, faulty=True).faults
+    faults = run(
+        LAST_BLOCK.replace("FENCE", ""), "total", (50,), (32,), out, np.zeros(50, np.float32), source, faulty=True
+    ).faults
     assert {(fault.code, fault.array) for fault in faults} == {("race", "parts")}
 
 

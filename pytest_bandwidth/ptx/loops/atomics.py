@@ -13,12 +13,12 @@ AND, OR, XOR, EXCHANGE, ADD, INCREMENT, DECREMENT, MINIMUM, MAXIMUM, COMPARE_AND
 ATOMIC_CODES = dict(zip(("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"), range(10), strict=True))
 
 
-def _atomic_signature(kind: Any) -> Any:
-    planes = (memory(kind), I64, I64, given(I64), given(BOOL), I64, given(kind), given(kind), plane(kind))
+def _signature(kind: Any, values: int) -> Any:
+    planes = (memory(kind), I64, I64, given(I64), given(BOOL), I64, *[given(kind)] * values, plane(kind))
     return types.void(*planes)
 
 
-@compiled(*(_atomic_signature(kind) for kind in _ATOMIC_TYPES[:4]))
+@compiled(*(_signature(kind, 2) for kind in _ATOMIC_TYPES[:4]))
 def atomic_integer(
     data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
 ) -> None:
@@ -53,9 +53,9 @@ def atomic_integer(
             data[row, place] = new
 
 
-@compiled(*(_atomic_signature(kind) for kind in _ATOMIC_TYPES[4:]))
+@compiled(*(_signature(kind, 1) for kind in _ATOMIC_TYPES[4:]))
 def atomic_float(
-    data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
+    data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, old: Any
 ) -> None:
     """As `atomic_integer`, for add and exchange."""
     for b in range(index.shape[0]):

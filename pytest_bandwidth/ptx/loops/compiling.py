@@ -9,6 +9,7 @@ from typing import Any
 from numba import njit, types
 
 WARP = 32
+_TUPLE: Any = types.Tuple  # Numba types little of itself
 U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, types.boolean
 
 
@@ -36,7 +37,7 @@ def row(kind: Any) -> Any:
 
 
 def four(kind: Any) -> Any:
-    return types.Tuple((kind, kind, kind, kind))
+    return _TUPLE((kind, kind, kind, kind))
 
 
 def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

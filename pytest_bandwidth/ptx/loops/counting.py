@@ -104,7 +104,8 @@ def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) 
 def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
     """Requests, passes over the 32 four-byte banks of shared memory, passes without any conflict, and lanes.
 
-    A bank serves one 4-byte word a pass, to any number of lanes. 8-byte accesses go by half warps, 16-byte ones by quarters
+    A bank serves one 4-byte word a pass, to any number of lanes. 8-byte accesses go by half warps, 16-byte ones by
+    quarters
     (CUDA C++ Programming Guide, compute capability 5.x and later).
     """
     requests, passes, least, lanes = 0, 0, 0, 0

@@ -36,10 +36,13 @@ def race_between_threads(
     warp_epoch: Any,
     hit: Any,
 ) -> int:
-    """Shared memory: brings the shadow up to date and finds accesses that no barrier orders; returns how many lanes hit.
+    """Shared memory: brings the shadow up to date and finds accesses that no barrier orders; returns how many lanes
+    hit.
 
-    A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit`, all 0 before, gets the word that an
-    access conflicts with. Two accesses of one block conflict if one of them writes, no block barrier came between, and, for
+    A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit`, all 0 before, gets the
+    word that an
+    access conflicts with. Two accesses of one block conflict if one of them writes, no block barrier came between,
+    and, for
     threads of one warp, no warp barrier either.
     """
     found = 0
@@ -54,9 +57,9 @@ def race_between_threads(
             for g in range(granule[b, t], granule[b, t] + count):
                 previous = writers[b, g]
                 who = previous & 4095
-                if who != 0 and who != t + 1 and (previous >> 44) == now:
-                    if (who - 1) >> 5 != warp or ((previous >> 26) & 0x3FFFF) == warp_now:
-                        conflict = previous
+                unordered = (who - 1) >> 5 != warp or ((previous >> 26) & 0x3FFFF) == warp_now
+                if who != 0 and who != t + 1 and (previous >> 44) == now and unordered:
+                    conflict = previous
                 previous = readers[b, g]
                 who = previous & 4095
                 current = who != 0 and (previous >> 44) == now

@@ -10,7 +10,7 @@ from pytest_bandwidth.ptx.observers.order import Order
 
 
 class Observer(Protocol):
-    def begin(self, geometry: Geometry, order: Order) -> None:
+    def begin(self, geometry: Geometry, order: Order, /) -> None:
         """A new batch of blocks: shared and local memory are fresh."""
 
     def see(self, access: Access) -> None: ...

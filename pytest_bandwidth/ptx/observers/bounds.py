@@ -1,4 +1,6 @@
-"""Out-of-bounds and misaligned accesses, and stores to what must not be written. They are reported and not carried out."""
+"""Out-of-bounds and misaligned accesses, and stores to what must not be written. They are reported and not carried
+out.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ class FaultLog:
         self._geometry = geometry
 
     def add(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
-        """hits: bool, broadcastable to (rows, lanes); offset: bytes in the region. The sentence follows the thread's name."""
+        """hits: bool, broadcastable to (rows, lanes); offset: bytes in the region. The sentence follows the thread's
+        name.
+        """
         geometry = self._geometry
         assert geometry is not None
         shape = np.broadcast_shapes(hits.shape, offset.shape)
@@ -43,7 +45,8 @@ class FaultLog:
         block, thread = geometry.block_name(row), geometry.thread_name(lane)
         address = place if region is None else region.base + place
         spot = f"{where.file}:{where.line}" if where.line else f"PTX line {where.ptx_line}"
-        text = f"{spot}: thread {thread} of block {block} {sentence.format(array=array or 'no array', place=place)} (address {address:#x})"
+        what = sentence.format(array=array or "no array", place=place)
+        text = f"{spot}: thread {thread} of block {block} {what} (address {address:#x})"
         self._found[key] = AccessFault(code, text, array, block, thread, address, where.file, where.line, threads)
 
     def line_of(self, site: int) -> str:

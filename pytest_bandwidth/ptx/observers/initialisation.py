@@ -1,7 +1,9 @@
 """Reads of memory that nobody wrote: shared and local memory, and arrays that were declared empty.
 
-An empty array is filled with a pattern that depends on the place (`fill_untouched`); at a launch, whatever 16-byte piece
-still shows it counts as never written, by a kernel or by NumPy. A value that happens to equal the pattern is 2⁻¹²⁸ likely.
+An empty array is filled with a pattern that depends on the place (`fill_untouched`); at a launch, whatever 16-byte
+piece
+still shows it counts as never written, by a kernel or by NumPy. A value that happens to equal the pattern is 2⁻¹²⁸
+likely.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def fill_untouched(array: Array) -> None:
 
 
 def untouched(array: Array) -> Array:
-    """Per byte of the array's allocation, whether it still shows the pattern, in pieces of 16 bytes: bool of (bytes,)."""
+    """Per byte of the array's allocation, whether it still shows the pattern, in pieces of 16 bytes: bool of
+    (bytes,).
+    """
     data, _ = flat_bytes(array)
     same = np.zeros(data.size, np.bool_)
     for start in range(0, data.size, _CHUNK_WORDS * 8):
@@ -63,7 +67,7 @@ class InitialisationObserver:
         self._windows: dict[Region, Array] = {}
         self._geometry: Geometry | None = None
 
-    def begin(self, geometry: Geometry, order: Order) -> None:
+    def begin(self, geometry: Geometry, _order: Order) -> None:
         self._geometry = geometry
         self._windows = {}
 

@@ -13,7 +13,8 @@ NEVER = np.iinfo(np.int64).max
 class Order:
     """block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
 
-    Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after that
+    Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after
+    that
     receives it. Which address the atomics use is not looked at, so some races through unrelated atomics go unseen.
     """
 
@@ -51,7 +52,9 @@ class Order:
         self._published[blocks[publishing]] = np.minimum(self._published[blocks[publishing]], times[publishing])
 
     def between(self, earlier: Array, later: Array) -> Array:
-        """Where what block `earlier` published reached block `later`; False where `earlier` is negative (several blocks)."""
+        """Where what block `earlier` published reached block `later`; False where `earlier` is negative (several
+        blocks).
+        """
         published: Array = self._published[np.maximum(earlier, 0)]
         return (published < self._received[later]) & (earlier >= 0)
 

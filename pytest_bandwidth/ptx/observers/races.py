@@ -1,8 +1,11 @@
 """Accesses to one place that nothing orders, at least one of them a write.
 
-Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, who last wrote and who read,
-and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came between (inside
-a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and atomics order them.
+Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, who last wrote and who
+read,
+and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came between
+(inside
+a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and atomics order
+them.
 Two writes of the same value are no race that anyone could see, and are not reported. Atomics conflict with nothing.
 """
 
@@ -58,8 +61,8 @@ class SharedRaceObserver:
             max(1, access.width // self._granule),
             access.kind == "store",
             access.site & 0x3FFF,
-            np.broadcast_to(order.block_epoch, (rows, 1)),
-            np.broadcast_to(order.warp_epoch, (rows, geometry.lanes // 32)),
+            np.broadcast_to(order.block_epoch & 0x7FFFF, (rows, 1)),
+            np.broadcast_to(order.warp_epoch & 0x3FFFF, (rows, geometry.lanes // 32)),
             hit,
         )
         if found:
@@ -153,7 +156,9 @@ def _block_name(number: int, geometry: Geometry) -> str:
 
 
 def _zeros(known: dict[tuple[int, int], Array], shape: tuple[int, int]) -> Array:
-    """An array of zeros, kept for the next access of that shape: conflicts are rare, and clearing it each time is not free."""
+    """An array of zeros, kept for the next access of that shape: conflicts are rare, and clearing it each time is
+    not free.
+    """
     if shape not in known:
         known[shape] = np.zeros(shape, np.int64)
     return known[shape]

@@ -33,7 +33,9 @@ _PATTERNS: tuple[tuple[Pattern, int], ...] = (
 
 
 class TrafficObserver:
-    """granule_bytes: the narrowest global access of the kernel; distinct bytes are counted in such steps, which is exact."""
+    """granule_bytes: the narrowest global access of the kernel; distinct bytes are counted in such steps, which is
+    exact.
+    """
 
     def __init__(self, granule_bytes: int) -> None:
         self._granule = granule_bytes
@@ -45,7 +47,7 @@ class TrafficObserver:
         self._touched: dict[tuple[Region, str], Array] = {}
         self._geometry: Geometry | None = None
 
-    def begin(self, geometry: Geometry, order: Order) -> None:
+    def begin(self, geometry: Geometry, _order: Order) -> None:
         self._geometry = geometry
 
     def see(self, access: Access) -> None:
@@ -93,7 +95,8 @@ class TrafficObserver:
 
     def _repeat(self, access: Access) -> int:
         assert self._geometry is not None
-        return self._geometry.rows // max(access.offset.shape[0], access.mask.shape[0])
+        rows: int = max(access.offset.shape[0], access.mask.shape[0])
+        return self._geometry.rows // rows
 
     # Results
 

@@ -11,7 +11,8 @@ from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
 
 
 def _bits(a: Array) -> int:
-    return a.dtype.itemsize * 8
+    bits: int = a.dtype.itemsize * 8
+    return bits
 
 
 def shift_left(a: Array, count: Array) -> Array:
@@ -29,7 +30,9 @@ def _as_count(a: Array, count: Array) -> Array:
 
 
 def funnel_shift(choice: Choice) -> Meaning:
-    """shf: the pair (b:a) shifted left (upper word kept) or right (lower word kept), by c clamped to 32 or modulo 32."""
+    """shf: the pair (b:a) shifted left (upper word kept) or right (lower word kept), by c clamped to 32 or modulo
+    32.
+    """
     left, wrap = choice["leftright"] == "l", choice["clampwrap"] == "wrap"
 
     def compute(a: Array, b: Array, c: Array) -> Array:
@@ -66,7 +69,9 @@ def reverse(a: Array) -> Array:
 
 
 def find_leading(choice: Choice) -> Meaning:
-    """bfind: position of the highest bit that differs from the sign (0xFFFFFFFF where none); with .shiftamt its distance from the top."""
+    """bfind: position of the highest bit that differs from the sign (0xFFFFFFFF where none); with .shiftamt its
+    distance from the top.
+    """
     distance = "shiftamt" in choice
 
     def compute(a: Array) -> Array:
@@ -80,7 +85,9 @@ def find_leading(choice: Choice) -> Meaning:
 
 
 def extract_field(a: Array, start: Array, length: Array) -> Array:
-    """bfe: `length` bits of `a` from bit `start`, sign-extended for signed types (also from the top bit beyond the word)."""
+    """bfe: `length` bits of `a` from bit `start`, sign-extended for signed types (also from the top bit beyond the
+    word).
+    """
     width = _bits(a)
     start, length = (start & 255).astype(np.int64), (length & 255).astype(np.int64)
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
@@ -111,7 +118,9 @@ def _low_mask(length: Array, width: int, dtype: np.dtype[Any]) -> Array:
 
 
 def permute_bytes(choice: Choice) -> Meaning:
-    """prmt: each result byte picked from the eight of (b:a); the selector's top bit replicates the sign. Modes as in the PTX manual."""
+    """prmt: each result byte picked from the eight of (b:a); the selector's top bit replicates the sign. Modes as in
+    the PTX manual.
+    """
     mode = choice.get("pmode")
 
     def compute(a: Array, b: Array, selector: Array) -> Array:

@@ -1,6 +1,7 @@
 """What binary32 and binary64 opcodes compute.
 
-Correctly rounded operations are exact in every rounding mode (see `rounding`). The ``.approx`` ones, which hardware computes
+Correctly rounded operations are exact in every rounding mode (see `rounding`). The ``.approx`` ones, which hardware
+computes
 to a few units in the last place, are computed here to within one: results may differ from a GPU's by its own error.
 NaNs are NaNs; their payloads are not modelled.
 """
@@ -61,7 +62,7 @@ def _directed(name: str, mode: int) -> Meaning:
         y = None if b is None else b.astype(wide)
         if name == "sqrt":
             return _narrow_root(x, mode) if single else rounding.sqrt64_directed(a, mode)
-        if y is None:
+        if y is None or b is None:
             raise TypeError(f"{name} takes two operands")
         if name == "sub":
             y = -y
@@ -125,7 +126,7 @@ def approximate_double(function: Callable[[Array], Array]) -> Callable[[Choice],
         result = function(flush(upper))
         return (flush(result).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
-    return lambda choice: compute
+    return lambda _: compute
 
 
 def absolute(choice: Choice) -> Meaning:

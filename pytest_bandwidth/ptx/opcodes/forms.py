@@ -96,27 +96,20 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 # PTX's fundamental types as NumPy's. Packed halves live in one 32-bit word, bf16 in the bits of a 16-bit one.
-DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
-    {
-        name: np.dtype(kind)
-        for name, kind in {
-            "pred": np.bool_,
-            "cc": np.bool_,
-            **{
-                f"{letter}{bits}": f"{'i' if letter == 's' else 'u'}{bits // 8}"
-                for letter in "usb"
-                for bits in (8, 16, 32, 64)
-            },
-            "f16": np.float16,
-            "bf16": np.uint16,
-            "f16x2": np.uint32,
-            "bf16x2": np.uint32,
-            "f32": np.float32,
-            "f64": np.float64,
-            "tf32": np.uint32,
-        }.items()
-    }
-)
+_NUMPY_NAMES = {
+    "pred": "?",
+    "cc": "?",
+    "f16": "f2",
+    "bf16": "u2",
+    "f16x2": "u4",
+    "bf16x2": "u4",
+    "tf32": "u4",
+    "f32": "f4",
+    "f64": "f8",
+    **{f"{letter}{bits}": f"u{bits // 8}" for letter in "ub" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
+}
+DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({name: np.dtype(kind) for name, kind in _NUMPY_NAMES.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +169,8 @@ def _find(table: Table, opcode: str) -> Match | None:
 
 def _slots(syntax: str) -> tuple[tuple[str, bool], ...]:
     """``add[.rnd].f32`` → ((rnd, optional), (f32, required))."""
-    slots = []
-    for part in syntax.replace("[.", " ?").replace("].", " ").replace("]", "").replace(".", " ").split()[1:]:
-        slots.append((part.lstrip("?"), part.startswith("?")))
-    return tuple(slots)
+    parts = syntax.replace("[.", " ?").replace("].", " ").replace("]", "").replace(".", " ").split()[1:]
+    return tuple((part.lstrip("?"), part.startswith("?")) for part in parts)
 
 
 def _fit(slots: tuple[tuple[str, bool], ...], modifiers: tuple[str, ...], choice: dict[str, str]) -> bool:

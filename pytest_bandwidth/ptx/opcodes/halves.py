@@ -1,6 +1,7 @@
 """What 16-bit floating-point opcodes compute: f16, bf16 and their packed pairs.
 
-Each operation runs in a wider format whose result rounds once more without harm: binary32 has more than 2·11 + 2 bits, so
+Each operation runs in a wider format whose result rounds once more without harm: binary32 has more than 2·11 + 2
+bits, so
 add, sub and mul of halves round correctly through it (Figueroa 1995); fma goes through binary64 with round-to-odd
 (Boldo and Melquiond 2008).
 """

@@ -76,10 +76,7 @@ def divide(a: Array, b: Array) -> Array:
     """Division that truncates towards zero; by zero gives all ones, as GPUs do (PTX leaves it open)."""
     zero = b == 0
     safe = np.where(zero, b.dtype.type(1), b)
-    if a.dtype.kind == "u":
-        quotient = a // safe
-    else:
-        quotient = (a - np.fmod(a, safe)) // safe
+    quotient = a // safe if a.dtype.kind == "u" else (a - np.fmod(a, safe)) // safe
     return np.where(zero, ~np.zeros(1, a.dtype), quotient)
 
 
@@ -162,7 +159,8 @@ def multiply_add_with_carry(choice: Choice) -> Meaning:
 
 
 def dot_product(choice: Choice) -> Meaning:
-    """dp4a: c + Σ over the four bytes of a·b. dp2a: c + Σ over the two 16-bit halves of a, times the low or high bytes of b.
+    """dp4a: c + Σ over the four bytes of a·b. dp2a: c + Σ over the two 16-bit halves of a, times the low or high
+    bytes of b.
 
     The parts of each word are signed or not as its type says.
     """

@@ -1,8 +1,11 @@
 """Exact and directed rounding: fused multiply-add in one rounding, and every operation towards zero, −∞ or +∞.
 
-Compiled by Numba as NumPy ufuncs, because neither NumPy nor Python 3.10 has a fused multiply-add. A directed result is the
-nearest one, moved by one place where the exact rounding error (by error-free transformations: Dekker 1971, Knuth; for fma
-Boldo and Muller 2011, "Exact and approximated error of the FMA") says that it lies on the wrong side. Those are exact as long
+Compiled by Numba as NumPy ufuncs, because neither NumPy nor Python 3.10 has a fused multiply-add. A directed result
+is the
+nearest one, moved by one place where the exact rounding error (by error-free transformations: Dekker 1971, Knuth; for
+fma
+Boldo and Muller 2011, "Exact and approximated error of the FMA") says that it lies on the wrong side. Those are exact
+as long
 as nothing under- or overflows in binary64, so directed binary64 results near its limits may be off by one place.
 """
 
@@ -13,22 +16,28 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
-from numba import types, vectorize
+from numba import types
 from numba.extending import intrinsic
 
 NEAREST, ZERO, DOWN, UP = 0, 1, 2, 3
 MODES = {"rn": NEAREST, "rz": ZERO, "rm": DOWN, "rp": UP}
 
 
-@intrinsic  # type: ignore[untyped-decorator] # Numba ships no types
-def _fma(_typing: Any, a: Any, _b: Any, _c: Any) -> Any:
+def _generate_fma(_typing: Any, a: Any, b: Any, c: Any) -> Any:
     """LLVM's fma: the host's instruction where it has one, else the C library's exact routine."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)
 
-    return a(a, a, a), generate
+    return a(a, b, c), generate
+
+
+# Numba types little of itself; these names are used as it documents them.
+_fma: Any = intrinsic(_generate_fma)
+_vectorize: Any = numba.vectorize
+_njit: Any = numba.njit
 
 
 def _ufunc(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -37,7 +46,7 @@ def _ufunc(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache
         def compiled() -> Any:
-            return vectorize(list(signatures), cache=True)(function)
+            return _vectorize(list(signatures), cache=True)(function)
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
@@ -57,9 +66,7 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
 
 
 def _inline(function: Callable[..., Any]) -> Any:
-    from numba import njit
-
-    return njit(function, inline="always")
+    return _njit(function, inline="always")
 
 
 @_inline
@@ -71,7 +78,9 @@ def _two_sum_error(a: Any, b: Any, total: Any) -> Any:
 
 @_inline
 def _zero(a: Any, b: Any, mode: Any) -> Any:
-    """The sum of a and b where it is exactly 0: of unlike signs it is −0 downwards and +0 otherwise (IEEE 754, §6.3)."""
+    """The sum of a and b where it is exactly 0: of unlike signs it is −0 downwards and +0 otherwise (IEEE 754,
+    §6.3).
+    """
     if math.copysign(1.0, a) == math.copysign(1.0, b):
         return math.copysign(0.0, a)
     return -0.0 if mode == DOWN else 0.0

@@ -1,4 +1,5 @@
-"""The opcodes that are modelled, written as the PTX ISA writes them. Rows of computation give a function; the others name
+"""The opcodes that are modelled, written as the PTX ISA writes them. Rows of computation give a function; the others
+name
 the action that the decoder takes. Whatever fits no row is refused by name.
 """
 
@@ -14,7 +15,7 @@ from pytest_bandwidth.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
 def same(function: Meaning) -> Callable[[Choice], Meaning]:
     """A row whose modifiers change nothing but the type."""
-    return lambda choice: function
+    return lambda _: function
 
 
 def carry(meaning: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
@@ -163,7 +164,7 @@ CONVERSIONS = [
     Form("cvt[.irnd][.rnd][.ftz][.sat].dst.src", "dst <- src", conversions.convert),
     Form("cvt.rnd[.relu].dst.src", "dst <- src", conversions.convert),
     Form("cvt.rnd[.relu].packed.f32", "packed <- f32 f32", conversions.convert_pair),
-    Form("cvt.rna.tf32.f32", "b32 <- f32", lambda choice: conversions.convert({"dst": "tf32", "src": "f32"})),
+    Form("cvt.rna.tf32.f32", "b32 <- f32", lambda _: conversions.convert({"dst": "tf32", "src": "f32"})),
 ]
 
 # What the decoder or the executor does itself.
