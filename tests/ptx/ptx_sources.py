@@ -19,9 +19,9 @@ def program(text: str, arch: str = "sm_90", names: tuple[str, ...] = (), options
 def run(
     text: str, name: str, grid: Sequence[int], block: Sequence[int], *args: Any, arch: str = "sm_90", **options: Any
 ) -> ptx.Execution:
-    """Executes a kernel of a text; faults fail the test unless `faulty` is given."""
-    faulty = options.pop("faulty", False)
-    execution = ptx.execute(program(text, arch), name, grid, block, args, **options)
+    """Executes a kernel of a text; faults fail the test unless `faulty` is given. `compile_options` go to NVRTC."""
+    faulty, compile_options = options.pop("faulty", False), options.pop("compile_options", ())
+    execution = ptx.execute(program(text, arch, (), compile_options), name, grid, block, args, **options)
     assert faulty or not execution.faults, [fault.text for fault in execution.faults]
     return execution
 
