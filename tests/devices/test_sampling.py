@@ -1,0 +1,187 @@
+"""The sampling loop against a scripted device: order, stop rules, drops, what is invalid."""
+
+import gc
+import math
+import random
+from itertools import pairwise
+
+import pytest
+
+from pytest_bandwidth.devices.base import Budget, Sample, Workload
+from pytest_bandwidth.devices.sampling import FEWEST_ROUNDS, MOST_DROPPED, check_budget, measure_timed, take_rounds
+from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat, then
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, Peak
+from pytest_bandwidth.domain.traffic import Traffic
+
+BYTES = Traffic(500_000, 500_000)
+NOTHING = Workload(lambda: None, BYTES)
+QUIET = Budget(min_samples=8, max_seconds=1.0, precision=0.005)
+
+
+def take(device, workload=NOTHING, budget=QUIET, progress=lambda _: None):
+    return take_rounds(device, workload, budget, progress).rounds
+
+
+def test_rounds_alternate_which_comes_first():
+    device = ScriptedDevice()
+    rounds = take(device)
+    first = rounds.kernel_first
+    assert set(first) == {True, False}
+    assert all(a != b for a, b in pairwise(first))
+    pairs = device.timed[-2 * len(first) :]
+    order = [pair[0] == "kernel" for pair in zip(pairs[::2], pairs[1::2], strict=True)]
+    assert tuple(order) == first
+
+
+def test_stops_at_the_asked_precision_once_there_are_enough_samples():
+    rounds = take(ScriptedDevice(kernel_script=repeat(1e-3, 1.0001e-3)))
+    assert (rounds.stop, len(rounds.kernel_seconds)) == ("precision", 8)
+
+
+def test_goes_on_while_the_median_is_not_precise_and_ends_in_time():
+    draw = random.Random(1)
+    noisy = [draw.uniform(1e-3, 3e-3) for _ in range(4096)]
+    device = ScriptedDevice(kernel_script=lambda n: noisy[n % 4096])
+    rounds = take(device)
+    assert rounds.stop == "max-time"
+    assert len(rounds.kernel_seconds) > 100
+    assert device.clock < 1.4  # the budget and its warm-up
+
+
+def test_ratio_has_to_be_precise_as_well():
+    wobbly = [1e-3 * (1 + 0.5 * math.sin(n)) for n in range(4096)]
+    assert take(ScriptedDevice(probe_script=lambda n: wobbly[n % 4096])).stop == "max-time"
+
+
+def test_a_slow_kernel_still_gets_a_few_rounds():
+    rounds = take(ScriptedDevice(kernel_script=repeat(5.0)))
+    assert (rounds.stop, len(rounds.kernel_seconds)) == ("max-time", FEWEST_ROUNDS)
+
+
+def test_warm_up_lasts_until_the_samples_stop_drifting():
+    cold_clock = then(*(2e-3 - 5e-5 * n for n in range(20)), 1e-3)
+    rounds = take(ScriptedDevice(kernel_script=cold_clock))
+    assert max(rounds.kernel_seconds) == 1e-3
+    assert rounds.warmup_runs > 20
+
+
+def test_warm_up_of_what_never_settles_ends_in_time():
+    device = ScriptedDevice(kernel_script=lambda n: 1e-3 * 1.05**n if n < 100 else 1e-3 * 1.05**100)
+    rounds = take(device)
+    assert rounds.warmup_seconds <= 0.3 * QUIET.max_seconds + 0.2
+
+
+def test_a_dropped_sample_takes_its_round_along_and_is_listed():
+    device = ScriptedDevice(kernel_script=except_at(range(300, 303), dropped("throttled"), repeat(1e-3)))
+    rounds = take(device, budget=Budget(200, 10.0, 0.005))
+    assert [d.code for d in rounds.dropped] == ["throttled"] * 3
+    assert rounds.dropped[0].reason == "as scripted"
+    assert len(rounds.kernel_seconds) == len(rounds.probe_seconds) == len(rounds.kernel_first) >= 200
+
+
+def test_a_dropped_probe_spoils_the_ratio_so_its_round_goes_too():
+    device = ScriptedDevice(probe_script=except_at(range(300, 302), dropped("throttled"), repeat(1e-3)))
+    rounds = take(device, budget=Budget(200, 10.0, 0.005))
+    assert len(rounds.dropped) == 2
+    assert len(rounds.kernel_seconds) == len(rounds.probe_seconds)
+
+
+def test_no_sample_left_is_invalid_not_nan():
+    device = ScriptedDevice(kernel_script=repeat(dropped("throttled", text="SM clock at 60 % of nominal")))
+    found = measure_timed(device, NOTHING, QUIET, lambda _: None)
+    assert found.invalid is not None
+    assert found.invalid.code == "no-samples"
+    assert "SM clock at 60 % of nominal" in found.invalid.text
+    assert (found.gbps, found.relative, found.utilization) == (None, None, None)
+    assert found.rounds.stop == "no-samples"
+
+
+def test_dropping_ends_even_where_samples_take_next_to_no_time():
+    spoilt = repeat(dropped("x", 0.0))
+    device = ScriptedDevice(kernel_script=spoilt, probe_script=repeat(0.0), overhead_seconds=1e-4)
+    assert len(take(device).dropped) == MOST_DROPPED
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1e-6])
+def test_a_sample_that_took_no_time_is_invalid(seconds):
+    script = except_at([300], Sample(seconds, 1e-3), repeat(1e-3))
+    found = measure_timed(ScriptedDevice(kernel_script=script), NOTHING, Budget(300, 10.0, 0.005), lambda _: None)
+    assert found.invalid is not None
+    assert found.invalid.code == "clock"
+
+
+@pytest.mark.parametrize(("gbps", "valid"), [(1.0 + 1e-9, True), (1.0 - 1e-9, False)])
+def test_more_than_the_peak_is_invalid(gbps, valid):
+    device = ScriptedDevice(kernel_script=repeat(1e-3), peak=Peak(gbps * 1e9, "test"))
+    found = measure_timed(device, NOTHING, QUIET, lambda _: None)
+    assert (found.invalid is None) is valid
+
+
+def test_others_on_a_gpu_are_invalid_on_a_host_they_are_told():
+    busy = (Conditions(), Conditions(others=("train.py (7)",)))
+    for kind, invalid in (("cuda", True), ("cpu", False)):
+        device = ScriptedDevice(identity=DeviceIdentity(kind, "d", None, "s"), states=busy)
+        found = measure_timed(device, NOTHING, QUIET, lambda _: None)
+        assert (found.invalid is not None) is invalid
+        assert found.conditions_after.others == ("train.py (7)",)
+
+
+def test_no_garbage_is_collected_inside_a_sample_and_it_is_back_on_afterwards():
+    seen = []
+    take(ScriptedDevice(), Workload(lambda: seen.append(gc.isenabled()), BYTES))
+    assert set(seen) == {False}
+    assert gc.isenabled()
+
+
+def test_setup_runs_before_every_run_and_value_is_the_last():
+    log = []
+    workload = Workload(lambda: log.append("run") or len(log), BYTES, setup=lambda: log.append("setup"))
+    sampled = take_rounds(ScriptedDevice(), workload, QUIET, lambda _: None)
+    assert log == ["setup", "run"] * (len(log) // 2)
+    assert sampled.value == len(log)
+
+
+def test_what_the_workload_raises_comes_through_and_garbage_collection_is_back():
+    def broken():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        take(ScriptedDevice(), Workload(broken, BYTES))
+    assert gc.isenabled()
+
+
+def test_progress_is_told_now_and_then():
+    told = []
+    draw = random.Random(1)
+    slow = [draw.uniform(0.1, 0.3) for _ in range(64)]
+    device = ScriptedDevice(kernel_script=lambda n: slow[n % 64])
+    take(device, budget=Budget(10, 5.0, 0.0001), progress=told.append)
+    assert 3 <= len(told) <= 11
+    assert "samples" in told[-1]
+
+
+def test_what_is_beside_is_sampled_in_every_round_and_each_comes_first_in_turn():
+    log = []
+    workload = Workload(lambda: log.append("a"), BYTES, beside=(lambda: log.append("b"), lambda: log.append("c")))
+    rounds = take(ScriptedDevice(), workload)
+    assert [len(seconds) for seconds in rounds.beside] == [len(rounds.kernel_seconds)] * 2
+    last = log[-3 * len(rounds.kernel_seconds) :]
+    assert {tuple(last[i : i + 3]) for i in range(0, len(last), 3)} >= {
+        ("a", "b", "c"),
+        ("b", "c", "a"),
+        ("c", "a", "b"),
+    }
+
+
+def test_findings_of_the_device_do_not_make_a_measurement_invalid():
+    found = measure_timed(ScriptedDevice(), NOTHING, QUIET, lambda _: None)
+    assert found.invalid is None
+    assert found.relative == pytest.approx(1.0)
+    assert Finding("x", "y") not in found.findings
+
+
+@pytest.mark.parametrize("budget", [Budget(0), Budget(1, 0.0), Budget(1, 1.0, 0.0), Budget(1, 1.0, 1.0)])
+def test_impossible_budgets_are_refused(budget):
+    with pytest.raises(UsageError, match="expected at least 1 sample"):
+        check_budget(budget)
