@@ -76,11 +76,12 @@ def _failures(run: RunDocument, headline: Headline, table: Table) -> list[tuple[
 def _said(outcome: Outcome) -> str:
     """What the test said, less its own name in front: the list has that as a heading."""
     said = outcome.message or outcome.reason
-    for name in (outcome.key, outcome.nodeid, outcome.short_name):
-        if said.startswith(f"{name} "):
-            said = said[len(name) + 1 :]
-            break
-    return prose(said[:1].upper() + said[1:], 1200)
+    file_less = outcome.short_name.partition("::")[2]
+    for name in (outcome.key, outcome.nodeid, outcome.short_name, file_less):
+        if name and said.startswith(f"{name} "):
+            rest = said[len(name) + 1 :]
+            return prose(rest[:1].upper() + rest[1:], 1200)
+    return prose(said, 1200)
 
 
 def _subtitle(run: RunDocument) -> list[str]:

@@ -16,8 +16,8 @@ from pytest_bandwidth.rendering.texts import one_line
 
 
 def rendered(text: str) -> str:
-    """As HTML, by the rules that GitHub's Markdown follows (tables, and links without markup)."""
-    return MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(text)
+    """As HTML, by CommonMark with GitHub's tables; `test_nothing_links_without_markup` covers what it adds to text."""
+    return MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(text)
 
 
 def test_the_summary_gives_verdict_counts_and_what_needs_attention() -> None:
@@ -51,6 +51,11 @@ def test_a_hostile_run_gives_no_link_image_or_html() -> None:
     page = rendered(job_summary(hostile_document()))
     assert not re.search(r"<(?!/?(?:h2|p|ul|li|table|thead|tbody|tr|th|td|strong|details|summary)\b)[a-z!/]", page)
     assert "<a " not in page
+
+
+def test_nothing_links_without_markup() -> None:
+    # GitHub links these wherever they stand: addresses, mentions, references to issues.
+    assert not re.search(r"://|www\.|@|(?<!&)#\d|GH-", job_summary(hostile_document()).replace("## ", ""))
 
 
 def test_a_huge_run_stays_under_what_github_takes() -> None:
