@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_ENTRIES_LINE = re.compile(r"^entries:[ ]*(?:#[^\n]*)?(?:\n|\Z)", re.MULTILINE)
+_ENTRIES_LINE = re.compile(r"^entries:(?:[ ]*|[ ]+#[^\n]*)(?:\n|\Z)", re.MULTILINE)
 _FOOT = re.compile(r"\n[^ \n#]")
 _FIRST_ENTRY = re.compile(r"\n( +)[^ \n#]")
 

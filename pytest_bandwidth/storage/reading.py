@@ -185,18 +185,15 @@ class _DividedReader:
         if odd:
             parsed = self._parsed(odd, canonical.peak_gbps)
             found = sorted([*found, *parsed], key=lambda one: one.line)
-        return self._without_duplicates(found, {one.line for one in odd})
+        return self._without_duplicates(found)
 
-    def _without_duplicates(
-        self, found: list[_Found], parsed_lines: set[int]
-    ) -> tuple[dict[str, Entry], dict[str, tuple[int, int]]]:
+    def _without_duplicates(self, found: list[_Found]) -> tuple[dict[str, Entry], dict[str, tuple[int, int]]]:
         lines: dict[str, int] = {}
         entries: dict[str, Entry] = {}
         spans: dict[str, tuple[int, int]] = {}
         for one in found:
             first = lines.setdefault(one.key, one.line)
-            # The parser has told of its own.
-            if first != one.line and not (first in parsed_lines and one.line in parsed_lines):
+            if first != one.line:
                 self.problems.add(one.line, f"found {shown(one.key)} twice (first on line {first}), expected it once")
             if one.entry is not None:
                 entries[one.key] = one.entry
@@ -220,7 +217,7 @@ class _DividedReader:
             at = min(bisect_right(starts, line), len(odd)) - 1
             return odd[at].line + line - starts[at]
 
-        root = parse("".join(pieces), self.problems.add, line_of)
+        root = parse("".join(pieces), self.problems.add, line_of, roots_repeat=True)
         if not isinstance(root, Mapping) or [key.line for key, _ in root.items] != [one.line for one in odd]:
             raise _Undivided(odd[0].line)
         return [

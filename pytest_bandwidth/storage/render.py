@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 
 from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, Run, settled
 from pytest_bandwidth.domain.errors import UsageError
@@ -86,18 +87,21 @@ def entry_fields(entry: Entry) -> dict[str, str]:
 
 def render_run(run: Run) -> str:
     """One run as a mapping on one line."""
-    fields = {"gbps": figure(run.gbps)}
+    parts = [f"gbps: {figure(run.gbps)}"]
     if run.probe_gbps is not None:
-        fields["probe_gbps"] = figure(run.probe_gbps)
+        parts.append(f"probe_gbps: {figure(run.probe_gbps)}")
     if run.relative is not None:
-        fields["relative"] = figure(run.relative)
+        parts.append(f"relative: {figure(run.relative)}")
     if run.samples is not None:
-        fields["samples"] = str(run.samples)
-    for name in ("gpu", "commit", "at"):
-        text = getattr(run, name)
-        if text is not None:
-            fields[name] = word(text)
-    return _flow({**fields, **{name: word(text) for name, text in run.extra.items()}})
+        parts.append(f"samples: {run.samples}")
+    if run.gpu is not None:
+        parts.append(f"gpu: {word(run.gpu)}")
+    if run.commit is not None:
+        parts.append(f"commit: {word(run.commit)}")
+    if run.at is not None:
+        parts.append(f"at: {word(run.at)}")
+    parts += [f"{word(name)}: {word(text)}" for name, text in run.extra.items()]
+    return "{" + ", ".join(parts) + "}"
 
 
 def shift(text: str, by: int) -> str:
@@ -112,6 +116,9 @@ def shift(text: str, by: int) -> str:
 
 def figure(value: float) -> str:
     """Six significant digits (noise is a thousand times that), a decimal point, no exponent: 1747.1, 0.996066."""
+    text = f"{value:.6g}"
+    if "e" not in text:
+        return text if "." in text else f"{text}.0"
     if not 1e-9 <= value < 1e12:
         return f"{value:.5e}"
     text = format(Decimal(f"{value:.5e}"), "f")
@@ -139,6 +146,7 @@ def _flow(fields: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{word(name)}: {text}" for name, text in fields.items()) + "}"
 
 
+@lru_cache(maxsize=4096)
 def word(text: str) -> str:
     """Text as a YAML scalar that fits one line. Raises UsageError for text that no baseline may hold."""
     return text if WORD.fullmatch(text) else _quoted(text)

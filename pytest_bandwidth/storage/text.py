@@ -47,13 +47,16 @@ class Problems:
         """Notes a problem. Raises BaselineError with all so far once there are too many to be worth reading."""
         self.found.append(Problem(self.file, line, message))
         if len(self.found) >= MAX_PROBLEMS:
-            self.found.append(Problem(self.file, line, f"stopped here: the file has {MAX_PROBLEMS} problems or more"))
-            self.raise_all()
+            more = Problem(self.file, line, f"stopped here: the file has {MAX_PROBLEMS} problems or more")
+            raise BaselineError([*self._sorted(), more])
 
     def raise_all(self) -> None:
         """Raises BaselineError, by line, where anything was found."""
         if self.found:
-            raise BaselineError(sorted(self.found, key=lambda problem: problem.line))
+            raise BaselineError(self._sorted())
+
+    def _sorted(self) -> list[Problem]:
+        return sorted(self.found, key=lambda problem: (problem.line, problem.message))
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,17 @@ Node: TypeAlias = "Scalar | Mapping | Sequence"
 Report = Callable[[int, str], None]
 
 
-def parse(text: str, report: Report, line_of: Callable[[int], int] = lambda line: line) -> Node | None:
+def parse(
+    text: str, report: Report, line_of: Callable[[int], int] = lambda line: line, *, roots_repeat: bool = False
+) -> Node | None:
     """The tree of a text's only document; None where there is none.
 
     report: is told of each anchor, alias, tag, duplicate key or unsuitable scalar, with its line; reading goes on.
     line_of: line of the text (from 1) → line of the file.
+    roots_repeat: leave it to the caller to find keys of the outermost mapping that are there twice.
     Raises Unreadable where reading cannot go on: no YAML, several documents, too deep, too much.
     """
-    builder = _Builder(report, line_of)
+    builder = _Builder(report, line_of, roots_repeat)
     try:
         for count, event in enumerate(events_of(text)):
             if count >= MAX_EVENTS:
@@ -88,7 +91,8 @@ def events_of(text: str) -> Iterator[Any]:
 class _Builder:
     """Puts events together; a stack instead of recursion, because depth is the writer's choice."""
 
-    def __init__(self, report: Report, line_of: Callable[[int], int]) -> None:
+    def __init__(self, report: Report, line_of: Callable[[int], int], roots_repeat: bool) -> None:
+        self.roots_repeat = roots_repeat
         self.report = report
         self.line_of = line_of
         self.root: Node | None = None
@@ -178,6 +182,8 @@ class _Builder:
                 f"found the key {shown(node.text)}, expected one line of at most {MAX_KEY_CHARACTERS} characters",
             )
         seen = self.seen[-1]
+        if self.roots_repeat and len(self.stack) == 1:
+            return node
         if node.text in seen:
             self.report(
                 node.line, f"found {shown(node.text)} twice (first on line {seen[node.text]}), expected it once"

@@ -137,6 +137,13 @@ def test_every_single_character_change_reads_the_same() -> None:
     assert valid > 1000  # the changes do not just break every file
 
 
+@pytest.mark.parametrize(
+    "line", ["entries:#", "entries: #", "entries:  # x", "entries: ", "entries :", "'entries':", "entries: 0"]
+)
+def test_the_line_above_the_entries_reads_the_same(line: str) -> None:
+    agree(render(FULL).replace("entries:", line))
+
+
 def test_what_updates_write_takes_the_fast_path() -> None:
     text = render(FULL)
     layout = divide(text)

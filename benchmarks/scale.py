@@ -1,0 +1,115 @@
+"""How baselines scale: time and memory of loading, matching and updating, measured in fresh processes.
+
+``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
+Each figure is the median of three fresh processes; memory is the process's peak, the interpreter included. Every entry
+has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+RUNS_PER_ENTRY = 10
+PROCESSES = 3
+
+# Each program gets the file's path and the number of entries; it prints seconds and peak memory in MiB.
+_REPORT = """
+import json, resource, sys, time
+from dataclasses import replace
+from pathlib import Path
+from pytest_bandwidth import storage
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+path, entries = Path(sys.argv[1]), int(sys.argv[2])
+keys = [f"tests/test_scale.py::test_kernel[{number}-float32]" for number in range(entries)]
+device = DeviceIdentity("cuda", "Scale", 80 * 2**30, "GPU-0")
+begin = time.perf_counter()
+{work}
+print(json.dumps([time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+"""
+_LOAD = "baseline = storage.load(path)\nassert all(baseline.find(key) is not None for key in keys)"
+_UPDATE_ONE = """
+def append(old, new):
+    return replace(old, runs=(*old.runs, *new.runs))
+entry = storage.load(path).find(keys[len(keys) // 2])
+begin = time.perf_counter()
+assert len(storage.update(path, device, [replace(entry, runs=entry.runs[:1])], merge=append).changed) == 1
+"""
+_UPDATE_ALL = """
+def append(old, new):
+    return replace(old, runs=(*old.runs, *new.runs))
+new = [replace(entry, runs=entry.runs[:1]) for entry in storage.load(path).entries.values()]
+begin = time.perf_counter()
+assert len(storage.update(path, device, new, merge=append).changed) == len(keys)
+"""
+STEPS = {"load and match": _LOAD, "update one entry": _UPDATE_ONE, "update every entry": _UPDATE_ALL}
+
+
+def write_baseline(path: Path, entries: int) -> None:
+    """A baseline as updates write it, by the package's own writer."""
+    from pytest_bandwidth import storage
+    from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+
+    def run(number: int) -> Run:
+        gbps = 1700.0 + number % 97
+        at = f"2026-11-{1 + number % 28:02d}T04:00:00Z"
+        return Run(gbps, 1754.0, gbps / 1754.0, 212, "GPU-8a2f8a3d-0001-0001-0001-0123456789ab", f"{number:07x}", at)
+
+    found = {}
+    for number in range(entries):
+        key = f"tests/test_scale.py::test_kernel[{number}-float32]"
+        runs = tuple(run(number + process) for process in range(RUNS_PER_ENTRY))
+        found[key] = Entry(
+            key,
+            judged_on="relative",
+            bytes_read=2**28,
+            bytes_written=2**28,
+            method="events+block",
+            settings={"mig": "off", "ecc": "on"},
+            anchor=runs[0],
+            runs=runs,
+        )
+    path.write_text(storage.dumps(Baseline(BaselineDevice("Scale", 80, "cuda", 2039.0), found)))
+
+
+def measure(step: str, path: Path, entries: int) -> tuple[float, float]:
+    """Median seconds and MiB of fresh processes that take one step on a copy of the file."""
+    seen: list[list[float]] = []
+    program = _REPORT.replace("{work}", STEPS[step])
+    for _ in range(PROCESSES):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, "copy.yaml")
+            copy.write_bytes(path.read_bytes())
+            done = subprocess.run(
+                [sys.executable, "-c", program, copy, str(entries)], capture_output=True, text=True, check=True
+            )
+        seen.append(json.loads(done.stdout))
+    return median(seconds for seconds, _ in seen), median(mebibytes for _, mebibytes in seen)
+
+
+def main(sizes: list[int]) -> None:
+    """Prints the table."""
+    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs, {RUNS_PER_ENTRY} runs per entry\n")
+    print("| entries | file | step | seconds | µs per entry | peak memory |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for entries in sizes:
+            path = Path(folder, f"{entries}.yaml")
+            write_baseline(path, entries)
+            size = path.stat().st_size / 1e6
+            for step in STEPS:
+                seconds, mebibytes = measure(step, path, entries)
+                per_entry = seconds / entries * 1e6
+                print(
+                    f"| {entries} | {size:.1f} MB | {step} | {seconds:.2f} | {per_entry:.0f} | {mebibytes:.0f} MiB |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main([int(argument) for argument in sys.argv[1:]] or [10_000, 100_000])
