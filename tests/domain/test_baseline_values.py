@@ -1,0 +1,86 @@
+"""What follows from a baseline's values alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_bandwidth.domain.baseline import (
+    NEWEST_RUNS_KEPT,
+    BaselineDevice,
+    Change,
+    Entry,
+    Run,
+    UpdateSummary,
+    agrees,
+    rounded,
+    settled,
+)
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+
+
+def test_settling_derives_what_is_derived() -> None:
+    entry = Entry("a", gbps=1.0, utilization=0.5, runs=(Run(10.0), Run(30.0), Run(12.0)))
+    assert settled(entry, 24.0) == Entry("a", gbps=12.0, utilization=0.5, runs=entry.runs)
+    assert settled(entry, None).utilization == 0.5
+    assert settled(Entry("a", gbps=12.0), 24.0).utilization == 0.5
+    assert settled(Entry("a", counts={"loads": 3}), 24.0) == Entry("a", counts={"loads": 3})
+
+
+def test_settling_keeps_the_newest_runs_and_six_digits() -> None:
+    entry = Entry("a", anchor=Run(1.23456789), runs=tuple(Run(100.0 + n, relative=0.987654321) for n in range(25)))
+    found = settled(entry)
+    assert [run.gbps for run in found.runs] == [100.0 + n for n in range(25)][-NEWEST_RUNS_KEPT:]
+    assert {run.relative for run in found.runs} == {0.987654}
+    assert found.anchor == Run(1.23457)
+    assert settled(found) == found
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"), [(1747.14999, 1747.15), (0.12345678, 0.123457), (1e-9, 1e-9), (123456789.0, 123457000.0)]
+)
+def test_rounding(figure: float, expected: float) -> None:
+    assert rounded(figure) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "derived", "rounding", "agree"),
+    [
+        (1747.1, 1747.14, 0.1, True),
+        (1747.2, 1747.1, 0.1, True),
+        (1747.3, 1747.1, 0.1, False),
+        (2000.0, 1747.0, 1000.0, False),  # rounded too far to be called rounding
+        (1764.0, 1747.0, 1000.0, True),
+        (1765.0, 1747.0, 1000.0, False),
+        (1747.0, 1747.0, 0.0, True),
+        (1747.1, 1747.0, 0.0, False),
+    ],
+)
+def test_agreement_but_for_rounding(written: float, derived: float, rounding: float, agree: bool) -> None:
+    assert agrees(written, derived, rounding) is agree
+
+
+def test_a_device_is_matched_by_what_both_sides_know() -> None:
+    identity = DeviceIdentity("cuda", "X", 80 * 2**30, "GPU-1")
+    unknown_memory = DeviceIdentity("cuda", "X", None, "GPU-1")
+    assert BaselineDevice("X").matches(identity)
+    assert BaselineDevice("X", 80, "cuda").matches(identity)
+    assert BaselineDevice("X", 80, "cuda").matches(unknown_memory)
+    assert not BaselineDevice("Y", 80, "cuda").matches(identity)
+    assert not BaselineDevice("X", 40).matches(identity)
+    assert not BaselineDevice("X", kind="traffic").matches(identity)
+
+
+def test_a_summary_knows_whether_anything_was_written() -> None:
+    change = Change("a", None, Entry("a", 1.0))
+    assert not UpdateSummary("f", unchanged=("a",)).wrote
+    for summary in (
+        UpdateSummary("f", created=True),
+        UpdateSummary("f", added=(change,)),
+        UpdateSummary("f", changed=(change,)),
+        UpdateSummary("f", removed=(change,)),
+    ):
+        assert summary.wrote
+
+
+def test_where_an_entry_stands_is_no_part_of_what_it_says() -> None:
+    assert Entry("a", 1.0, line=3) == Entry("a", 1.0, line=9)

@@ -1,0 +1,147 @@
+"""Numbers with units, as people write them, and what the last digit of one is worth."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_bandwidth.domain import units
+
+
+@pytest.mark.parametrize(
+    ("text", "gbps"),
+    [
+        ("1747.1 GB/s", 1747.1),
+        ("1747.1", 1747.1),
+        (" 1747.1GB/s ", 1747.1),
+        ("1.7 TB/s", 1700.0),
+        ("500 MB/s", 0.5),
+        ("1 MiB/s", 2**20 / 1e9),
+        ("1 GiB/s", 2**30 / 1e9),
+        ("2 TiB/s", 2**41 / 1e9),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("5.", 5.0),
+    ],
+)
+def test_bandwidth(text: str, gbps: float) -> None:
+    assert units.parse_gbps(text) == pytest.approx(gbps, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("text", "fraction"),
+    [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05), ("0", 0.0), ("0%", 0.0), ("99.9%", 0.999), (".5", 0.5)],
+)
+def test_fraction(text: str, fraction: float) -> None:
+    assert units.parse_fraction(text) == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize(("text", "share"), [("85.7%", 0.857), ("0.857", 0.857), ("103%", 1.03), ("1000%", 10.0)])
+def test_share_of_a_probe_may_pass_one_hundred_percent(text: str, share: float) -> None:
+    assert units.parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "message"),
+    [
+        (units.parse_gbps, "0", "positive bandwidth"),
+        (units.parse_gbps, "-1 GB/s", "positive bandwidth"),
+        (units.parse_gbps, "5 gb/s", "found unit 'gb/s', expected one of MB/s, GB/s"),
+        (units.parse_gbps, "5 %", "found unit '%'"),
+        (units.parse_gbps, "1,747 GB/s", "found unit ',747'|expected a number"),
+        (units.parse_gbps, "nan", "expected a number"),
+        (units.parse_gbps, "inf", "expected a number"),
+        (units.parse_gbps, "1e999", "expected a finite number"),
+        (units.parse_gbps, "٥", "expected a number"),
+        (units.parse_gbps, "1" * 70, "expected a number"),
+        (units.parse_gbps, "", "expected a number"),
+        (units.parse_fraction, "5", "expected a fraction below 1 or a percentage such as 5%"),
+        (units.parse_fraction, "1", "expected a fraction below 1"),
+        (units.parse_fraction, "100%", "at least 0 % and below 100 %"),
+        (units.parse_fraction, "-1%", "at least 0 % and below 100 %"),
+        (units.parse_fraction, "5 GB/s", "found unit 'GB/s', expected % or none"),
+        (units.parse_share, "85.7", "expected a share below 1 or a percentage such as 85.7%"),
+        (units.parse_share, "1000.1%", "between 0 % and 1000 %"),
+        (units.parse_share, "-0.1", "between 0 % and 1000 %"),
+        (units.parse_share, "5 x", "found unit 'x'"),
+        (units.parse_positive, "0", "expected a positive number without a unit"),
+        (units.parse_positive, "0.9 GB/s", "expected a positive number without a unit"),
+        (units.parse_count, "1.0", "expected a whole number"),
+        (units.parse_count, "-1", "expected a whole number"),
+        (units.parse_count, "1_000", "expected a whole number"),
+        (units.parse_count, " 1", "expected a whole number"),
+        (units.parse_count, "٥", "expected a whole number"),
+        (units.parse_count, str(2**63), "expected a whole number"),
+        (units.parse_count, "9" * 5000, "expected a whole number"),
+    ],
+)
+def test_refused(parse: object, text: str, message: str) -> None:
+    assert callable(parse)
+    with pytest.raises(ValueError, match=message) as caught:
+        parse(text)
+    assert len(str(caught.value)) < 200
+
+
+def test_counts() -> None:
+    assert units.parse_count("0") == 0
+    assert units.parse_count("0268435456") == 268435456
+    assert units.parse_count(str(2**63 - 1)) == 2**63 - 1
+    assert units.parse_positive(" 0.9961 ") == 0.9961
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("1747.1 GB/s", 0.1),
+        ("1747 GB/s", 1.0),
+        ("1.7 TB/s", 100.0),
+        ("500 MB/s", 1e-3),
+        ("1747.10", 0.01),
+        ("5.", 1.0),
+        ("85.7%", 0.001),
+        ("86 %", 0.01),
+        ("0.857", 0.001),
+        ("1e3", 1000.0),
+        ("1.25E-2", 1e-4),
+        ("1 GiB/s", 2**30 / 1e9),
+    ],
+)
+def test_last_place(text: str, place: float) -> None:
+    assert units.last_place(text) == pytest.approx(place, rel=1e-12)
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_finite_number_or_a_value_error(text: str) -> None:
+    for parse in (
+        units.parse_gbps,
+        units.parse_fraction,
+        units.parse_share,
+        units.parse_positive,
+        units.parse_count,
+        units.last_place,
+    ):
+        try:
+            found = parse(text)
+        except ValueError:
+            continue
+        assert math.isfinite(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (units.format_bytes(805e6), "805 MB"),
+        (units.format_bytes(12), "12 B"),
+        (units.format_seconds(2.91e-3), "2.91 ms"),
+        (units.format_seconds(58.5e-6), "58.5 µs"),
+        (units.format_gbps(277.0), "277 GB/s"),
+        (units.format_gbps(41.5), "41.5 GB/s"),
+        (units.format_percent(0.62), "62 %"),
+        (units.format_percent(0.8568, 1), "85.7 %"),
+    ],
+)
+def test_figures_for_people(text: str, expected: str) -> None:
+    assert text == expected
