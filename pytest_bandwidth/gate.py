@@ -29,6 +29,7 @@ ProbeAlone = Callable[[int, int], float]
 class Limits:
     """What one test is held to: marker before options; a baseline's own tolerance lies between.
 
+    busy_processors: what others may use of a host, where the user said so.
     writes: which entries this run writes.
     """
 
@@ -37,6 +38,7 @@ class Limits:
     floors: Floors
     judged_on: Figure | None
     confirm: int
+    busy_processors: float | None = None
     writes: Literal["none", "new", "all"] = "none"
 
     def written(self, entry: Entry | None) -> bool:
@@ -117,7 +119,7 @@ def _first_look(
     case = _case(measurement, figures, entry, baseline, limits)
     floor = judging.look_at_floors(figures, limits.floors)
     if floor is not None:
-        return case, _excused(floor, measurement)
+        return case, _excused(floor, measurement, limits)
     if limits.written(entry):
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
@@ -135,24 +137,28 @@ def _first_look(
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
     verdict = judging.look(figures, case.reference, case.tolerance, limits.confirm)
     verdict = _device_trouble(verdict, case, baseline, probe_alone) or verdict
-    return case, _excused(verdict, measurement)
+    return case, _excused(verdict, measurement, limits)
 
 
-def _excused(verdict: Verdict, measurement: Measurement) -> Verdict:
+def _excused(verdict: Verdict, measurement: Measurement, limits: Limits) -> Verdict:
     """INVALID instead of an accusation where others kept the host busy while it was measured."""
-    busy = busy_with_others(measurement.device.kind, measurement.device.facts, asdict(measurement.conditions_after))
+    device = measurement.device
+    busy = busy_with_others(device.kind, device.facts, asdict(measurement.conditions_after), limits.busy_processors)
     if busy is None or verdict.status not in (Status.SUSPECT, Status.REGRESSED):
         return verdict
     return replace(verdict, status=Status.INVALID, code="others", reason=f"{busy}; {verdict.reason}")
 
 
-def busy_with_others(kind: str, facts: Mapping[str, object], conditions: Mapping[str, Any]) -> str | None:
+def busy_with_others(
+    kind: str, facts: Mapping[str, object], conditions: Mapping[str, Any], limit: float | None = None
+) -> str | None:
     """A sentence where other processes used so much of the host that no drop can be blamed on a kernel."""
     used = conditions.get("others_processors")
     processors = facts.get("processors")
     if kind != "cpu" or used is None:
         return None
-    limit = max(BUSY_PROCESSORS, (processors if isinstance(processors, int) else 1) * BUSY_SHARE)
+    if limit is None:
+        limit = max(BUSY_PROCESSORS, (processors if isinstance(processors, int) else 1) * BUSY_SHARE)
     if used < limit:
         return None
     who = ", ".join(conditions.get("others") or ())

@@ -125,6 +125,7 @@ class BandwidthRun:
             marker.floors,
             marker.judged_on,
             settings.confirm,
+            settings.busy_processors,
             "all" if settings.update else "new" if settings.update_new else "none",
         )
         timeout = max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * test_seconds)
@@ -135,7 +136,7 @@ class BandwidthRun:
             done += 1
             self.tell(f"suspect: fresh process {done} of {self.settings.confirm}")
             rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target)
-            return _figures_by_label(rows, self.device.identity)
+            return _figures_by_label(rows, self.device.identity, settings.busy_processors)
 
         self.device.release()
         with self._lock.held():
@@ -196,12 +197,14 @@ def _no_verdict(measurement: Measurement) -> Verdict:
     return Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
 
 
-def _figures_by_label(rows: list[dict[str, Any]], identity: DeviceIdentity) -> dict[str | None, Figures]:
+def _figures_by_label(
+    rows: list[dict[str, Any]], identity: DeviceIdentity, busy_limit: float | None
+) -> dict[str | None, Figures]:
     figures = {}
     for row in rows:
         if row.get("status") == "INVALID" or not row.get("gbps"):
             raise FreshProcessFailed(f"a fresh process measured nothing valid: {row.get('reason')}")
-        busy = busy_with_others(identity.kind, identity.facts, row["conditions"]["after"])
+        busy = busy_with_others(identity.kind, identity.facts, row["conditions"]["after"], busy_limit)
         if busy is not None:
             raise FreshProcessFailed(f"a fresh process saw that {busy}")
         share = row["utilization"] if row["utilization_of"] == "peak" else None

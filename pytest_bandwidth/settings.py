@@ -38,6 +38,7 @@ class Settings:
     precision: float = 0.005
     suite: str = "quick"
     peak: float | None = None
+    busy_processors: float | None = None
     lock_timeout: float = 600.0
     html: Path | None = None
     json: Path | None = None
@@ -112,6 +113,16 @@ def _profile(text: str) -> str:
     return text
 
 
+def _processors(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 10**6:
+        raise ValueError(f"found {text[:40]!r}, expected a number of processors, more than 0")
+    return value
+
+
 def _figure(text: str) -> str:
     if text not in ("relative", "gbps"):
         raise ValueError(f"found {text[:40]!r}, expected 'relative' or 'gbps'")
@@ -134,6 +145,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "csv": Path,
     "dir": Path,
     "peak": parse_gbps,
+    "busy-processors": _processors,
     "lock-timeout": _seconds,
 }
 

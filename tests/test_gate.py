@@ -214,3 +214,9 @@ def test_background_is_not_busy():
 def test_a_large_host_bears_more_others(processors, busy):
     found = busy_with_others("cpu", {"processors": 32}, {"others_processors": processors, "others": ()})
     assert (found is not None) is busy
+
+
+def test_the_user_can_say_what_busy_is():
+    lenient = replace(LIMITS, busy_processors=1.0)
+    verdict = judge(on_busy_host(80.0, 0.9), FIVE, lenient, fresh=fresh_processes(80.0, 80.0, 80.0))
+    assert verdict.status is Status.REGRESSED

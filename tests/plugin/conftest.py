@@ -19,7 +19,12 @@ class Project:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.path: Path = pytester.path
-        pytester.makefile(".ini", pytest="[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\n")
+        pytester.makefile(
+            ".ini",
+            pytest="[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\n"
+            # The tests are about the plugin: a busy machine must not change what they see.
+            "bandwidth_busy_processors = 1000\n",
+        )
 
     def file(self, name: str, text: str) -> Path:
         path = self.path / name

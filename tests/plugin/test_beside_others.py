@@ -24,7 +24,7 @@ def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch):
 def test_works_beside_the_usual_plugins_together(project):
     for name in ("xdist", "pytest_benchmark", "pytest_randomly", "pytest_rerunfailures", "pytest_cov"):
         pytest.importorskip(name)
-    project.file("pytest.ini", "[pytest]\n")
+    project.file("pytest.ini", "[pytest]\nbandwidth_busy_processors = 1000\n")
     project.file("test_copy.py", COPY)
     project.file("test_more.py", COPY.replace("test_copy", "test_more") + "\ndef test_b(benchmark): benchmark(int)\n")
     result = project.run(
