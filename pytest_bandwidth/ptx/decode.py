@@ -140,7 +140,7 @@ class _Decoder:
             else:
                 action = CONTROL.get(meaning) or memory_actions.MEMORY[meaning]
                 self._items.extend(action(here))
-        except (KeyError, IndexError):  # a type or operand that the row allows for, but this device does not
+        except (KeyError, IndexError, ValueError):  # operands that the row does not have, or this device does not know
             here.refuse()
 
     # Calls: the callee's statements take the call's place; its parameters become registers.

@@ -43,6 +43,7 @@ DEFAULT_LIMIT = 2 * 10**10
 MAX_THREADS = 1024
 MAX_BLOCK: Dim = (1024, 1024, 64)
 MAX_GRID: Dim = (2**31 - 1, 65535, 65535)
+MAX_LOCAL_BYTES = 512 * 1024
 # Shared memory a block may have, in KiB, by compute capability (same table, with the opt-in for dynamic memory).
 SHARED_KIB = {
     "75": 64,
@@ -260,6 +261,9 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
         )
     most_shared = SHARED_KIB.get(arch.removeprefix("sm_").rstrip("af"), 227) * 1024
     asked = kernel.static_shared_bytes + shared_bytes
+    if kernel.local_bytes > MAX_LOCAL_BYTES:
+        found = f"{kernel.local_bytes} bytes of local memory a thread"
+        raise UsageError(f"kernel {kernel.name} needs {found}, CUDA allows {MAX_LOCAL_BYTES}; make its arrays smaller")
     if shared_bytes < 0 or asked > most_shared:
         raise UsageError(
             f"kernel {kernel.name} asks for {kernel.static_shared_bytes} + {shared_bytes} bytes of shared memory, "

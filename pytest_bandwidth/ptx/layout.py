@@ -110,4 +110,4 @@ def _names(operand: Operand) -> Iterator[str]:
 
 
 def _aligned(offset: int, align: int) -> int:
-    return -(-offset // align) * align
+    return -(-offset // max(align, 1)) * max(align, 1)

@@ -66,7 +66,12 @@ class Here:
 
     def guard(self) -> Guard | None:
         guard = self.instruction.guard
-        return None if guard is None else Guard(self.register(guard.text)[0], guard.negated)
+        if guard is None:
+            return None
+        index, kind = self.register(guard.text)
+        if kind != "pred":
+            self.refuse(f" under {guard.text}, which is no predicate")
+        return Guard(index, guard.negated)
 
     def refuse(self, detail: str = "") -> NoReturn:
         """Raises NotOnThisDevice, naming kernel, opcode and line."""
@@ -92,10 +97,10 @@ class Here:
             return None
         index, own = self.register(operand.text)
         dtype, own_bytes = DTYPES[kind.rstrip("?")], element_bytes(own)
-        if dtype.kind == "b" or own_bytes == dtype.itemsize:
+        if (dtype.kind == "b") != (own == "pred") or dtype.itemsize > own_bytes:
+            self.refuse(f" into {operand.text}, a .{own} register")
+        if own_bytes == dtype.itemsize:
             return Write(index)
-        if dtype.itemsize > own_bytes:
-            self.refuse()
         return Write(index, np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{own_bytes}"))
 
     def read(self, operand: Operand | None, kind: str) -> Read:
@@ -108,7 +113,9 @@ class Here:
         found = self.scope.register(operand.text, file)
         if found is not None:
             index, own = found
-            return Read(index, dtype, dtype.kind != "b" and element_bytes(own) > dtype.itemsize, operand.negated)
+            if (dtype.kind == "b") != (own == "pred") or dtype.itemsize > element_bytes(own):
+                self.refuse(f" of {operand.text}, a .{own} register")
+            return Read(index, dtype, element_bytes(own) > dtype.itemsize, operand.negated)
         if operand.text in SPECIALS:
             return Read(file.special(operand.text), dtype, DTYPES[SPECIALS[operand.text]].itemsize > dtype.itemsize)
         return Read(file.constant(self.address(operand.text) + operand.offset, dtype), dtype)

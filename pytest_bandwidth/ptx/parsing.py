@@ -33,6 +33,7 @@ from pytest_bandwidth.ptx.syntax import (
 )
 
 MAX_PTX_BYTES = 64 * 2**20
+MAX_ELEMENTS = 2**32
 
 
 def parse_ptx(ptx: str) -> Module:
@@ -117,7 +118,10 @@ class _Builder(Transformer):  # type: ignore[type-arg] # Lark's generic argument
         return _Align(_integer(count))
 
     def dimension(self, count: str | None = None) -> _Dimension:
-        return _Dimension(None if count is None else _integer(count))
+        number = None if count is None else _integer(count)
+        if number is not None and not 0 <= number <= MAX_ELEMENTS:
+            raise KernelError(f"the PTX declares an array of {number} elements, expected 0 to {MAX_ELEMENTS}")
+        return _Dimension(number)
 
     def initial(self, *items: Any) -> tuple[Any, ...]:
         flat: list[Any] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.ptx.program import Symbol
@@ -134,5 +135,9 @@ def _jump_tables(statements: Iterable[Statement]) -> Iterable[tuple[str, tuple[s
 
 
 def element_bytes(ptx_type: str) -> int:
-    """Bytes of a PTX type. Raises KeyError for types that are not modelled."""
-    return 16 if ptx_type == "b128" else DTYPES[ptx_type].itemsize
+    """Bytes of a PTX type. Raises NotOnThisDevice for types that are not modelled, such as texture references."""
+    if ptx_type not in DTYPES:
+        raise NotOnThisDevice(
+            f"the kernel declares something of type .{ptx_type}, which the traffic device does not model"
+        )
+    return DTYPES[ptx_type].itemsize

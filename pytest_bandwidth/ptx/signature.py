@@ -6,6 +6,7 @@ import re
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*$")
+_POINTER_TO_ARRAY = re.compile(r"\(\s*[*&]\s*([A-Za-z_]\w*)\s*\)")
 _MANGLED = re.compile(r"^_Z(?:N.*?)?(\d+)(\w+)")
 
 
@@ -20,7 +21,8 @@ def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
         end = match.end() + len(inside) + 1
         if text[end : end + 200].lstrip()[:1] != "{":  # a declaration or a call
             continue
-        names = [_LAST_NAME.search(part.split("=")[0].strip()) for part in _split(inside)]
+        parts = [part.split("=")[0].strip() for part in _split(inside)]
+        names = [_POINTER_TO_ARRAY.search(part) or _LAST_NAME.search(part) for part in parts]
         if len(names) == count and all(names):
             return tuple(name[1] for name in names if name)
     return unknown

@@ -1,0 +1,232 @@
+"""What cannot run is refused in one line that says what was found, what is expected and where."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from ptx_sources import COPIES, GEMM, REDUCTION, line_of, program, run
+
+from pytest_bandwidth import ptx
+from pytest_bandwidth.domain.errors import BandwidthError, KernelError, NotOnThisDevice, UsageError
+
+SCALE = r"""
+extern "C" __global__ void scale(float* x, float by, int n, bool on) {
+    if (on && threadIdx.x < n) x[threadIdx.x] *= by;
+}
+"""
+X = np.ones(8, np.float32)
+
+
+def refused(kind: type[BandwidthError], *args: Any, **options: Any) -> str:
+    launch = {"grid": (1,), "block": (8,), **options}
+    with pytest.raises(kind) as caught:
+        ptx.execute(
+            program(SCALE), launch.pop("name", "scale"), launch.pop("grid"), launch.pop("block"), args, **launch
+        )
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        ((X, 3.0, 8, True), ("argument 1 (by)", "float", ".f32", "numpy.float32")),
+        ((X, 3, 8, True), ("argument 1 (by)", "int", ".f32")),
+        ((X, np.float64(3), 8, True), ("argument 1 (by)", "numpy.float64 (8 bytes)", ".f32 (4 bytes)")),
+        ((X, np.int32(3), 8, True), ("argument 1 (by)", "numpy.int32", ".f32")),
+        ((X, np.float32(3), np.int64(8), True), ("argument 2 (n)", "numpy.int64", ".u32 (4 bytes)")),
+        ((X, np.float32(3), 2**32, True), ("argument 2 (n)", str(2**32), "32 bits")),
+        ((X, np.float32(3), None, True), ("argument 2 (n)", "None", "no pointer")),
+        ((X, np.float32(3), X, True), ("argument 2 (n)", "array", "no pointer")),
+        ((3, np.float32(3), 8), ("takes 4 arguments (x, by, n, on)", "found 3")),
+        ((np.array([None] * 8), np.float32(3), 8, True), ("argument 0 (x)", "Python objects")),
+        ((X.astype(">f4"), np.float32(3), 8, True), ("argument 0 (x)", "byte-swapped")),
+        (([1.0, 2.0], np.float32(3), 8, True), ("argument 0 (x)", "list", "NumPy array")),
+    ],
+)
+def test_arguments_that_would_be_misread(args: tuple[Any, ...], parts: tuple[str, ...]) -> None:
+    message = refused(UsageError, *args)
+    assert all(part in message for part in parts), message
+
+
+def test_arguments_that_fit() -> None:
+    for count in (8, np.int32(8), np.uint32(8)):
+        x = np.ones(8, np.float32)
+        run(SCALE, "scale", (1,), (8,), x, np.float32(3), count, True)
+        np.testing.assert_array_equal(x, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"grid": (0,)}, ("grid is (0, 1, 1)", "2147483647")),
+        ({"grid": (1, 70000)}, ("grid is (1, 70000, 1)", "65535")),
+        ({"block": (2048,)}, ("block is (2048, 1, 1)", "1024")),
+        ({"block": (64, 32)}, ("2048 threads", "at most 1024")),
+        ({"block": (8.0,)}, ("block is (8.0,)", "whole numbers")),
+        ({"grid": (1, 1, 1, 1)}, ("grid is (1, 1, 1, 1)", "one to three")),
+        ({"shared_bytes": -1}, ("-1 bytes", "expected 0 to")),
+        ({"shared_bytes": 300_000}, ("300000 bytes", "expected 0 to 232448 on sm_90")),
+        ({"blocks": 0, "grid": (4,)}, ("blocks is 0", "at least 1")),
+    ],
+)
+def test_launches_that_cuda_would_refuse(options: dict[str, Any], parts: tuple[str, ...]) -> None:
+    message = refused(UsageError, X.copy(), np.float32(1), 8, True, **options)
+    assert all(part in message for part in parts), message
+
+
+def test_launch_bounds_are_kept() -> None:
+    text = 'extern "C" __global__ void __launch_bounds__(64) k(float* x) { x[threadIdx.x] = 1; }'
+    with pytest.raises(UsageError, match="128 threads, kernel k allows at most 64"):
+        ptx.execute(program(text), "k", (1,), (128,), (np.zeros(128, np.float32),))
+
+
+def test_unknown_kernels_are_told_the_known() -> None:
+    assert "no kernel named 'scael'; it has: scale" in refused(KernelError, name="scael")
+
+
+def test_names_from_cxx_and_overloads() -> None:
+    text = """__global__ void one(int* x) { *x = 1; }
+    __global__ void two(int* x) { *x = 2; }
+    __global__ void two(float* x) { *x = 3; }"""
+    x = np.zeros(1, np.int32)
+    run(text, "one", (1,), (1,), x)
+    assert x[0] == 1
+    with pytest.raises(KernelError, match="several kernels named 'two'"):
+        ptx.execute(program(text), "two", (1,), (1,), (x,))
+
+
+def test_compile_errors_carry_the_log() -> None:
+    with pytest.raises(
+        KernelError, match=r"(?s)mine\.cu does not compile for sm_80.*mine\.cu\(1\): error: identifier \"oops\""
+    ):
+        ptx.compile_ptx("__global__ void k() { oops; }", arch="sm_80", filename="mine.cu")
+    with pytest.raises(KernelError, match="does not know sm_12; it compiles for sm_75"):
+        ptx.compile_ptx("__global__ void k() {}", arch="sm_12")
+
+
+NOT_MODELLED = {
+    "clock": ('extern "C" __global__ void k(long long* x) { *x = clock64(); }  // here', "mov.u64 of %clock64"),
+    "recursion": (
+        "__device__ __noinline__ int f(int n) { return n < 2 ? n : f(n - 1) + f(n - 2); }  // here\n"
+        'extern "C" __global__ void k(int* x) { *x = f(*x); }',
+        "recursive",
+    ),
+    "named barrier": (
+        'extern "C" __global__ void k(int* x) {\n asm volatile("bar.sync 1, 64;");  // here\n *x = 1; }',
+        "bar.sync",
+    ),
+    "tensor cores": (
+        'extern "C" __global__ void k(float* c, unsigned a, unsigned b) {\n float x = 0, y = 0, z = 0, w = 0;\n'
+        ' asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "  // here\n'
+        '     "{%0, %1, %2, %3}, {%4, %4}, {%5}, {%0, %1, %2, %3};"\n'
+        '     : "+f"(x), "+f"(y), "+f"(z), "+f"(w) : "r"(a), "r"(b));\n c[threadIdx.x] = x + y + z + w; }',
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
+    ),
+    "asynchronous copies": (
+        'extern "C" __global__ void k(float* x) {\n __shared__ float box[4];\n'
+        " unsigned at = __cvta_generic_to_shared(box);\n"
+        ' asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" :: "r"(at), "l"(x));  // here\n'
+        " *x = box[0]; }",
+        "cp.async.ca.shared.global",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_MODELLED)
+def test_opcodes_that_are_not_modelled_are_named_with_their_line(name: str) -> None:
+    text, opcode = NOT_MODELLED[name]
+    loaded = program(text)
+    with pytest.raises(NotOnThisDevice) as caught:
+        loaded.kernel("k")
+    message = str(caught.value)
+    assert message.startswith("kernel k uses ")
+    assert opcode in message
+    assert ", which the traffic device does not model (" in message
+    assert f"kernel.cu line {line_of(text, '// here')}" in message
+    assert "\n" not in message
+
+
+def test_a_kernel_runs_beside_one_that_is_not_modelled() -> None:
+    text = NOT_MODELLED["clock"][0] + '\nextern "C" __global__ void fine(int* x) { *x = 5; }'
+    x = np.zeros(1, np.int32)
+    run(text, "fine", (1,), (1,), x)
+    assert x[0] == 5
+
+
+def test_kernels_that_do_not_end_are_stopped() -> None:
+    text = 'extern "C" __global__ void spin(volatile int* x) { while (*x == 0) {} }'
+    with pytest.raises(
+        UsageError, match=r"kernel spin has executed more than 1e\+05 thread-instructions.*smaller size"
+    ):
+        ptx.execute(program(text), "spin", (1,), (32,), (np.zeros(1, np.int32),), max_thread_instructions=100_000)
+
+
+def test_progress_is_told() -> None:
+    told: list[str] = []
+    n = 1 << 18
+    source, target = np.ones(n, np.float32), np.zeros(n, np.float32)
+    run(COPIES, "copy", (n // 256,), (256,), target, source, progress=told.append)
+    assert told[-1].startswith("copy: 1024 of 1024 blocks")
+
+
+def test_resources_as_ptxas_reports_them() -> None:
+    found = ptx.kernel_resources(REDUCTION, arch="sm_90")
+    assert found["total"].shared_bytes == 1024
+    assert 8 <= found["total"].registers <= 64
+    assert found["total"].local_bytes == 0
+
+
+def test_parameter_names_survive_awkward_signatures() -> None:
+    text = r"""
+    // extern "C" __global__ void k(float* wrong, int names) {
+    extern "C" __global__ void k(const float* __restrict__ in /* input */, float (*out)[4],
+                                 const int count, unsigned char* const flags, int list[]) { flags[0] = in[count] > out[0][1]; }
+    """
+    with pytest.raises(UsageError, match=r"takes 5 arguments \(in, out, count, flags, list\), found 0"):
+        ptx.execute(program(text), "k", (1,), (1,), ())
+    generated = '#define KERNEL(T) (T* out, int n) { *out = n; }\nextern "C" __global__ void k KERNEL(float)'
+    with pytest.raises(UsageError, match=r"takes 2 arguments \(argument 0, argument 1\), found 0"):
+        ptx.execute(program(generated), "k", (1,), (1,), ())
+
+
+def test_damaged_ptx_is_an_error_and_nothing_else() -> None:
+    """Tokens of real modules dropped, doubled, swapped and replaced: all is refused, or runs within its bounds."""
+    token = re.compile(r"\s+|[%$_A-Za-z.][\w.$%|<>]*|-?0[fFdDxX][0-9A-Fa-f]+U?|-?\d+|[^\s]")
+    dice = random.Random(5)
+    for text in (COPIES, GEMM, REDUCTION):
+        whole = ptx.compile_ptx(text, arch="sm_80").ptx
+        start = whole.index(".visible .entry")
+        tokens = token.findall(
+            whole[start : whole.index(".visible .entry", start + 10) if text is not REDUCTION else whole.index(".file")]
+        )
+        for _ in range(60):
+            damaged = list(tokens)
+            for _ in range(dice.randrange(1, 4)):
+                place, other = dice.randrange(len(damaged)), dice.randrange(len(damaged))
+                choice = dice.randrange(4)
+                if choice == 0:
+                    del damaged[place]
+                elif choice == 1:
+                    damaged.insert(place, damaged[other])
+                elif choice == 2:
+                    damaged[place], damaged[other] = damaged[other], damaged[place]
+                else:
+                    damaged[place] = dice.choice(
+                        ["-1", "99999999999999999999", "%r1", "%p1", "{", "]", "f32", "bra", "0f7F800000"]
+                    )
+            broken = ptx.PtxModule(
+                ".version 8.0\n.target sm_80\n.address_size 64\n" + "".join(damaged), "none", "sm_80"
+            )
+            try:
+                loaded = ptx.load(broken)
+                for name, parameters in loaded.kernels.items():
+                    args = [np.zeros(2048, np.float32) if p.size == 8 else np.int32(7) for p in parameters]
+                    ptx.execute(loaded, name, (2,), (64,), args, max_thread_instructions=100_000)
+            except BandwidthError as error:
+                assert "\n" not in str(error)  # noqa: PT017 (most damage is an error, some is not)
