@@ -169,8 +169,8 @@ def recommendation(table: Sequence[Rates], processes: int) -> str:
         found = [drop for drop in larger if row.found[drop] >= LEAST_FOUND]
         if row.false_alarms <= MOST_FALSE_ALARMS and larger and found:
             return (
-                f"Recommended: --bandwidth-tolerance={row.tolerance * 100:g}% and --bandwidth-runs={row.baseline_runs}: "
-                f"drops of {format_percent(min(found))} are found, identical code stays green. {certain}"
+                f"Recommended: --bandwidth-tolerance={row.tolerance * 100:g}% and "
+                f"--bandwidth-runs={row.baseline_runs}: drops of {format_percent(min(found))} are found, identical code stays green. {certain}"
             )
     return (
         "Recommended: none of the tried settings finds these drops reliably without false alarms on this machine: "

@@ -1,0 +1,50 @@
+"""Which baseline files a path means, and which of their entries a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.files import files_in
+
+
+def files_at(path: Path) -> list[Path]:
+    """The file itself, or the files of a folder. Raises UsageError for a folder without any."""
+    if not path.is_dir():
+        return [path]
+    files = files_in(path)
+    if not files:
+        raise UsageError(f"{path}: found a folder without .yaml files, expected baselines")
+    return files
+
+
+def load_all(path: Path) -> list[Baseline]:
+    """The baselines at a path. Raises BaselineError for the first that is bad, UsageError where there is none."""
+    return [storage.load(file) for file in files_at(path)]
+
+
+def matching(keys: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    """The keys that one of the patterns means, in their order; all of them without patterns.
+
+    Only ``*`` and ``?`` stand for others: brackets belong to the names of parametrized tests.
+    Raises UsageError for a pattern that means no key, since that is a misspelt one.
+    """
+    all_keys = list(keys)
+    if not patterns:
+        return all_keys
+    wanted: set[str] = set()
+    for pattern in patterns:
+        found = {pattern} & set(all_keys) or _like(all_keys, pattern)
+        if not found:
+            raise UsageError(f"found no entry like {pattern!r}, expected a key or a pattern with * and ?")
+        wanted |= found
+    return [key for key in all_keys if key in wanted]
+
+
+def _like(keys: Sequence[str], pattern: str) -> set[str]:
+    form = re.compile("".join({"*": ".*", "?": "."}.get(c) or re.escape(c) for c in pattern), re.DOTALL)
+    return {key for key in keys if form.fullmatch(key)}

@@ -1,0 +1,21 @@
+"""A baseline file without entries for the device of this machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.commands.tables import print_json
+from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.rendering.terminal import printable
+
+
+def run(options: argparse.Namespace) -> int:
+    identity = open_device(options.device).identity
+    made = storage.init(storage.find_file(options.path, identity), identity)
+    if options.json:
+        device = {"name": identity.name, "memory_gib": identity.memory_gib, "kind": identity.kind}
+        print_json({"path": made.path, "device": device})
+    else:
+        print(printable(f"wrote {made.path}: {identity.name}, no entries yet; --bandwidth-update fills it"))
+    return 0

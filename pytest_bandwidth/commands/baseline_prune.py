@@ -1,0 +1,86 @@
+"""Entries that are no longer wanted go; all others, and every comment, stay."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.commands.baseline_files import load_all, matching
+from pytest_bandwidth.commands.tables import print_json
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.saved_run import load_run
+from pytest_bandwidth.rendering.json import identity_of
+from pytest_bandwidth.rendering.terminal import printable
+
+
+@dataclass(frozen=True, slots=True)
+class _Pruned:
+    path: str
+    keys: list[str]
+    kept: int
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.keys and not options.not_in:
+        raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
+    plans = _plans(options.path, options.keys, options.not_in)
+    pruned = plans if options.dry_run else [_remove(plan) for plan in plans]
+    if options.json:
+        files = [{"path": one.path, "removed": one.keys, "kept": one.kept} for one in pruned]
+        print_json({"dry_run": options.dry_run, "files": files})
+    else:
+        print("\n".join(line for one in pruned for line in _lines(one, options.dry_run)))
+    return 0
+
+
+def _plans(path: Path, patterns: Sequence[str], runs: Sequence[Path]) -> list[_Pruned]:
+    """What would go from which file. Raises UsageError where a pattern, a run or a device does not fit."""
+    baselines = load_all(path)
+    wanted = set(matching([key for baseline in baselines for key in baseline.entries], patterns))
+    if runs:
+        return [_unmeasured(path, runs, wanted)]
+    return [_plan(baseline, wanted) for baseline in baselines]
+
+
+def _plan(baseline: Baseline, wanted: set[str]) -> _Pruned:
+    keys = [key for key in baseline.entries if key in wanted]
+    return _Pruned(baseline.path or "", keys, len(baseline.entries) - len(keys))
+
+
+def _unmeasured(path: Path, runs: Sequence[Path], wanted: set[str]) -> _Pruned:
+    """The wanted entries that no run measured, in the file of the runs' device."""
+    measured: set[str] = set()
+    files = set()
+    for run_path in runs:
+        document, outcomes = load_run(run_path)
+        identity = identity_of(document["device"])
+        file = storage.find_file(path, identity)
+        storage.check_device(storage.load(file), identity)
+        files.add(file)
+        measured.update(outcome.key for outcome in outcomes)
+    if len(files) > 1:
+        raise UsageError(f"found runs of {len(files)} devices, expected runs of one: prune its file first")
+    baseline = storage.load(files.pop())
+    if baseline.entries and not measured & baseline.entries.keys():
+        raise UsageError(
+            f"{runs[0]}: found none of the {len(baseline.entries)} entries of {baseline.path} measured, expected a "
+            "full run of these tests: nothing was removed"
+        )
+    return _plan(baseline, wanted - measured)
+
+
+def _remove(plan: _Pruned) -> _Pruned:
+    if not plan.keys:
+        return plan
+    removed = [change.key for change in storage.remove(Path(plan.path), plan.keys).removed]
+    return _Pruned(plan.path, removed, plan.kept)
+
+
+def _lines(pruned: _Pruned, dry_run: bool) -> list[str]:
+    did = "would remove" if dry_run else "removed"
+    lines = [f"baseline {printable(pruned.path)}: {did} {len(pruned.keys)}, {pruned.kept} stay"]
+    return [*lines, *(f"- {printable(key)}" for key in pruned.keys)]

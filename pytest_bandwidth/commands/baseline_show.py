@@ -1,0 +1,171 @@
+"""What a baseline knows: each entry's figures, how far they scatter, and which drops the gate can see by them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import expm1, log
+from statistics import median, stdev
+
+from pytest_bandwidth.commands.baseline_files import load_all, matching
+from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, median_run, pooled_spread, prior_spread, reference_of
+from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.settings import Settings
+
+# The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.
+DEFAULTS = Settings()
+_HEADINGS = (
+    *("entry", "GB/s", "of peak", "judged on", "runs", "spread"),
+    *("tolerance", "sees", "since anchor", "newest", "expected to fail"),
+)
+_WORDS = ("judged on", "newest", "expected to fail")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An entry and what follows from it; fractions, None where the entry does not tell.
+
+    spread: between-process standard deviation of ln(figure) over its own runs, from two runs on.
+    sees: the smallest drop that fails a test, confirmed in fresh processes, with the options' defaults.
+    since_anchor: change of the figure since the entry's first runs.
+    """
+
+    entry: Entry
+    figure: Figure
+    tolerance: float
+    spread: float | None
+    sees: float | None
+    since_anchor: float | None
+
+
+def run(options: argparse.Namespace) -> int:
+    baselines = load_all(options.path)
+    wanted = set(matching([key for baseline in baselines for key in baseline.entries], options.keys))
+    shown = [(baseline, _shown(baseline, wanted)) for baseline in baselines]
+    if options.json:
+        print_json({"files": [_plain(baseline, rows) for baseline, rows in shown]})
+    else:
+        print("\n\n".join("\n".join(_lines(baseline, rows)) for baseline, rows in shown))
+    return 0
+
+
+def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
+    pools = {figure: pooled_spread(baseline.entries.values(), figure) for figure in _FIGURES}
+    return [_of(baseline, entry, pools) for key, entry in baseline.entries.items() if key in wanted]
+
+
+_FIGURES: tuple[Figure, ...] = ("relative", "gbps")
+
+
+def _of(baseline: Baseline, entry: Entry, pools: dict[Figure, float]) -> Shown:
+    figure: Figure = entry.judged_on or "gbps"
+    if reference_of(entry, figure, 0.0) is None:
+        figure = "gbps"
+    tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
+    # Without the device's kind the larger prior, so that no more is promised than holds on a host.
+    kind = baseline.device.kind if baseline.device else None
+    prior = prior_spread(figure, kind in (None, "cpu", "scripted"), pools[figure])
+    reference = reference_of(entry, figure, prior)
+    sees = None
+    if reference is not None and not entry.counts:
+        sees = -expm1(-reference.bound(REGRESSED_LEVEL, tolerance, DEFAULTS.confirm))
+    return Shown(entry, figure, tolerance, _spread(entry, figure), sees, _since_anchor(entry, figure))
+
+
+def _spread(entry: Entry, figure: Figure) -> float | None:
+    values = [value for run in entry.runs if (value := median_run([run])[figure == "relative"]) is not None]
+    return stdev(map(log, values)) if len(values) > 1 else None
+
+
+def _since_anchor(entry: Entry, figure: Figure) -> float | None:
+    if entry.anchor is None or not entry.runs:
+        return None
+    then, now = median_run([entry.anchor])[figure == "relative"], median_run(entry.runs)[figure == "relative"]
+    return now / then - 1 if then and now else None
+
+
+def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
+    lines = [f"baseline {printable(baseline.path or '')}: {_header(baseline)}"]
+    if rows:
+        lines += aligned(_HEADINGS, [_cells(row) for row in rows], left=_WORDS, width=terminal_width())
+    visible = [row.sees for row in rows if row.sees is not None]
+    blunt = [row for row in rows if row.sees is not None and row.sees > row.tolerance * (1 + 1e-9)]
+    if blunt:
+        lines.append(
+            f"{len(blunt)} of {len(visible)} cannot see a drop of their tolerance: --bandwidth-update "
+            "--bandwidth-runs=5 adds runs"
+        )
+    return lines
+
+
+def _header(baseline: Baseline) -> str:
+    device, count = baseline.device, len(baseline.entries)
+    about = ["any device" if device is None else printable(device.name)]
+    if device is not None:
+        about += [f"{device.memory_gib} GiB"] if device.memory_gib is not None else []
+        about += [f"peak {format_gbps(device.peak_gbps)}"] if device.peak_gbps is not None else []
+    about.append(f"{count} {'entry' if count == 1 else 'entries'}")
+    about += [f"tolerance {format_percent(baseline.tolerance, 1)}"] if baseline.tolerance is not None else []
+    return ", ".join(about)
+
+
+def _cells(row: Shown) -> tuple[str, ...]:
+    entry = row.entry
+    return (
+        entry.key,
+        "" if entry.gbps is None else digits(entry.gbps),
+        "" if entry.utilization is None else format_percent(entry.utilization, 1),
+        row.figure,
+        str(len(entry.runs)) if entry.runs else "by hand",
+        "" if row.spread is None else format_percent(row.spread, 2),
+        format_percent(row.tolerance, 1),
+        "" if row.sees is None else f"≥ {format_percent(row.sees, 1)}",
+        "" if row.since_anchor is None else f"{row.since_anchor * 100:+.1f} %",
+        (entry.runs[-1].at or "") if entry.runs else "",
+        entry.xfail or "",
+    )
+
+
+def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
+    device = baseline.device
+    return {
+        "path": baseline.path,
+        "device": device
+        and {
+            "name": device.name,
+            "memory_gib": device.memory_gib,
+            "kind": device.kind,
+            "peak_gbps": device.peak_gbps,
+        },
+        "tolerance": baseline.tolerance,
+        "entries": [_plain_entry(row) for row in rows],
+    }
+
+
+def _plain_entry(row: Shown) -> dict[str, object]:
+    entry = row.entry
+    gbps = [run.gbps for run in entry.runs]
+    return {
+        "key": entry.key,
+        "gbps": entry.gbps,
+        "utilization": entry.utilization,
+        "judged_on": row.figure,
+        "runs": len(entry.runs),
+        "gbps_of_runs": gbps,
+        "gbps_median": median(gbps) if gbps else None,
+        "spread": row.spread,
+        "tolerance": row.tolerance,
+        "visible_drop": row.sees,
+        "since_anchor": row.since_anchor,
+        "bytes_read": entry.bytes_read,
+        "bytes_written": entry.bytes_written,
+        "method": entry.method,
+        "xfail": entry.xfail,
+        "note": entry.note,
+        "newest_at": entry.runs[-1].at if entry.runs else None,
+        "line": entry.line,
+    }

@@ -1,0 +1,81 @@
+"""Every problem of baseline files, before a run stumbles over the first."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.commands.baseline_files import files_at
+from pytest_bandwidth.commands.tables import print_json
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
+from pytest_bandwidth.domain.errors import BaselineError, Problem, UsageError
+from pytest_bandwidth.rendering.terminal import printable
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    path: Path
+    baseline: Baseline | None
+    problems: tuple[Problem, ...]
+
+
+def run(options: argparse.Namespace) -> int:
+    looked = [one for path in options.paths for one in _look_at(path)]
+    problems = [problem for one in looked for problem in one.problems]
+    if options.json:
+        print_json({"valid": not problems, "files": [_plain(one) for one in looked]})
+    else:
+        for one in looked:
+            print("\n".join(map(printable, _lines(one))))
+    return 1 if problems else 0
+
+
+def _look_at(path: Path) -> list[_Looked]:
+    """The files at a path. Raises UsageError where there are none: a misspelt path is no invalid file."""
+    if not path.exists():
+        raise UsageError(f"{path}: found no such file or folder, expected baselines")
+    looked = [_read(file) for file in files_at(path)]
+    return _with_twins(looked) if path.is_dir() else looked
+
+
+def _read(file: Path) -> _Looked:
+    try:
+        return _Looked(file, storage.load(file), ())
+    except BaselineError as error:
+        return _Looked(file, None, error.problems)
+
+
+def _with_twins(looked: Sequence[_Looked]) -> list[_Looked]:
+    """Two files of one device are a problem of the folder: a run could not tell which of them to use."""
+    first: dict[BaselineDevice, Path] = {}
+    found = []
+    for one in looked:
+        device = one.baseline.device if one.baseline else None
+        other = first.setdefault(device, one.path) if device else one.path
+        if device is None or other == one.path:
+            found.append(one)
+            continue
+        message = f"found the device {device.name!r}, expected it in one file only: {other} is of it, too"
+        found.append(_Looked(one.path, one.baseline, (Problem(str(one.path), device.line or 1, message),)))
+    return found
+
+
+def _lines(one: _Looked) -> list[str]:
+    if one.problems or one.baseline is None:
+        return [str(problem) for problem in one.problems]
+    device = one.baseline.device.name if one.baseline.device else "any device"
+    count = len(one.baseline.entries)
+    return [f"{one.path}: valid, {count} {'entry' if count == 1 else 'entries'}, {device}"]
+
+
+def _plain(one: _Looked) -> dict[str, object]:
+    return {
+        "path": str(one.path),
+        "valid": not one.problems,
+        "device": one.baseline.device.name if one.baseline and one.baseline.device else None,
+        "entries": len(one.baseline.entries) if one.baseline else None,
+        "problems": [{"line": problem.line, "message": problem.message} for problem in one.problems],
+    }

@@ -1,0 +1,124 @@
+"""Saved runs of several devices side by side. No verdict: another device is no regression."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.rendering.terminal import printable
+
+Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """One device's runs: the medians of GB/s and of the share of its peak by key."""
+
+    facts: Mapping[str, Any]
+    runs: int
+    gbps: Mapping[str, float]
+    utilization: Mapping[str, float]
+
+
+def compare_devices(options: argparse.Namespace, loaded: Loaded) -> int:
+    """Prints the table. Raises UsageError where a verdict was asked for."""
+    devices = _by_device(loaded)
+    names = ", ".join(str(device.facts["name"]) for device in devices)
+    for option, value in (("--fail-on", options.fail_on), ("--baseline", options.baseline)):
+        if value is not None:
+            raise UsageError(f"{option} {value}: found runs of {len(devices)} devices ({names}), expected one device's")
+    keys = list(dict.fromkeys(key for device in devices for key in device.gbps))
+    if options.json:
+        print_json({"verdict": None, "devices": [_plain_device(d) for d in devices], "tests": _tests(devices, keys)})
+    else:
+        print("\n".join(_lines(devices, keys)))
+    return 0
+
+
+def _by_device(loaded: Loaded) -> list[_Device]:
+    groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Sequence[Outcome]]]] = {}
+    for _, document, outcomes in loaded:
+        device = document["device"]
+        groups.setdefault((device["name"], device.get("memory_gib"), device.get("kind")), []).append((device, outcomes))
+    return [_device(group) for group in groups.values()]
+
+
+def _device(group: Sequence[tuple[Mapping[str, Any], Sequence[Outcome]]]) -> _Device:
+    gbps: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
+    for _, outcomes in group:
+        for outcome in outcomes:
+            if outcome.status == Status.INVALID.value or not outcome.gbps:
+                continue
+            gbps.setdefault(outcome.key, []).append(outcome.gbps)
+            if outcome.utilization is not None and outcome.utilization_of == "peak":
+                shares.setdefault(outcome.key, []).append(outcome.utilization)
+    return _Device(
+        group[0][0],
+        len(group),
+        {key: median(values) for key, values in gbps.items()},
+        {key: median(values) for key, values in shares.items()},
+    )
+
+
+def _lines(devices: Sequence[_Device], keys: Sequence[str]) -> list[str]:
+    lines = [f"[{i}] {_described(device)}" for i, device in enumerate(devices, 1)]
+    headings = ["test"]
+    for i in range(1, len(devices) + 1):
+        headings += [f"[{i}] GB/s", f"[{i}] of peak", *([] if i == 1 else [f"[{i}] ÷ [1]"])]
+    rows = [[key, *(cell for i in range(len(devices)) for cell in _cells(devices, i, key))] for key in keys]
+    lines += aligned(headings, rows, width=terminal_width())
+    return [*lines, "different devices: no verdict"]
+
+
+def _described(device: _Device) -> str:
+    facts = device.facts
+    peak = facts.get("peak")
+    about = [printable(facts["name"])]
+    about += [f"{facts['memory_gib']} GiB"] if facts.get("memory_gib") is not None else []
+    about += [f"peak {format_gbps(peak['gbps'])}"] if peak else []
+    return ", ".join([*about, f"{device.runs} run{'' if device.runs == 1 else 's'}"])
+
+
+def _cells(devices: Sequence[_Device], index: int, key: str) -> list[str]:
+    device, first = devices[index], devices[0]
+    gbps, share = device.gbps.get(key), device.utilization.get(key)
+    cells = ["" if gbps is None else digits(gbps), "" if share is None else format_percent(share)]
+    if index == 0:
+        return cells
+    ratio = _ratio(gbps, first.gbps.get(key))
+    return [*cells, "" if ratio is None else f"{ratio:.2f}"]
+
+
+def _ratio(gbps: float | None, of: float | None) -> float | None:
+    return gbps / of if gbps is not None and of else None
+
+
+def _plain_device(device: _Device) -> dict[str, Any]:
+    facts = device.facts
+    return {
+        **{name: facts.get(name) for name in ("name", "memory_gib", "kind")},
+        "peak_gbps": facts["peak"]["gbps"] if facts.get("peak") else None,
+        "runs": device.runs,
+    }
+
+
+def _tests(devices: Sequence[_Device], keys: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": key,
+            "gbps": [device.gbps.get(key) for device in devices],
+            "utilization": [device.utilization.get(key) for device in devices],
+            "ratio": [_ratio(device.gbps.get(key), devices[0].gbps.get(key)) for device in devices],
+        }
+        for key in keys
+    ]

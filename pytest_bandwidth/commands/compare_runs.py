@@ -1,0 +1,176 @@
+"""Saved runs of one device: the new ones judged by the reference, shown as a table."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pytest_bandwidth.commands.sides import Compared, SavedRun, absent, compare_sides
+from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.settings import Settings
+
+DEFAULT_TOLERANCE = Settings().tolerance
+_JUDGED = (Status.REGRESSED, Status.INSUFFICIENT, Status.IMPROVED, Status.WITHIN)
+_HEADINGS = ("test", "GB/s before", "GB/s after", "change", "probe", "judged on", "drop", "sees", "verdict")
+# By what needs attention first.
+_ORDER = (
+    *(Status.REGRESSED, Status.NOT_COMPARABLE, Status.INVALID),
+    *(Status.INSUFFICIENT, Status.NO_BASELINE, Status.IMPROVED, Status.WITHIN),
+)
+
+Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
+
+
+def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float | None) -> int:
+    """Prints table and findings. Raises UsageError where --fail-on asks for a verdict and no test has one."""
+    count = 1 if options.baseline is None else options.baseline
+    if not 1 <= count < len(loaded):
+        raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
+    runs = [_saved(path, document, outcomes) for path, document, outcomes in loaded]
+    reference, fresh = runs[:count], runs[count:]
+    on_host = loaded[0][1]["device"].get("kind") in ("cpu", "scripted")
+    compared = compare_sides(reference, fresh, tolerance, DEFAULT_TOLERANCE, on_host)
+    compared.sort(key=lambda c: (_ORDER.index(c.verdict.status), -(c.verdict.drop or 0.0), c.key))
+    missing = absent(reference, fresh)
+    if options.fail_on and not any(c.verdict.status in (*_JUDGED, Status.NOT_COMPARABLE) for c in compared):
+        raise UsageError(f"--fail-on {options.fail_on}: found no test that both sides measured, expected one or more")
+    notes = _notes(loaded, compared, missing, count)
+    if options.json:
+        print_json(_plain(loaded, count, compared, missing, notes))
+    else:
+        print("\n".join(_lines(loaded, count, compared, notes)))
+    return _status(options.fail_on, compared, missing)
+
+
+def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> SavedRun:
+    return SavedRun(str(path), {o.key: o for o in outcomes}, document["device"].get("settings") or {})
+
+
+def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence[str]) -> int:
+    if fail_on is None:
+        return 0
+    strict = fail_on == "strict"
+    failing = any(c.verdict.status.fails(strict=strict) for c in compared) or (strict and bool(missing))
+    return 1 if failing else 0
+
+
+def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str], count: int) -> list[dict[str, str]]:
+    """What the table alone does not tell, each with a code for programs."""
+    notes = []
+    serials = {str(document["device"].get("serial")) for _, document, _ in loaded}
+    if len(serials) > 1:
+        text = (
+            f"{len(serials)} units of this device ({', '.join(sorted(serials))}): their own differences count as drops"
+        )
+        notes.append({"code": "units", "text": text})
+    trouble = _probe_note(compared)
+    notes += [{"code": "probe", "text": trouble}] if trouble else []
+    blunt = [c for c in compared if c.verdict.status is Status.INSUFFICIENT]
+    if blunt:
+        notes.append({"code": "noise", "text": _blunt_text(blunt, count, len(loaded) - count)})
+    if missing:
+        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        text = f"{len(missing)} of the reference's tests were not measured again: {shown}"
+        notes.append({"code": "absent", "text": text})
+    return notes
+
+
+def _probe_note(compared: Sequence[Compared]) -> str | None:
+    """Whether the device itself moved: the probe's change, median over the tests, past the smallest tolerance."""
+    both = [c for c in compared if c.probe_before and c.probe_after and c.verdict.tolerance]
+    if not both:
+        return None
+    change = median(log(c.probe_after / c.probe_before) for c in both if c.probe_after and c.probe_before)
+    if -change <= -log(1 - min(c.verdict.tolerance or 1.0 for c in both)):
+        return None
+    before = median(c.probe_before for c in both if c.probe_before)
+    after = median(c.probe_after for c in both if c.probe_after)
+    return (
+        f"the probes fell from {format_gbps(before)} to {format_gbps(after)} (medians over the tests): the device is "
+        "slower, and what is judged on GB/s shows it"
+    )
+
+
+def _blunt_text(blunt: Sequence[Compared], reference: int, fresh: int) -> str:
+    sees = median(c.verdict.visible_drop or 0.0 for c in blunt)
+    runs = f"{_counted(reference, 'reference run')} and {_counted(fresh, 'new run')}"
+    return (
+        f"{_counted(len(blunt), 'test')} could not be judged: {runs} can only see large drops, here of "
+        f"{format_percent(sees, 1)} or more (median): save several runs a side, each a fresh process, and give them "
+        "with --baseline N"
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequence[Mapping[str, str]]) -> list[str]:
+    device = printable(loaded[0][1]["device"]["name"])
+    lines = [f"{device}: {_counted(len(loaded) - count, 'run')} against {_counted(count, 'run')} before"]
+    lines += aligned(_HEADINGS, [_cells(c) for c in compared], left=("judged on", "verdict"), width=terminal_width())
+    quiet = (Status.WITHIN, Status.IMPROVED, Status.INSUFFICIENT, Status.NO_BASELINE)
+    lines += [
+        f"{c.verdict.status} {printable(c.key)}: {c.verdict.reason}" for c in compared if c.verdict.status not in quiet
+    ]
+    lines += [printable(note["text"]) for note in notes]
+    counts = Counter(c.verdict.status for c in compared)
+    told = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
+    return [*lines, f"{len(compared)} compared: {told}"]
+
+
+def _cells(one: Compared) -> tuple[str, ...]:
+    verdict = one.verdict
+    return (
+        one.key,
+        "" if one.gbps_before is None else digits(one.gbps_before),
+        "" if one.gbps_after is None else digits(one.gbps_after),
+        _change(one.gbps_before, one.gbps_after),
+        _change(one.probe_before, one.probe_after),
+        verdict.figure or "",
+        "" if verdict.drop is None else format_percent(verdict.drop, 1),
+        "" if verdict.visible_drop is None else f"≥ {format_percent(verdict.visible_drop, 1)}",
+        verdict.status.value,
+    )
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return f"{(after / before - 1) * 100:+.1f} %" if before and after else ""
+
+
+def _plain(
+    loaded: Loaded,
+    count: int,
+    compared: Sequence[Compared],
+    missing: Sequence[str],
+    notes: Sequence[Mapping[str, str]],
+) -> dict[str, Any]:
+    counts = Counter(c.verdict.status.value for c in compared)
+    device = loaded[0][1]["device"]
+    return {
+        "device": {name: device.get(name) for name in ("name", "memory_gib", "kind")},
+        "reference": [{"path": str(path), "run_id": document["run_id"]} for path, document, _ in loaded[:count]],
+        "runs": [{"path": str(path), "run_id": document["run_id"]} for path, document, _ in loaded[count:]],
+        "verdict": "regressed" if any(c.verdict.status.always_fails for c in compared) else "fine",
+        "counts": dict(counts),
+        "findings": [dict(note) for note in notes],
+        "absent": list(missing),
+        "tests": [_plain_test(c) for c in compared],
+    }
+
+
+def _plain_test(one: Compared) -> dict[str, Any]:
+    verdict = {**asdict(one.verdict), "status": one.verdict.status.value}
+    figures = {name: getattr(one, name) for name in ("gbps_before", "gbps_after", "probe_before", "probe_after")}
+    return {"key": one.key, **figures, **verdict}

@@ -1,0 +1,50 @@
+"""Aligned columns for people, and the JSON documents of the commands for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pytest_bandwidth.rendering.terminal import printable, shortened
+
+# Version of the documents that the commands print; docs/cli.md describes them.
+SCHEMA = 1
+NARROWEST_NAME = 20
+_GAP = "  "
+
+
+def aligned(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = (), width: int | None = None
+) -> list[str]:
+    """Lines of a table whose first column is a name. Columns without content in any row are left out.
+
+    left: headings of the further columns that hold words; all others hold figures and stand at the right.
+    width: columns to keep to by shortening names, where that leaves them legible; None for as many as it takes.
+    """
+    kept = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in rows)]
+    titles = [headings[i] for i in kept]
+    cells = [[printable(row[i]) for i in kept] for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    if width is not None:
+        widths[0] = min(widths[0], max(width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1), NARROWEST_NAME))
+    at_left = [i == 0 or title in left for i, title in enumerate(titles)]
+    return [
+        _GAP.join(
+            shortened(cell, size).ljust(size) if to_left else cell.rjust(size)
+            for cell, size, to_left in zip(line, widths, at_left, strict=True)
+        ).rstrip()
+        for line in (titles, *cells)
+    ]
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where the output goes to a file or a program, which want names whole."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Prints strict JSON in ASCII, which every locale can carry, with the version of the form first."""
+    print(json.dumps({"schema": SCHEMA, **document}, indent=1, allow_nan=False))
