@@ -58,7 +58,8 @@ def write_baseline(path: Path, entries: int) -> None:
     def run(number: int) -> Run:
         gbps = 1700.0 + number % 97
         at = f"2026-11-{1 + number % 28:02d}T04:00:00Z"
-        return Run(gbps, 1754.0, gbps / 1754.0, 212, "GPU-8a2f8a3d-0001-0001-0001-0123456789ab", f"{number:07x}", at)
+        gpu, extra = "GPU-8a2f8a3d-0001-0001-0001-0123456789ab", {"driver_version": "580.65.06"}
+        return Run(gbps, 1754.0, gbps / 1754.0, 212, gpu, f"{number % 99:012x}", at, extra)
 
     found = {}
     for number in range(entries):

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run, agrees
 from pytest_bandwidth.domain.units import last_place
+from pytest_bandwidth.storage.fields import RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.render import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 from pytest_bandwidth.storage.schema import MAX_RUNS
 
@@ -21,12 +22,15 @@ _NUMBER = r"[0-9]{1,12}\.[0-9]{1,12}"
 _WHOLE = r"[0-9]{1,18}"
 _QUOTED = r'"[^"\\\n\t]{1,1000}"'
 _TEXT = rf"{WORD_PATTERN}|{_QUOTED}"
+_SIMPLE = r"[A-Za-z0-9](?:[A-Za-z0-9_.:+-]{0,98}[A-Za-z0-9_.+-])?"
+_NAME = r"[a-z][a-z0-9_]{0,99}"
 _RUN = (
     rf"\{{gbps: ({_NUMBER})(?:, probe_gbps: ({_NUMBER}))?(?:, relative: ({_NUMBER}))?(?:, samples: ({_WHOLE}))?"
-    r"(?:, gpu: ([A-Za-z0-9][A-Za-z0-9_.-]{0,99}))?(?:, commit: ([0-9a-z]{1,64}))?"
-    r"(?:, at: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z))?\}"
+    rf"(?:, gpu: ({_SIMPLE}))?(?:, commit: ([0-9a-z]{{1,64}}))?"
+    r"(?:, at: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z))?"
+    rf"((?:, {_NAME}: {_SIMPLE}){{0,9}})\}}"
 )
-_NAME = r"[a-z][a-z0-9_]{0,99}"
+_RUN_GROUPS = 8
 _WHOLES = rf"{_NAME}: {_WHOLE}(?:, {_NAME}: {_WHOLE}){{0,99}}"
 _TEXTS = rf"{_NAME}: {WORD_PATTERN}(?:, {_NAME}: {WORD_PATTERN}){{0,99}}"
 _HEAD = re.compile(
@@ -50,6 +54,8 @@ _HEAD = re.compile(
 _RUN_LINE = re.compile(rf"^      - {_RUN}\n", re.MULTILINE)
 # Longer texts are for the parser, which has limits of its own to apply.
 _MAX_HEAD_CHARACTERS = 8000
+# Far below the parser's limit on unknown keys.
+_MOST_EXTRA_NAMES = 16
 _NONE: Mapping[str, Any] = {}
 
 
@@ -63,6 +69,8 @@ class CanonicalReader:
     def __init__(self, peak_gbps: float | None) -> None:
         self.peak_gbps = peak_gbps
         self._texts: dict[str, str] = {}
+        self._extras: dict[str, dict[str, str]] = {}
+        self._extra_names: set[str] = set()
         self._mappings: dict[tuple[str, Callable[[str], Any]], dict[str, Any]] = {}
 
     def entry(self, text: str, start: int, end: int, line: int) -> Entry | None:
@@ -73,7 +81,7 @@ class CanonicalReader:
         fields = match.groups("")
         try:
             runs = self._runs(text, match.end(), end, fields[-1] != "")
-            anchor = self._runs_of([fields[14:21]])[0] if fields[14] else None
+            anchor = self._runs_of([fields[14 : 14 + _RUN_GROUPS]])[0] if fields[14] else None
             return self._entry(fields, runs, anchor, line)
         except _Doubt:
             return None
@@ -141,7 +149,7 @@ class CanonicalReader:
         """Runs of the texts matched by `_RUN`, empty where absent. One loop, because most of a file is runs."""
         share = self._texts.setdefault
         runs = []
-        for gbps, probe_gbps, relative, samples, gpu, commit, at in found:
+        for gbps, probe_gbps, relative, samples, gpu, commit, at, extra in found:
             run = Run(
                 float(gbps),
                 float(probe_gbps) if probe_gbps else None,
@@ -150,12 +158,24 @@ class CanonicalReader:
                 share(gpu, gpu) if gpu else None,
                 share(commit, commit) if commit else None,
                 at or None,
-                _NONE,
+                self._extra(extra) if extra else _NONE,
             )
             if run.gbps == 0 or run.probe_gbps == 0 or run.relative == 0:
                 raise _Doubt
             runs.append(run)
         return runs
+
+    def _extra(self, text: str) -> Mapping[str, str]:
+        """Keys of a later version, from text such as ``, driver_version: 580.65``."""
+        found = self._extras.get(text)
+        if found is None:
+            found = {**self._mapping(text[2:], str)}
+            known = len(self._extra_names | found.keys()) <= _MOST_EXTRA_NAMES
+            if not known or any(name in RUN_SCALARS or suggestion(name, RUN_SCALARS) for name in found):
+                raise _Doubt
+            self._extra_names |= found.keys()
+            self._extras[text] = found
+        return found
 
     def _mapping(self, text: str, type_: Callable[[str], Any]) -> Mapping[str, Any]:
         if not text:

@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.storage.files import files_in, is_folder, slug
-from pytest_bandwidth.storage.reading import read
+from pytest_bandwidth.storage.reading import read_device
 from pytest_bandwidth.storage.text import error
 
 _MAX_FILES = 1000
@@ -28,7 +28,7 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     problems: list[Problem] = []
     for file in files:
         try:
-            header = read(file).baseline.device
+            header = read_device(file)
         except BaselineError as bad:
             problems += bad.problems
             continue

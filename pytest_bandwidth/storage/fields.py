@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from pytest_bandwidth.domain.units import parse_count, parse_fraction, parse_gbps, parse_positive, parse_share
@@ -13,6 +14,12 @@ _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-
 _KINDS = ("cuda", "cpu", "traffic", "scripted")
 
 Parser = Callable[[str], Any]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """The known name that an unknown one was probably meant to be, None where it resembles none."""
+    close = get_close_matches(name[:40].lower(), list(known), 1, 0.8)
+    return close[0] if close else None
 
 
 def text_of(text: str) -> str:

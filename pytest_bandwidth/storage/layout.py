@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_ENTRIES_LINE = re.compile(r"^entries:(?:[ ]*|[ ]+#[^\n]*)(?:\n|\Z)", re.MULTILINE)
+ENTRIES_LINE = re.compile(r"^entries:(?:[ ]*|[ ]+#[^\n]*)(?:\n|\Z)", re.MULTILINE)
 _FOOT = re.compile(r"\n[^ \n#]")
 _FIRST_ENTRY = re.compile(r"\n( +)[^ \n#]")
 
@@ -31,7 +31,7 @@ class Layout:
 
 def divide(text: str) -> Layout | None:
     """The layout of a file whose entries stand in block style under an ``entries:`` line; None for any other file."""
-    entries_line = _ENTRIES_LINE.search(text)
+    entries_line = ENTRIES_LINE.search(text)
     if entries_line is None:
         return None
     body = entries_line.end()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
+from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.storage.canonical import CanonicalReader
-from pytest_bandwidth.storage.layout import Layout, divide
+from pytest_bandwidth.storage.layout import ENTRIES_LINE, Layout, divide
 from pytest_bandwidth.storage.schema import SchemaReader
 from pytest_bandwidth.storage.text import Problems, SourceText, TooMuch, Unreadable, read_source, shown
 from pytest_bandwidth.storage.yaml_tree import Mapping, Scalar, parse
@@ -35,6 +37,23 @@ class Document:
 def read(path: Path) -> Document:
     """Reads a file. Raises BaselineError with all problems."""
     return read_text(read_source(path), str(path))
+
+
+def read_device(path: Path) -> BaselineDevice | None:
+    """Whose file it is, by its head where that says so: a folder's other files need not be read whole.
+
+    Raises BaselineError where it cannot be told.
+    """
+    source = read_source(path)
+    entries_line = ENTRIES_LINE.search(source.text)
+    if entries_line is not None and entries_line.start() <= MAX_PARSED_CHARACTERS:
+        problems = Problems(str(path))
+        with suppress(Unreadable, BaselineError):
+            head = parse(f"{source.text[: entries_line.start()]}entries: 0\n", problems.add)
+            device, _, _ = SchemaReader(problems).header(head)
+            if device is not None and not problems.found:
+                return device
+    return read_text(source, str(path)).baseline.device
 
 
 def read_text(source: SourceText, file: str) -> Document:

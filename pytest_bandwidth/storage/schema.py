@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from statistics import median
 from typing import Any
 
@@ -23,6 +22,7 @@ from pytest_bandwidth.storage.fields import (
     HEADER_KEYS,
     RUN_SCALARS,
     Parser,
+    suggestion,
 )
 from pytest_bandwidth.storage.text import Problems, TooMuch, Unreadable, listed, shown
 from pytest_bandwidth.storage.yaml_tree import Mapping, Node, Scalar, Sequence
@@ -221,11 +221,10 @@ class SchemaReader:
                     key.line,
                     f"found more than {MAX_UNKNOWN_KEYS} different unknown keys, expected one of {listed(known)}",
                 )
-            close = get_close_matches(key.text[:40].lower(), list(known), 1, 0.8)
-            self._suggestions[where, key.text] = close[0] if close else None
-        suggestion = self._suggestions[where, key.text]
-        if suggestion is not None:
-            self.problems.add(key.line, f"found the unknown key {shown(key.text)} in {where}, expected {suggestion}")
+            self._suggestions[where, key.text] = suggestion(key.text, known)
+        meant = self._suggestions[where, key.text]
+        if meant is not None:
+            self.problems.add(key.line, f"found the unknown key {shown(key.text)} in {where}, expected {meant}")
 
 
 def _what(node: Node) -> str:

@@ -175,7 +175,7 @@ class _Builder:
     def _key(self, node: Node) -> Scalar:
         if not isinstance(node, Scalar):
             self.report(node.line, "found a list or mapping as a key, expected text")
-            return Scalar("", node.line)
+            node = Scalar("", node.line)
         if len(node.text) > MAX_KEY_CHARACTERS or "\n" in node.text:
             self.report(
                 node.line,

@@ -84,6 +84,20 @@ def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
         storage.find_file(tmp_path, A100)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schema: 1\nentries:\ndevice: {name: NVIDIA A100-SXM4-80GB}\n",
+        "schema: 1\nentries: {}\ndevice: {name: NVIDIA A100-SXM4-80GB}\n",
+        "{schema: 1, device: {name: NVIDIA A100-SXM4-80GB}, entries: {}}\n",
+        "schema: 1\ndevice: {name: NVIDIA A100-SXM4-80GB}\nentries:\n  another: [problem]\n",
+    ],
+)
+def test_the_header_is_found_wherever_it_stands(tmp_path: Path, text: str) -> None:
+    (tmp_path / "odd.yaml").write_text(text)
+    assert storage.find_file(tmp_path, A100) == tmp_path / "odd.yaml"
+
+
 def test_a_bad_file_hides_no_device(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("schema: 1\nentries: [\n")
     with pytest.raises(BaselineError, match=r"bad\.yaml:3: found text that is no YAML"):

@@ -25,7 +25,7 @@ FULL = Baseline(
         key: Entry(
             key, 1747.1, tolerance=0.03, judged_on="relative", bytes_read=4, bytes_written=2**40, method="events+block",
             note="a note", anchor=Run(1747.1), settings={"mig": "off"}, counts={"loads": 3},
-            runs=(Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z"),),
+            runs=(Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z", {"driver": "580.65"}),),
         )
         for key in ("tests/test_a.py::test_a[1-x] @ label", "tests/test_b.py::test_b")
     },
@@ -165,6 +165,9 @@ def test_what_updates_write_takes_the_fast_path() -> None:
         "    settings: {a: b, a: c}",
         '    note: " "',
         '    note: "a\\n"',
+        "    runs:\n      - {gbps: 1.0, commit: a, samples: 3}",
+        "    runs:\n      - {gbps: 1.0, sampels: 3}",
+        "    runs:\n      - {gbps: 1.0, later: 3, later: 4}",
     ],
 )
 def test_the_fast_path_leaves_doubtful_blocks_to_the_parser(line: str) -> None:
