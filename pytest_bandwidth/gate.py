@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pytest_bandwidth.domain import judging
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
+from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import Conduct, Figures, Floors, Reference
 from pytest_bandwidth.domain.measurement import Measurement
@@ -114,8 +115,10 @@ def _first_look(
             f"min_utilization asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
             "use min_relative, or set bandwidth_peak in the ini file"
         )
-    figures = figures_of(measurement)
     entry = baseline.find(key) if baseline else None
+    if measurement.device.kind == "traffic":
+        return None, _count_verdict(measurement, entry, baseline, limits)
+    figures = figures_of(measurement)
     case = _case(measurement, figures, entry, baseline, limits)
     floor = judging.look_at_floors(figures, limits.floors)
     if floor is not None:
@@ -124,13 +127,7 @@ def _first_look(
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return case, _without_baseline(limits.floors, baseline)
-    conduct = Conduct(
-        measurement.traffic.bytes_read,
-        measurement.traffic.bytes_written,
-        measurement.method,
-        measurement.device.settings,
-    )
-    different = judging.not_comparable(conduct, entry)
+    different = judging.not_comparable(_conduct(measurement), entry)
     if different is not None:
         return case, different
     if case.reference is None:
@@ -138,6 +135,34 @@ def _first_look(
     verdict = judging.look(figures, case.reference, case.tolerance, limits.confirm)
     verdict = _device_trouble(verdict, case, baseline, probe_alone) or verdict
     return case, _excused(verdict, measurement, limits)
+
+
+def _conduct(measurement: Measurement) -> Conduct:
+    return Conduct(
+        measurement.traffic.bytes_read,
+        measurement.traffic.bytes_written,
+        measurement.method,
+        measurement.device.settings,
+    )
+
+
+def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Verdict:
+    """Counts are exact: nothing is confirmed, and no tolerance is granted but the marker's or the entry's own."""
+    if limits.written(entry):
+        return Verdict(Status.UPDATED, "written", "this run writes the entry")
+    if entry is None:
+        return _without_baseline(Floors(), baseline)
+    different = judging.not_comparable(_conduct(measurement), entry)
+    if different is not None:
+        return different
+    if not entry.counts:
+        return Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds no counts")
+    tolerance = limits.tolerance_of_marker or entry.tolerance or 0.0
+    verdict = judge_counts(measurement.counts, entry.counts, measurement.detail.get("lines", ()), tolerance)
+    known = entry.extra.get("pattern")
+    if verdict.status is Status.REGRESSED and known:
+        verdict = replace(verdict, reason=f"{verdict.reason}; the baseline: {known}")
+    return verdict
 
 
 def _excused(verdict: Verdict, measurement: Measurement, limits: Limits) -> Verdict:

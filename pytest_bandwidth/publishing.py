@@ -140,7 +140,8 @@ def show(reporter: pytest.TerminalReporter, published: Published, *, verbose: bo
     if getattr(reporter.config.option, "dist", "no") != "no":  # the workers' headers were not shown
         peak = published.device.get("peak") or {}
         name = str(published.device["name"])
-        reporter.write_line(header_line(name, peak.get("gbps"), peak.get("source"), published.baseline))
+        kind = str(published.device["kind"])
+        reporter.write_line(header_line(name, peak.get("gbps"), peak.get("source"), published.baseline, kind))
     width = reporter._tw.fullwidth
     for line in (*summary_lines(published.outcomes, width, verbose=verbose), *published.changes):
         _write_line(reporter, line)

@@ -53,6 +53,8 @@ class BandwidthRun:
         """A name that a fresh process opens the same device by."""
         identity = self.device.identity
         index = identity.facts.get("index", 0)
+        if identity.kind == "traffic":
+            return f"traffic:{identity.settings['arch']}"
         return f"cuda:{index}" if identity.kind == "cuda" else identity.kind
 
     @cached_property

@@ -50,6 +50,7 @@ class BandwidthSession:
             None if peak is None else peak.gbps,
             None if peak is None else peak.source,
             None if file is None else str(file),
+            run.device.identity.kind,
         )
 
     def fixture_for(self, item: pytest.Item) -> Bandwidth:

@@ -104,6 +104,8 @@ def _device_name(text: str) -> str:
     kind, _, index = text.partition(":")
     if text in ("auto", "cpu", "cuda", "traffic") or (kind == "cuda" and index.isdecimal() and len(index) < 5):
         return text
+    if kind == "traffic" and index.startswith("sm_") and index[3:].rstrip("af").isdecimal():
+        return text
     raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu or traffic")
 
 

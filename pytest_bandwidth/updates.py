@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.counting import pattern_of
 from pytest_bandwidth.domain.judging import Figures, choose_figure, prior_spread
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
@@ -50,7 +51,8 @@ def update_baseline(
     identity = identity_of(device)
     known_commit = commit(root)
     fresh = {outcome.key: [outcome] for outcome in outcomes}
-    for i in range(1, settings.runs):
+    # What is counted is the same in every process.
+    for i in range(1, 1 if identity.kind == "traffic" else settings.runs):
         tell(f"bandwidth: baseline run {i + 1} of {settings.runs} in a fresh process …")
         for outcome in _fresh_outcomes(settings, invocation, identity):
             if outcome.key in fresh:
@@ -76,24 +78,26 @@ def _fresh_outcomes(settings: Settings, invocation: Invocation, identity: Device
     with DeviceLock(identity, settings.lock_timeout).held():
         rows = run_fresh(invocation, name, WHOLE_RUN_SECONDS)
     # Invalid runs never enter a baseline.
-    return [o for o in map(from_plain, rows) if o.status != Status.INVALID.value and o.gbps]
+    return [o for o in map(from_plain, rows) if o.status != Status.INVALID.value and (o.gbps or o.counts)]
 
 
 def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str | None) -> Entry:
     """What this update knows of one measurement: its newest conduct and one run for each fresh process."""
     last = found[-1]
     figures = Figures(last.gbps or 0.0, last.relative, last.probe_gbps)
+    judged_on = choose_figure(None, None, figures, last.regime) if last.gbps else None
     explaining = {name: str(identity.facts[name]) for name in EXPLAINING_FACTS if identity.facts.get(name)}
     entry = Entry(
         key=last.key,
         gbps=last.gbps,
-        judged_on=choose_figure(None, None, figures, last.regime),
+        judged_on=judged_on,
         bytes_read=last.bytes_read,
         bytes_written=last.bytes_written,
         method=last.method,
         resources={k: v for k, v in (last.resources or {}).items() if isinstance(v, int)},
         settings=dict(identity.settings),
         counts=dict(last.counts),
+        extra={"pattern": pattern_of(last.detail)} if last.counts else {},
         runs=tuple(
             Run(
                 gbps=o.gbps,

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 
 def open_device(name: str) -> Device:
-    """Opens ``auto``, ``cuda``, ``cuda:N``, ``cpu`` or ``traffic``.
+    """Opens ``auto``, ``cuda``, ``cuda:N``, ``cpu``, ``traffic`` or ``traffic:ARCH`` (``traffic:sm_80``).
 
     ``auto`` is the GPU where CuPy finds one, else the host. Raises DeviceUnavailable, one line with the remedy.
     """
@@ -18,7 +18,7 @@ def open_device(name: str) -> Device:
         "auto": _open_best,
         "cuda": lambda: _open_cuda(int(index or 0)),
         "cpu": _open_cpu,
-        "traffic": _open_traffic,
+        "traffic": lambda: _open_traffic(index or None),
     }
     if kind not in openers:
         raise DeviceUnavailable(f"found device {name!r}, expected one of {', '.join(openers)} or cuda:N")
@@ -44,7 +44,7 @@ def _open_cpu() -> Device:
     return open_cpu()
 
 
-def _open_traffic() -> Device:
+def _open_traffic(arch: str | None) -> Device:
     from pytest_bandwidth.devices.traffic import open_traffic
 
-    return open_traffic()
+    return open_traffic(arch)

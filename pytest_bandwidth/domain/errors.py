@@ -21,6 +21,10 @@ class KernelError(BandwidthError):
     """A kernel file or kernel name does not exist, or does not compile."""
 
 
+class KernelFault(BandwidthError):
+    """A kernel did what no kernel may: out of bounds, misaligned, uninitialised reads, races. One line a fault."""
+
+
 class DeviceUnavailable(BandwidthError):
     """The asked-for device cannot be used on this machine."""
 

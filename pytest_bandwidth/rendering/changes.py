@@ -29,6 +29,9 @@ def _counted(changes: Sequence[tuple[Entry | None, Entry]]) -> str:
 def _line(before: Entry | None, after: Entry) -> Line:
     name, runs = printable(after.key), f"({len(after.runs)} run{'' if len(after.runs) == 1 else 's'})"
     figure = "" if after.gbps is None else f"{digits(after.gbps)} GB/s"
+    if after.counts:
+        sectors = after.counts.get("load_sectors", 0) + after.counts.get("store_sectors", 0)
+        figure, runs = f"{sectors:,} sectors", ""
     if before is None or before.gbps is None or after.gbps is None:
         return (Span("+ ", ("green",)), Span(f"{name}  {figure} {runs}"))
     change = f"{(after.gbps / before.gbps - 1) * 100:+.1f} %"

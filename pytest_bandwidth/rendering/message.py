@@ -25,7 +25,7 @@ def failure_message(name: str, measurement: Measurement, verdict: Verdict, cause
         parts.append(f"{verdict.status}: {verdict.reason}.")
     if verdict.confirmations:
         parts.append(_confirmed(verdict))
-    elif verdict.status is Status.REGRESSED and not verdict.code.startswith("floor:"):
+    elif verdict.status is Status.REGRESSED and verdict.code == "drop":
         parts.append("Not confirmed in fresh processes (--bandwidth-confirm=0).")
     if causes:
         parts.append(f"Likely cause: {'; '.join(causes)}.")

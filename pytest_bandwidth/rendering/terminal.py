@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
@@ -61,17 +62,22 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
     lines.extend(_reasons(shown, verbose=verbose))
+    lines.extend(_findings(outcomes, verbose=verbose))
     lines.append(_counts(outcomes))
     return lines
 
 
-def header_line(device: str, peak_gbps: float | None, peak_source: str | None, baseline: str | None) -> str:
+def header_line(
+    device: str, peak_gbps: float | None, peak_source: str | None, baseline: str | None, kind: str = "cpu"
+) -> str:
     """bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml"""
     peak = (
         f"peak {format_gbps(peak_gbps)} ({peak_source})"
         if peak_gbps
         else "peak unknown: shares are of the probe's GB/s"
     )
+    if kind == "traffic":
+        peak = "counts requests, measures no time"
     judged_by = printable(baseline) if baseline else "none (measuring only)"
     return f"bandwidth: {printable(device)}; {peak}; baseline: {judged_by}"
 
@@ -89,7 +95,7 @@ def _shown(rows: list[Outcome]) -> list[Outcome]:
     return loud + [o for o in rows if o.status in quiet][:MOST_QUIET_ROWS]
 
 
-_HEADINGS = ("test", "GB/s", "share", "against baseline", "sees", "verdict")
+_HEADINGS = ("test", "GB/s", "share", "sectors/request", "access", "against baseline", "sees", "verdict")
 
 
 def told_apart(names: Sequence[str]) -> list[str]:
@@ -106,10 +112,30 @@ def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
         name,
         "" if outcome.gbps is None else digits(outcome.gbps),
         share and f"{share} of {outcome.utilization_of}",
+        _sectors(outcome),
+        _access(outcome),
         _against(outcome),
         _sees(outcome),
         outcome.status,
     )
+
+
+def _sectors(outcome: Outcome) -> str:
+    """Loads and stores of the traffic device: 4.0 + 4.0."""
+    found = [_count_of(outcome, kind, "sectors_per_request") for kind in ("loads", "stores")]
+    return " + ".join("–" if value is None else f"{value:.1f}" for value in found) if outcome.counts else ""
+
+
+def _access(outcome: Outcome) -> str:
+    """The commonest access pattern of loads and stores, said once where they agree."""
+    found = [_count_of(outcome, kind, "pattern") for kind in ("loads", "stores")]
+    names = list(dict.fromkeys(printable(str(name)) for name in found if name and name != "none"))
+    return " / ".join(names)
+
+
+def _count_of(outcome: Outcome, kind: str, name: str) -> Any:
+    access = outcome.detail.get(kind)
+    return access.get(name) if isinstance(access, Mapping) else None
 
 
 def _against(outcome: Outcome) -> str:
@@ -178,6 +204,17 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
             lines.append((Span(status, _MARKUP[Status(status)]), Span(more)))
+    return lines
+
+
+def _findings(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
+    """What is worth telling beside the verdicts: all of it with -v, else what the declarations got wrong."""
+    lines: list[Line] = []
+    for outcome in outcomes:
+        for finding in outcome.findings:
+            if verbose or str(finding.get("code", "")).startswith("declared-"):
+                text = f" {printable(outcome.short_name)}: {printable(str(finding.get('text', '')))}"
+                lines.append((Span("NOTE", ("yellow",)), Span(text)))
     return lines
 
 

@@ -1,0 +1,68 @@
+"""Judging what was counted: exact figures, so any rise of what costs bandwidth is a regression at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+# What costs bandwidth or time when it rises, and what it is called.
+COSTS = {
+    "load_sectors": "sectors loaded",
+    "store_sectors": "sectors stored",
+    "atomic_sectors": "sectors of atomics",
+    "bank_conflicts": "bank conflicts",
+    "local_bytes": "bytes of local memory (spills)",
+    "distinct_bytes_read": "distinct bytes read",
+    "distinct_bytes_written": "distinct bytes written",
+}
+
+
+def judge_counts(
+    counts: Mapping[str, int], known: Mapping[str, int], lines: Sequence[Mapping[str, Any]], tolerance: float
+) -> Verdict:
+    """REGRESSED where any cost rose by more than the tolerance (0 unless said), IMPROVED where some fell and none rose.
+
+    lines: counts by source line of this run, to name the one that asks for most.
+    """
+    risen = {n: (known[n], counts[n]) for n in COSTS if n in known and counts.get(n, 0) > known[n] * (1 + tolerance)}
+    fallen = {n: (known[n], counts[n]) for n in COSTS if n in known and counts.get(n, 0) < known[n]}
+    if risen:
+        changes = ", ".join(_change(name, *values) for name, values in risen.items())
+        return Verdict(Status.REGRESSED, "counts", f"{changes}{_worst_line(lines)}", tolerance=tolerance)
+    if fallen:
+        changes = ", ".join(_change(name, *values) for name, values in fallen.items())
+        return Verdict(Status.IMPROVED, "counts", f"{changes}: --bandwidth-update keeps it", tolerance=tolerance)
+    return Verdict(Status.WITHIN, "counts", "every count is the baseline's", tolerance=tolerance)
+
+
+def pattern_of(detail: Mapping[str, Any]) -> str:
+    """Loads and stores in words, as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``."""
+    parts = [
+        f"{kind} {detail[kind]['pattern']}" for kind in ("loads", "stores") if detail.get(kind, {}).get("requests")
+    ]
+    return ", ".join(parts) or "no global access"
+
+
+def _change(name: str, then: int, now: int) -> str:
+    factor = f", {now / then:.3g}×" if then else ""
+    return f"{COSTS[name]} {then:,} → {now:,}{factor}"
+
+
+def _worst_line(lines: Sequence[Mapping[str, Any]]) -> str:
+    """``; k.cu:12 loads strided (32 bytes), 32.0 sectors a request`` of the line that is furthest from coalesced."""
+    worst: tuple[float, str] | None = None
+    for line in lines:
+        for kind in ("loads", "stores", "atomics"):
+            access = line.get(kind) or {}
+            if not access.get("requests") or not access.get("coalescing"):
+                continue
+            wasted = access["sectors"] * (1 - access["coalescing"])
+            text = (
+                f"; {line['file']}:{line['line']} {kind} {access['pattern']}, "
+                f"{access['sectors_per_request']:.1f} sectors a request"
+            )
+            if wasted > 0 and (worst is None or wasted > worst[0]):
+                worst = wasted, text
+    return "" if worst is None else worst[1]

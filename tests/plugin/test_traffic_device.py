@@ -1,0 +1,168 @@
+"""The same tests without a GPU: kernels are compiled, executed, counted, and gated with zero tolerance."""
+
+import json
+import re
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+
+KERNEL = """extern "C" __global__ void scale(float* out, const float* in, float s, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = s * in[INDEX];
+}
+"""
+TEST = """
+import numpy as np
+
+def test_scale(bandwidth):
+    n = 1 << 14
+    x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
+    scale = bandwidth.kernel("scale.cu", "scale")
+    bandwidth.launch(scale, n // 256, 256, (y, x, np.float32(2), np.int32(n)), reads=x, writes=y)
+"""
+
+
+@pytest.fixture
+def counted(project):
+    """A project whose traffic baseline has been written."""
+    project.file("scale.cu", KERNEL.replace("INDEX", "i"))
+    project.file("test_scale.py", TEST)
+    run = project.run
+    project.run = lambda *args: run("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml", *args)
+    result = project.run("--bandwidth-update")
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r"test_scale\.py::test_scale +4\.0 \+ 4\.0 +coalesced +UPDATED"])
+    return project
+
+
+def test_unchanged_is_within_and_the_results_are_identical(counted):
+    results = []
+    for _ in range(2):
+        counted.run("--bandwidth-json=run.json", "--bandwidth-strict").assert_outcomes(passed=1)
+        results.append(json.loads((counted.path / "run.json").read_text())["results"])
+    assert results[0] == results[1]
+    (row,) = results[0]
+    assert row["status"] == "WITHIN"
+    assert row["loads"]["sectors_per_request"] == row["stores"]["sectors_per_request"] == 4.0
+    assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32
+    assert row["gbps"] is None, "nothing was timed"
+
+
+def test_a_strided_read_fails_with_line_and_pattern(counted):
+    counted.file("scale.cu", KERNEL.replace("INDEX", "i * 8 % n"))
+    result = counted.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [
+            r"test_scale .*sectors loaded 2,048 → 16,384, 8×; scale\.cu:5 loads strided \(32 bytes\), "
+            r"32\.0 sectors a request; the baseline: loads coalesced, stores coalesced",
+        ]
+    )
+
+
+def test_better_access_is_an_improvement(counted):
+    counted.file("scale.cu", KERNEL.replace("in[INDEX]", "2.0f"))
+    counted.run().assert_outcomes(passed=1)
+
+
+def test_declared_bytes_that_are_not_true_are_told(counted):
+    counted.file("test_scale.py", TEST.replace("reads=x", "reads=4"))
+    result = counted.run("--bandwidth-update")
+    result.stdout.re_match_lines([r"NOTE .*declared 4 B read, the kernel touches 65\.5 kB: 65\.5 kB of `in`"])
+
+
+def test_another_compiler_or_architecture_is_not_comparable(counted):
+    file = counted.path / "t.yaml"
+    file.write_text(re.sub(r"nvrtc: [\d.]+", "nvrtc: 12.0", file.read_text()))
+    result = counted.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*NOT_COMPARABLE: nvrtc is [\d.]+, the baseline's is 12\.0.*"])
+
+
+def test_architectures_are_devices_of_their_own(counted):
+    result = counted.run("--bandwidth-device=traffic:sm_80")
+    assert result.ret != 0
+    result.stderr.re_match_lines([r".*traffic sm_90.*traffic sm_80.*|.*traffic sm_80.*traffic sm_90.*"])
+    counted.run("--bandwidth-device=traffic:sm_1").stderr.re_match_lines([r".*NVRTC .* compiles for .*sm_90.*"])
+
+
+@pytest.mark.parametrize(
+    ("source", "count", "expected"),
+    [
+        ("a[threadIdx.x + 1] = 0.0f;", 256, r"out-of-bounds: kernel\.cu:1: thread \(255, 0, 0\).* of a"),
+        ("a[threadIdx.x] = a[threadIdx.x] + e[threadIdx.x];", 256, r"uninitialised: kernel\.cu:1: .* e"),
+        (
+            "__shared__ float s[256]; s[threadIdx.x] = a[threadIdx.x]; a[threadIdx.x] = s[255 - threadIdx.x];",
+            256,
+            r"race: kernel\.cu:1: thread .* with no barrier between",
+        ),
+        ("*(float*)((char*)a + 2) = 0.0f;", 1, r"misaligned: kernel\.cu:1"),
+    ],
+)
+def test_what_no_kernel_may_do_is_an_error_with_thread_and_line(project, source, count, expected):
+    text = f'extern "C" __global__ void k(float* a, const float* e) {{ {source} }}'
+    project.file(
+        "test_fault.py",
+        f"""
+def test_fault(bandwidth):
+    a, e = bandwidth.random(256), bandwidth.empty(256)
+    k = bandwidth.kernel({text!r} + "\\n", "k")
+    bandwidth.launch(k, 1, {count}, (a, e), reads=a, writes=a)
+""",
+    )
+    result = project.run("--bandwidth-device=traffic")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([rf"test_fault\.py:5: kernel k: {expected}"])
+
+
+def test_callables_skip_with_the_reason(project):
+    project.file("test_sum.py", "import numpy as np\ndef test_sum(bandwidth):\n    bandwidth(np.sum, [1], reads=8)\n")
+    result = project.run("--bandwidth-device=traffic", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*cannot look into a callable"])
+
+
+def test_compile_errors_show_the_compilers_log(project):
+    project.file(
+        "test_bad.py",
+        """
+def test_bad(bandwidth):
+    bandwidth.kernel('extern "C" __global__ void k(float* a) { a[0] = nothing; }', "k")
+
+def test_missing(bandwidth):
+    bandwidth.kernel('extern "C" __global__ void k(float* a) { a[0] = 1; }', "q")
+""",
+    )
+    result = project.run("--bandwidth-device=traffic")
+    result.assert_outcomes(failed=2)
+    result.stdout.re_match_lines([r'.*identifier "nothing" is undefined', r".*no kernel named 'q'; it has: k"])
+
+
+def test_templates_and_dynamic_shared_memory(project):
+    project.file(
+        "test_template.py",
+        """
+import numpy as np
+
+SOURCE = '''
+template <typename T> __global__ void reverse(T* out, const T* in)
+{
+    extern __shared__ char bytes[];
+    T* s = reinterpret_cast<T*>(bytes);
+    s[threadIdx.x] = in[threadIdx.x];
+    __syncthreads();
+    out[threadIdx.x] = s[blockDim.x - 1 - threadIdx.x];
+}
+'''
+
+def test_template(bandwidth):
+    x, y = bandwidth.random(128, "float64"), bandwidth.empty(128, "float64")
+    k = bandwidth.kernel(SOURCE, "reverse<double>", name_expressions=["reverse<double>"])
+    bandwidth.launch(k, 1, 128, (y, x), reads=x, writes=y, shared_mem=1024)
+    assert (y == x[::-1]).all()
+""",
+    )
+    project.run("--bandwidth-device=traffic").assert_outcomes(passed=1)
