@@ -1,0 +1,103 @@
+"""One measurement at a time on a device, whoever asks."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.locking import DeviceLock, lock_folder
+
+DEVICE = DeviceIdentity("cpu", "A host", None, "serial-1")
+HOLDER = """
+import sys, time
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.locking import DeviceLock
+with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-1"), 30.0).held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+@pytest.fixture
+def other_process():
+    child = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    yield child
+    child.kill()
+    child.communicate()
+
+
+def test_a_second_process_waits_and_names_the_holder(other_process):
+    expected = rf"measured by process {other_process.pid} .*bandwidth_lock_timeout"
+    with pytest.raises(DeviceUnavailable, match=expected), DeviceLock(DEVICE, 0.3).held():
+        pass
+
+
+def test_a_dead_holder_holds_nothing(other_process):
+    other_process.kill()
+    other_process.wait()
+    with DeviceLock(DEVICE, 5.0).held():
+        pass
+
+
+def test_another_device_is_free(other_process):
+    assert other_process.poll() is None
+    with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-2"), 0.3).held():
+        pass
+
+
+def test_a_child_relies_on_its_parents_lock(other_process):
+    assert other_process.poll() is None
+    with DeviceLock(DEVICE, 0.3, held_by_parent=True).held():
+        pass
+
+
+def test_it_can_be_taken_again_inside_itself_and_is_free_afterwards():
+    lock = DeviceLock(DEVICE, 0.3)
+    with lock.held(), lock.held():
+        pass
+    with DeviceLock(DEVICE, 0.3).held():
+        pass
+
+
+def test_the_lock_is_released_when_the_measurement_fails():
+    with pytest.raises(ZeroDivisionError), DeviceLock(DEVICE, 0.3).held():
+        raise ZeroDivisionError
+    with DeviceLock(DEVICE, 0.3).held():
+        pass
+
+
+def test_a_garbled_holder_file_is_no_trouble(other_process):
+    for garbage in ("", "[", json.dumps([1]), "x" * 10_000):
+        (holder,) = lock_folder().glob("*.holder")
+        holder.write_text(garbage)
+        with pytest.raises(DeviceUnavailable, match="measured by another process"), DeviceLock(DEVICE, 0.1).held():
+            pass
+    assert other_process.poll() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
+def test_a_folder_that_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"pytest-bandwidth-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DeviceUnavailable, match="not a folder of this user's"):
+        lock_folder()
+
+
+def test_waiting_ends_as_soon_as_the_holder_does(other_process):
+    begun = time.monotonic()
+    other_process.kill()
+    with DeviceLock(DEVICE, 30.0).held():
+        assert time.monotonic() - begun < 25

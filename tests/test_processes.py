@@ -1,0 +1,117 @@
+"""Fresh processes: what they are started with, what comes back, and that none is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.processes import (
+    ORDER_VARIABLE,
+    FreshProcessFailed,
+    Invocation,
+    Order,
+    order_of_environment,
+    run_fresh,
+)
+
+
+def invocation(tmp_path, code):
+    """A stand-in for pytest: a module of that name in the folder, which python -m finds first."""
+    (tmp_path / "pytest.py").write_text(code)
+    return Invocation(("--some", "option"), tmp_path, as_module=True, extra_args=("-n0",))
+
+
+REPORTS = """
+import json, os, sys
+order = json.load(open(os.environ["PYTEST_BANDWIDTH_ORDER"]))
+json.dump([{"order": order, "args": sys.argv[1:], "stdin": sys.stdin.read()}], open(order["report"], "w"))
+"""
+
+
+def test_child_gets_options_order_and_no_input(tmp_path):
+    (row,) = run_fresh(invocation(tmp_path, REPORTS), "cpu", 60, nodeid="t.py::t", target="/p/t.py::t")
+    assert row["args"] == ["--some", "option", "-n0"]
+    assert row["stdin"] == ""
+    assert (row["order"]["device"], row["order"]["nodeid"], row["order"]["target"]) == ("cpu", "t.py::t", "/p/t.py::t")
+    assert not Path(row["order"]["report"]).parent.exists(), "the folder of the order is gone"
+
+
+def test_what_the_child_said_is_in_the_message(tmp_path):
+    code = "print('\\n'.join(f'line {i}' for i in range(40)))\nraise SystemExit(4)\n"
+    with pytest.raises(FreshProcessFailed, match=r"ended with exit status 4(.|\n)*line 39") as error:
+        run_fresh(invocation(tmp_path, code), "cpu", 60)
+    assert "line 5\n" not in str(error.value)
+
+
+def test_a_report_without_rows_is_a_failure(tmp_path):
+    code = REPORTS.replace("json.dump([", "json.dump([][:0] and [")
+    with pytest.raises(FreshProcessFailed, match="measured nothing"):
+        run_fresh(invocation(tmp_path, code), "cpu", 60)
+
+
+def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "open('pid', 'w').write(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    with pytest.raises(FreshProcessFailed, match="did not end in 3 s"):
+        run_fresh(invocation(tmp_path, code), "cpu", 3)
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
+    (tmp_path / "pytest.py").write_text(
+        "import os, time\n"
+        "open('pid', 'w').write(str(os.getpid()))\n"
+        "open('order', 'w').write(os.environ['PYTEST_BANDWIDTH_ORDER'])\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from pathlib import Path\nfrom pytest_bandwidth.processes import Invocation, run_fresh\n"
+            f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), 'cpu', 600)",
+        ],
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(tmp_path / "order")
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(30) != 0
+    assert gone(int((tmp_path / "pid").read_text()))
+    assert not Path((tmp_path / "order").read_text()).parent.exists()
+
+
+def test_without_the_variable_there_is_no_order(tmp_path):
+    assert order_of_environment({}) is None
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps({"report": "r", "device": "cpu"}))
+    assert order_of_environment({ORDER_VARIABLE: str(file)}) == Order("r", "cpu")
+
+
+def wait_for(path):
+    for _ in range(300):
+        if path.exists() and path.read_text():
+            return
+        time.sleep(0.1)  # another process is starting
+    raise AssertionError(f"{path} did not appear")
+
+
+def gone(pid):
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.1)  # the system is still at it
+    return False
