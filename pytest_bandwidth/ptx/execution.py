@@ -14,7 +14,9 @@ SECTOR_BYTES = 32
 class AccessCounts:
     """Accesses to global memory of one kind. A request is one instruction of one warp.
 
-    accesses: by threads. bytes_requested: asked for by all threads. sectors: 32-byte sectors touched, per request.
+    accesses: by threads. bytes_requested: asked for by all threads. bytes_distinct: each byte once, however often it
+    was
+    asked for. sectors: 32-byte sectors, added up over the requests.
     ideal_sectors: the fewest that could hold the distinct bytes of each request.
     requests_by_pattern: how many requests had which pattern. stride_bytes: the commonest step between neighbouring
     threads
@@ -24,6 +26,7 @@ class AccessCounts:
     accesses: int = 0
     requests: int = 0
     bytes_requested: int = 0
+    bytes_distinct: int = 0
     sectors: int = 0
     ideal_sectors: int = 0
     requests_by_pattern: Mapping[Pattern, int] = field(default_factory=dict)

@@ -142,3 +142,13 @@ def warps_with(lanes: Array) -> Array:
     """Per warp (or per row, where all threads agree), whether any lane is set."""
     rows, columns = lanes.shape
     return lanes if columns == 1 else lanes.reshape(rows, columns // WARP, WARP).any(axis=2)
+
+
+def least(offset: Array, mask: Array) -> tuple[Array, Array]:
+    """The offsets as they are, and the mask reduced to their shape: whether any lane with that offset takes part."""
+    rows, columns = offset.shape
+    if rows == 1 and mask.shape[0] > 1:
+        mask = mask.any(axis=0, keepdims=True)
+    if columns == 1 and mask.shape[1] > 1:
+        mask = mask.any(axis=1, keepdims=True)
+    return offset, np.broadcast_to(mask, offset.shape)

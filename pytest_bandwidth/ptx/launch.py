@@ -33,7 +33,7 @@ Progress = Callable[[str], None]
 # Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the
 # registers
 # in use stay in a core's caches. Measured by benchmarks/traffic.py.
-BATCH_LANES = 1 << 15
+BATCH_LANES = 1 << 16
 BATCH_SHARED_BYTES = 1 << 23
 BATCH_LOCAL_BYTES = 1 << 26
 PROGRESS_SECONDS = 0.5
@@ -127,7 +127,7 @@ class _Run:
         self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
         self._faults = FaultLog(kernel.sites)
         self._bounds = BoundsObserver(self._faults)
-        self._traffic = TrafficObserver(kernel.granule_bytes.get("global", 1))
+        self._traffic = TrafficObserver(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = Order(extents.blocks)
         self._observers = (
             self._traffic,
@@ -231,10 +231,10 @@ class _Run:
             blocks=extents.blocks,
             blocks_run=blocks_run,
             counts=self._traffic.total(),
-            lines=self._traffic.lines(self._kernel.sites),
+            lines=self._traffic.lines(),
             arrays=self._traffic.arrays(regions),
-            bytes_read=self._traffic.distinct_bytes(regions, "read"),
-            bytes_written=self._traffic.distinct_bytes(regions, "write"),
+            bytes_read=self._traffic.bytes_read(regions),
+            bytes_written=self._traffic.bytes_written(regions),
             thread_instructions=self._tally.threads,
             warp_instructions=self._tally.warps,
             faults=self._faults.faults,
@@ -262,8 +262,8 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
     most_shared = SHARED_KIB.get(arch.removeprefix("sm_").rstrip("af"), 227) * 1024
     asked = kernel.static_shared_bytes + shared_bytes
     if kernel.local_bytes > MAX_LOCAL_BYTES:
-        found = f"{kernel.local_bytes} bytes of local memory a thread"
-        raise UsageError(f"kernel {kernel.name} needs {found}, CUDA allows {MAX_LOCAL_BYTES}; make its arrays smaller")
+        needed = f"{kernel.local_bytes} bytes of local memory a thread"
+        raise UsageError(f"kernel {kernel.name} needs {needed}, CUDA allows {MAX_LOCAL_BYTES}; make its arrays smaller")
     if shared_bytes < 0 or asked > most_shared:
         raise UsageError(
             f"kernel {kernel.name} asks for {kernel.static_shared_bytes} + {shared_bytes} bytes of shared memory, "

@@ -186,7 +186,9 @@ def test_parameter_names_survive_awkward_signatures() -> None:
     text = r"""
     // extern "C" __global__ void k(float* wrong, int names) {
     extern "C" __global__ void k(const float* __restrict__ in /* input */, float (*out)[4],
-                                 const int count, unsigned char* const flags, int list[]) { flags[0] = in[count] > out[0][1]; }
+                                 const int count, unsigned char* const flags, int list[]) {
+        flags[0] = in[count] > out[0][1];
+    }
     """
     with pytest.raises(UsageError, match=r"takes 5 arguments \(in, out, count, flags, list\), found 0"):
         ptx.execute(program(text), "k", (1,), (1,), ())

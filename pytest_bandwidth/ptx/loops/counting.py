@@ -12,8 +12,8 @@ from pytest_bandwidth.ptx.loops.compiling import BOOL, I64, WARP, compiled, four
 # Places in the vector that `count_sectors` fills.
 REQUESTS, SECTORS, IDEAL_SECTORS, LANES = 0, 1, 2, 3
 COALESCED, MISALIGNED, STRIDED, RANDOM, BROADCAST = 4, 5, 6, 7, 8
-STRIDE, STRIDE_VOTES, STRIDES_DIFFER = 9, 10, 11
-COUNTS = 12
+STRIDE, STRIDE_VOTES = 9, 10
+COUNTS = 11
 
 
 @compiled(types.void(given(I64), given(BOOL), I64, I64, row(I64)))
@@ -90,7 +90,6 @@ def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) 
                     counts[STRIDE_VOTES] += 1
                 else:
                     counts[STRIDE_VOTES] -= 1
-                    counts[STRIDES_DIFFER] = 1
             else:
                 kind = RANDOM
             counts[kind] += repeat

@@ -48,15 +48,15 @@ def scatter(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any,
                 data[b * block_step + t * thread_step, index[b, t] + plus] = values[b, t]
 
 
-@compiled(types.void(plane(U8), I64, I64, given(I64), given(BOOL), I64))
-def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any) -> None:
-    """Sets `count` flags from each lane's granule on."""
+@compiled(types.void(plane(U8), I64, I64, given(I64), given(BOOL), I64, U8))
+def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, bits: Any) -> None:
+    """Sets `bits` in `count` flags from each lane's granule on."""
     for b in range(granule.shape[0]):
         for t in range(granule.shape[1]):
             if mask[b, t]:
                 row, first = b * block_step + t * thread_step, granule[b, t]
                 for place in range(count):
-                    flags[row, first + place] = 1
+                    flags[row, first + place] |= bits
 
 
 @compiled(I64(plane(U8), I64, I64, given(I64), given(BOOL), I64, plane(BOOL)))

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
-from pytest_bandwidth.ptx.lanes import Geometry
+from pytest_bandwidth.ptx.lanes import Geometry, least
 from pytest_bandwidth.ptx.loops import transfer
 from pytest_bandwidth.ptx.memory import Access, Region, flat_bytes
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.order import Order
-from pytest_bandwidth.ptx.observers.traffic import least
 
 _PIECE = 16
 _CHUNK_WORDS = 1 << 16
@@ -111,4 +110,4 @@ class InitialisationObserver:
                 sentence = "reads {array} at byte {place}, where nothing was written before"
                 self._faults.add("uninitialised", access.site, access.region, hit & access.mask, offset, sentence)
         if access.kind != "load":
-            transfer.mark(flags, block_step, thread_step, places, mask, count)
+            transfer.mark(flags, block_step, thread_step, places, mask, count, 1)

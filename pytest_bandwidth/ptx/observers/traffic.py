@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -18,8 +17,9 @@ from pytest_bandwidth.ptx.execution import (
     SharedCounts,
 )
 from pytest_bandwidth.ptx.lanes import Geometry
-from pytest_bandwidth.ptx.loops import counting, transfer
+from pytest_bandwidth.ptx.loops import counting
 from pytest_bandwidth.ptx.memory import Access, Region, View
+from pytest_bandwidth.ptx.observers.distinct import DistinctBytes
 from pytest_bandwidth.ptx.observers.order import Order
 from pytest_bandwidth.ptx.program import Site
 
@@ -33,18 +33,16 @@ _PATTERNS: tuple[tuple[Pattern, int], ...] = (
 
 
 class TrafficObserver:
-    """granule_bytes: the narrowest global access of the kernel; distinct bytes are counted in such steps, which is
-    exact.
-    """
+    """granule_bytes: the narrowest global access of the kernel. sites: its instructions."""
 
-    def __init__(self, granule_bytes: int) -> None:
-        self._granule = granule_bytes
+    def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
+        self._sites = sites
+        self._distinct = DistinctBytes(granule_bytes, sites)
         self._global: dict[tuple[int, str], Array] = {}
         self._shared: dict[tuple[int, str], Array] = {}
         self._local: dict[tuple[int, str], Array] = {}
         self._branches: dict[int, Array] = {}
         self._widths: dict[int, int] = {}
-        self._touched: dict[tuple[Region, str], Array] = {}
         self._geometry: Geometry | None = None
 
     def begin(self, geometry: Geometry, _order: Order) -> None:
@@ -53,7 +51,7 @@ class TrafficObserver:
     def see(self, access: Access) -> None:
         self._widths[access.site] = access.width
         kind = access.region.kind
-        if kind == "global" or kind == "const":
+        if kind == "global":
             self._see_global(access)
         elif kind == "shared":
             self._see_shared(access)
@@ -65,26 +63,15 @@ class TrafficObserver:
         self._branches.setdefault(site, np.zeros(2, np.int64))[:] += (warps, divergent)
 
     def _see_global(self, access: Access) -> None:
-        if access.region.kind == "global":
-            counts = self._global.setdefault((access.site, access.kind), np.zeros(counting.COUNTS, np.int64))
-            offset, mask = self._spread(access)
-            counting.count_sectors(offset, mask, access.width, self._repeat(access), counts)
-        # Distinct bytes need no repetition: what differs neither by block nor by thread is marked once.
-        offset, mask = least(access.offset, access.mask)
-        count = max(1, access.width // self._granule)
-        for touch in ("read", "write") if access.kind == "atomic" else ("read" if access.kind == "load" else "write",):
-            flags = self._flags(access.region, touch)
-            transfer.mark(flags, 0, 0, offset // self._granule, mask, count)
+        counts = self._global.setdefault((access.site, access.kind), np.zeros(counting.COUNTS, np.int64))
+        offset, mask = self._spread(access)
+        counting.count_sectors(offset, mask, access.width, self._repeat(access), counts)
+        self._distinct.mark(access)
 
     def _see_shared(self, access: Access) -> None:
         offset, mask = self._spread(access)
         found = counting.count_bank_passes(offset, mask, access.width, self._repeat(access))
         self._shared.setdefault((access.site, access.kind), np.zeros(4, np.int64))[:] += found
-
-    def _flags(self, region: Region, touch: str) -> Array:
-        if (region, touch) not in self._touched:
-            self._touched[region, touch] = np.zeros((1, -(-region.nbytes // self._granule)), np.uint8)
-        return self._touched[region, touch]
 
     def _spread(self, access: Access) -> tuple[Array, Array]:
         """Offsets and mask over all threads, and over all blocks only where blocks differ."""
@@ -100,41 +87,36 @@ class TrafficObserver:
 
     # Results
 
-    def lines(self, sites: Sequence[Site]) -> tuple[LineCounts, ...]:
+    def lines(self) -> tuple[LineCounts, ...]:
         by_line: dict[tuple[str, int], list[int]] = {}
-        for number in sorted(
-            {site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)
-        ):
-            by_line.setdefault((sites[number].file, sites[number].line), []).append(number)
+        for number in self._seen():
+            by_line.setdefault((self._sites[number].file, self._sites[number].line), []).append(number)
         return tuple(LineCounts(file, line, self._sum(by_line[file, line])) for file, line in sorted(by_line))
 
     def total(self) -> Counts:
-        return self._sum(
-            sorted(
-                {site for table in (self._global, self._shared, self._local) for site, _ in table} | set(self._branches)
-            )
-        )
+        return self._sum(self._seen())
 
     def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
         """Distinct bytes of each array argument, and of each module variable that was touched."""
         found: list[ArrayCounts] = []
         for region in regions:
             for view in region.views or (View(region.name, (), 0, region.nbytes),):
-                read, written = (self._distinct(region, touch, view.start, view.nbytes) for touch in ("read", "write"))
+                read = self._distinct.read(region, view.start, view.nbytes)
+                written = self._distinct.written(region, view.start, view.nbytes)
                 if view.arguments or read or written:
                     found.append(ArrayCounts(view.name, view.arguments, view.nbytes, read, written))
-        return tuple(sorted(found, key=lambda counts: counts.arguments or (len(found),)))
+        return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
 
-    def distinct_bytes(self, regions: Sequence[Region], touch: Literal["read", "write"]) -> int:
+    def bytes_read(self, regions: Sequence[Region]) -> int:
         """Distinct bytes over all allocations, those that two arguments share counted once."""
-        return sum(self._distinct(region, touch, 0, region.nbytes) for region in regions)
+        return sum(self._distinct.read(region, 0, region.nbytes) for region in regions)
 
-    def _distinct(self, region: Region, touch: str, start: int, nbytes: int) -> int:
-        flags = self._touched.get((region, touch))
-        if flags is None:
-            return 0
-        granules = flags[0, start // self._granule : -(-(start + nbytes) // self._granule)]
-        return min(int(np.count_nonzero(granules)) * self._granule, nbytes)
+    def bytes_written(self, regions: Sequence[Region]) -> int:
+        return sum(self._distinct.written(region, 0, region.nbytes) for region in regions)
+
+    def _seen(self) -> list[int]:
+        tables = (self._global, self._shared, self._local)
+        return sorted({site for table in tables for site, _ in table} | set(self._branches))
 
     def _sum(self, sites: Sequence[int]) -> Counts:
         branches = sum((self._branches[s] for s in sites if s in self._branches), np.zeros(2, np.int64))
@@ -162,6 +144,7 @@ class TrafficObserver:
             accesses=int(total[counting.LANES]),
             requests=int(total[counting.REQUESTS]),
             bytes_requested=sum(int(c[counting.LANES]) * self._widths[site] for site, c in found.items()),
+            bytes_distinct=self._distinct.touched(kind, {(self._sites[s].file, self._sites[s].line) for s in found}),
             sectors=int(total[counting.SECTORS]),
             ideal_sectors=int(total[counting.IDEAL_SECTORS]),
             requests_by_pattern={name: int(total[place]) for name, place in _PATTERNS if total[place]},
@@ -177,13 +160,3 @@ class TrafficObserver:
     def _local_counts(self, sites: Sequence[int], kind: str) -> LocalCounts:
         found = {site: int(self._local[site, kind][0]) for site in sites if (site, kind) in self._local}
         return LocalCounts(sum(found.values()), sum(lanes * self._widths[site] for site, lanes in found.items()))
-
-
-def least(offset: Array, mask: Array) -> tuple[Array, Array]:
-    """The offsets as they are, and the mask reduced to their shape: whether any lane with that offset takes part."""
-    rows, columns = offset.shape
-    if rows == 1 and mask.shape[0] > 1:
-        mask = mask.any(axis=0, keepdims=True)
-    if columns == 1 and mask.shape[1] > 1:
-        mask = mask.any(axis=1, keepdims=True)
-    return offset, np.broadcast_to(mask, offset.shape)

@@ -1,0 +1,241 @@
+"""What executing PTX on the CPU costs: thread-instructions a second while counting, against threads, and in memory.
+
+    python benchmarks/traffic.py [--rounds 7] [--largest 24]
+
+One process, one thread. Each figure is the median of `--rounds` executions after one that compiles the loops; seconds
+are this process's CPU seconds, so that neighbours on the machine show less, with the wall clock's beside them. Needs
+NVRTC, no GPU. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from statistics import median
+
+import numba
+import numpy as np
+
+from pytest_bandwidth import ptx
+from pytest_bandwidth.ptx import launch
+
+KERNELS = r"""
+extern "C" __global__ void copy(float* a, const float* b, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) a[i] = b[i];
+}
+extern "C" __global__ void copy_float4(float4* a, const float4* b, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) a[i] = b[i];
+}
+extern "C" __global__ void triad(float* a, const float* b, const float* c, float s, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) a[i] = b[i] + s * c[i];
+}
+extern "C" __global__ void gather(float* a, const float* b, const int* index, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) a[i] = b[index[i]];
+}
+extern "C" __global__ void update(unsigned* bins, const float* data) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (data[i & 4095] < 1e9f) atomicAdd(&bins[i & 4095], 1u);
+}
+#define TILE 16
+extern "C" __global__ void gemm(float* c, const float* a, const float* b, int n) {
+    __shared__ float left[TILE][TILE], right[TILE][TILE];
+    int x = threadIdx.x, y = threadIdx.y, col = blockIdx.x * TILE + x, row = blockIdx.y * TILE + y;
+    float sum = 0;
+    for (int k = 0; k < n; k += TILE) {
+        left[y][x] = a[row * n + k + x];
+        right[y][x] = b[(k + y) * n + col];
+        __syncthreads();
+        for (int j = 0; j < TILE; j++) sum += left[y][j] * right[j][x];
+        __syncthreads();
+    }
+    c[row * n + col] = sum;
+}
+extern "C" __global__ void softmax(float* out, const float* in, int n) {
+    __shared__ float part[8];
+    const float* row = in + blockIdx.x * n;
+    float top = -3e38f, sum = 0;
+    for (int i = threadIdx.x; i < n; i += 256) top = fmaxf(top, row[i]);
+    for (int lane = 16; lane; lane /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, lane));
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = top;
+    __syncthreads();
+    for (int warp = 0; warp < 8; warp++) top = fmaxf(top, part[warp]);
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += 256) sum += expf(row[i] - top);
+    for (int lane = 16; lane; lane /= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int warp = 0; warp < 8; warp++) sum += part[warp];
+    for (int i = threadIdx.x; i < n; i += 256) out[blockIdx.x * n + i] = expf(row[i] - top) / sum;
+}
+"""
+
+Execute = Callable[[], ptx.Execution]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median seconds of one execution, and how many instructions its threads executed."""
+
+    cpu_seconds: float
+    wall_seconds: float
+    thread_instructions: int
+
+    @property
+    def rate(self) -> float:
+        """Million thread-instructions a CPU second."""
+        return self.thread_instructions / self.cpu_seconds / 1e6
+
+
+def cost(execute: Execute, rounds: int) -> Cost:
+    """Raises RuntimeError where the execution has a fault, which would cost less than the work."""
+    execution = execute()
+    if execution.faults:
+        raise RuntimeError(execution.faults[0].text)
+    cpu, wall = [], []
+    for _ in range(rounds):
+        cpu_start, wall_start = time.process_time(), time.perf_counter()
+        execution = execute()
+        cpu.append(time.process_time() - cpu_start)
+        wall.append(time.perf_counter() - wall_start)
+    return Cost(median(cpu), median(wall), execution.thread_instructions)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def stream(program: ptx.Program, name: str, threads: int) -> Execute:
+    """A streaming kernel of so many threads."""
+    per_thread = 4 if name == "copy_float4" else 1
+    arrays = [floats(threads * per_thread) for _ in range(3 if name == "triad" else 2)]
+    args: list[object] = list(arrays)
+    if name == "triad":
+        args.append(np.float32(3))
+    if name == "gather":
+        args.append(np.random.default_rng(1).permutation(threads).astype(np.int32))
+    grid = -(-threads // 256)
+    return lambda: ptx.execute(program, name, (grid,), (256,), (*args, threads))
+
+
+def gemm(program: ptx.Program, n: int) -> Execute:
+    a, b, c = floats(n, n), floats(n, n), np.zeros((n, n), np.float32)
+    return lambda: ptx.execute(program, "gemm", (n // 16, n // 16), (16, 16), (c, a, b, n))
+
+
+def softmax(program: ptx.Program, rows: int, columns: int) -> Execute:
+    x, out = floats(rows, columns), np.zeros((rows, columns), np.float32)
+    return lambda: ptx.execute(program, "softmax", (rows,), (256,), (out, x, columns))
+
+
+def print_rates(program: ptx.Program, rounds: int) -> None:
+    print("\n## Thread-instructions a second while counting\n")
+    print("| kernel | threads | thread-instructions | CPU s | wall s | M instructions / s |")
+    print("|---|---|---|---|---|---|")
+    threads = 1 << 20
+    work: list[tuple[str, int, Execute]] = [
+        (name, threads, stream(program, name, threads)) for name in ("copy", "copy_float4", "triad", "gather")
+    ]
+    work += [("gemm 256³, fp32, tiles of 16", 256 * 256, gemm(program, 256))]
+    work += [("softmax, 512 rows of 4096", 512 * 256, softmax(program, 512, 4096))]
+    for name, count, execute in work:
+        found = cost(execute, rounds)
+        figures = f"{found.cpu_seconds:.3f} | {found.wall_seconds:.3f} | {found.rate:.0f}"
+        print(f"| {name} | {count:,} | {found.thread_instructions:,} | {figures} |", flush=True)
+
+
+def print_curve(program: ptx.Program, rounds: int, largest: int) -> None:
+    print("\n## Cost against threads (triad)\n")
+    print("| threads | CPU s | ns a thread | M instructions / s |")
+    print("|---|---|---|---|")
+    for power in range(8, largest + 1, 2):
+        found = cost(stream(program, "triad", 1 << power), max(3, rounds if power < 22 else 3))
+        each = found.cpu_seconds / (1 << power) * 1e9
+        print(f"| 2^{power} | {found.cpu_seconds:.4f} | {each:,.0f} | {found.rate:.0f} |", flush=True)
+
+
+def print_batches(program: ptx.Program, rounds: int) -> None:
+    print("\n## Threads of a batch\n")
+    print("| threads a batch | triad of 2^20 threads, M instructions / s | gemm 256³, M instructions / s |")
+    print("|---|---|---|")
+    chosen = launch.BATCH_LANES
+    for power in range(11, 19):
+        launch.BATCH_LANES = 1 << power
+        rates = [cost(execute, rounds).rate for execute in (stream(program, "triad", 1 << 20), gemm(program, 256))]
+        mark = " (used)" if chosen == launch.BATCH_LANES else ""
+        print(f"| 2^{power}{mark} | {rates[0]:.0f} | {rates[1]:.0f} |", flush=True)
+    launch.BATCH_LANES = chosen
+
+
+def print_memory(program: ptx.Program) -> None:
+    """A grid that grows over arrays that stay (its threads update 4,096 counters), then arrays that grow with it."""
+    print("\n## Memory beside the arrays\n")
+    print("| kernel | blocks | arrays, MiB | peak beside them, MiB |")
+    print("|---|---|---|---|")
+    bins, data = np.zeros(4096, np.uint32), floats(4096)
+    for name, powers in (("update 4,096 counters", (16, 18, 20, 22)), ("triad", (16, 18, 20, 22))):
+        for power in powers:
+            threads = 1 << power
+            size = (bins.nbytes + data.nbytes) if name != "triad" else 12 * threads
+            args = (bins, data)
+            execute = (
+                stream(program, name, threads)
+                if name == "triad"
+                else lambda blocks=threads // 256, args=args: ptx.execute(program, "update", (blocks,), (256,), args)
+            )
+            tracemalloc.start()
+            execute()
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            print(f"| {name} | {threads // 256:,} | {size / 2**20:.2f} | {peak / 2**20:.1f} |", flush=True)
+
+
+def print_preparation(rounds: int) -> None:
+    print("\n## Before a kernel runs\n")
+    seconds: dict[str, list[float]] = {"NVRTC": [], "parse": [], "decode": []}
+    for _ in range(rounds):
+        start = time.perf_counter()
+        compiled = ptx.compile_ptx(KERNELS)
+        seconds["NVRTC"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        program = ptx.load(compiled)
+        seconds["parse"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        for name in program.kernels:
+            program.kernel(name)
+        seconds["decode"].append(time.perf_counter() - start)
+    lines = len(compiled.ptx.splitlines())
+    steps = ", ".join(f"{name} {median(values):.3f} s" for name, values in seconds.items())
+    print(f"{len(program.kernels)} kernels, {lines} lines of PTX: {steps}.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--largest", type=int, default=24, help="log2 of the most threads on the curve")
+    options = parser.parse_args()
+    print(
+        f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {platform.machine()} {platform.system()}, "
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}, Python {platform.python_version()}, "
+        f"NumPy {np.__version__}, Numba {numba.__version__}, NVRTC {ptx.nvrtc_version()}"
+    )
+    program = ptx.load(ptx.compile_ptx(KERNELS))
+    print_preparation(options.rounds)
+    print_rates(program, options.rounds)
+    print_curve(program, options.rounds, options.largest)
+    print_batches(program, options.rounds)
+    print_memory(program)
+
+
+if __name__ == "__main__":
+    main()
