@@ -1,31 +1,42 @@
-"""`pytest-bandwidth`: what is asked of devices, baselines and saved runs outside a test run."""
+"""What is asked of devices, baselines and saved runs outside a test run."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
+from typing import NoReturn
 
 from pytest_bandwidth import __version__
-from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
+from pytest_bandwidth.rendering.terminal import printable
 
-# Exit statuses, the same for every command.
-FINE, REGRESSED, UNUSABLE = 0, 1, 2
+# Exit statuses, the same for every command; the last two as a shell gives them for signals 2 and 13.
+FINE, REGRESSED, UNUSABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _COMMANDS = {
     "device": "identity, peaks with their source, what a probe reaches by mix, caches, clocks, ridge points",
     "selftest": "false alarms and found drops on this machine, with a recommendation",
     "baseline": "show, validate, diff, prune or init baseline files",
     "compare": "compare saved runs",
-    "report": "render a saved run (JSON) as HTML, CSV or Markdown",
+    "report": "render a saved run (JSON) as text, HTML, CSV or Markdown",
     "plot": "render a chart of a saved run as SVG or PNG",
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with the arguments in one line, as every other error of the commands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(UNUSABLE, f"{self.prog}: {printable(message)} (--help says more)\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 fine, 1 regressed, 2 unusable input (one line on standard error)."""
-    parser = argparse.ArgumentParser(prog="pytest-bandwidth", description=__doc__)
+    parser = _Parser(prog="pytest-bandwidth", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pytest-bandwidth {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in _COMMANDS.items():
@@ -33,15 +44,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = import_module(f"pytest_bandwidth.commands.{name}")
         module.declare(subparsers.add_parser(name, help=text, description=module.__doc__))
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Names come from files; one that the terminal's encoding lacks must not end the command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status: int = import_module(f"pytest_bandwidth.commands.{options.command}").run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read this has seen enough (`| head`); what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     except (BandwidthError, OSError) as error:
-        print(f"pytest-bandwidth {options.command}: {error}", file=sys.stderr)
+        print(f"pytest-bandwidth {options.command}: {_one_line(error)}", file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return status
+
+
+def _one_line(error: Exception) -> str:
+    """The error's first line; what was left out is said, and where it can be had."""
+    if isinstance(error, OSError) and error.strerror:
+        name = "" if error.filename is None else f"{error.filename}: "
+        return printable(f"{name}cannot be read or written: {error.strerror}")
+    if isinstance(error, BaselineError) and len(error.problems) > 1:
+        first, *others = error.problems
+        return printable(f"{first} (and {len(others)} more: `pytest-bandwidth baseline validate` lists them)")
+    return " ".join(printable(line.strip()) for line in str(error).splitlines())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,204 @@
+"""Plain data from elsewhere held to the types that a dataclass declares, before any figure is computed from it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from math import isfinite
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from pytest_bandwidth.domain.errors import UsageError
+
+DEEPEST = 32
+# No figure is out there, and whatever is computed from up to four figures within stays finite.
+LARGEST, SMALLEST = 1e75, 1e-75
+# Counts travel to other programs, which keep them in 64 bits.
+LARGEST_COUNT = 2**63 - 1
+
+_CONTAINERS = (dict, list)
+# Raises UsageError unless the value, which stands at the place named, has the form.
+Check = Callable[[object, str], None]
+
+
+def check_plain(value: object) -> None:
+    """Raises UsageError for nesting, numbers or text that no document of ours holds, wherever they stand.
+
+    value: of JSON's own types. Depth is the writer's choice, so nothing here recurses; what follows may.
+    """
+    level: list[object] = [value]
+    for _ in range(DEEPEST):
+        deeper: list[object] = []
+        for one in level:
+            if isinstance(one, dict):
+                _check_leaves(list(one))
+                deeper.extend(one.values())
+            elif isinstance(one, list) and not _usual_figures(one):
+                deeper.extend(one)
+        _check_leaves(deeper)
+        level = [one for one in deeper if isinstance(one, _CONTAINERS)]
+        if not level:
+            return
+    raise UsageError(f"found values nested deeper than {DEEPEST}, expected fewer levels")
+
+
+def check_form(plain: object, form: type, where: str) -> None:
+    """Raises UsageError where a value's type is not the field's, or a field without default is absent.
+
+    form: a dataclass whose annotations use text, numbers, booleans, literals, enums, mappings, tuples (JSON: lists),
+    unions and further dataclasses; `Any` is not looked into. Names that it does not know are ignored.
+    """
+    _of_dataclass(form)(plain, where)
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: short, and containers by their kind alone."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _usual_figures(values: list[object]) -> bool:
+    """Whether all are floats in the usual range, or all booleans: nearly every value of a document, and quick, in C."""
+    kinds = set(map(type, values))
+    if kinds != {float}:
+        return kinds == {bool}
+    figures = cast("list[float]", values)
+    sizes = list(map(abs, figures))
+    return isfinite(sum(figures)) and max(sizes) <= LARGEST and min(filter(None, sizes), default=1.0) >= SMALLEST
+
+
+def _check_leaves(values: list[object]) -> None:
+    for value in values:
+        if isinstance(value, (int, float)):
+            # Written so that NaN, which is neither above nor below anything, is refused as well.
+            if value and not SMALLEST <= abs(value) <= LARGEST:
+                raise UsageError(f"found the number {_size_of(value)}, expected a figure of something real")
+        elif isinstance(value, str) and not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise UsageError(f"found the text {value[:20]!a}, expected whole characters") from None
+
+
+def _size_of(number: float) -> str:
+    """A number of any size in a few digits: Python refuses to write out very long ones."""
+    return f"{number:.3g}" if isinstance(number, float) else f"2^{abs(number).bit_length() - 1}"
+
+
+@cache
+def _of_dataclass(form: type) -> Check:
+    hints = get_type_hints(form)
+    declared = [f for f in fields(form) if f.init]
+    required = [f.name for f in declared if f.default is MISSING and f.default_factory is MISSING]
+    checks = {f.name: _of_hint(hints[f.name]) for f in declared}
+
+    def check(value: object, where: str) -> None:
+        if not isinstance(value, Mapping):
+            raise _wrong(value, where, "a mapping")
+        for name in required:
+            if name not in value:
+                raise UsageError(f"{where} has no {name}, expected one")
+        for name, inner in value.items():
+            known = checks.get(name)
+            if known is not None:
+                known(inner, f"{where}.{name}")
+
+    return check
+
+
+@cache
+def _of_hint(hint: Any) -> Check:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return _anything
+    if origin in (Union, types.UnionType):
+        return _of_union(arguments)
+    if origin is Literal:
+        return _of_choice(arguments)
+    if origin is tuple:
+        return _of_list(_of_hint(arguments[0]), arguments[0])
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _of_mapping(_of_hint(arguments[1]))
+    if is_dataclass(hint):
+        return _of_dataclass(cast("type", hint))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _of_choice(tuple(member.value for member in hint))
+    return _of_scalar(hint)
+
+
+def _anything(value: object, where: str) -> None:
+    del value, where
+
+
+def _of_scalar(kind: Any) -> Check:
+    words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}[kind]
+    accepted = (int, float) if kind is float else (kind,)
+
+    def check(value: object, where: str) -> None:
+        # JSON's booleans are Python's, which count as whole numbers.
+        if type(value) not in accepted:
+            raise _wrong(value, where, words)
+        if kind is int and isinstance(value, int) and abs(value) > LARGEST_COUNT:
+            raise _wrong(value, where, "a whole number of at most 63 bits")
+
+    return check
+
+
+def _of_choice(choices: tuple[object, ...]) -> Check:
+    def check(value: object, where: str) -> None:
+        if not isinstance(value, str) or value not in choices:
+            raise _wrong(value, where, f"one of {', '.join(map(str, choices))}")
+
+    return check
+
+
+def _of_list(inner: Check, hint: Any) -> Check:
+    fast: set[Any] = {hint} & {float, bool}
+
+    def check(value: object, where: str) -> None:
+        if not isinstance(value, list | tuple):
+            raise _wrong(value, where, "a list")
+        if set(map(type, value)) <= fast:
+            return
+        for i, one in enumerate(value):
+            inner(one, f"{where}[{i}]")
+
+    return check
+
+
+def _of_mapping(inner: Check) -> Check:
+    def check(value: object, where: str) -> None:
+        if not isinstance(value, Mapping):
+            raise _wrong(value, where, "a mapping")
+        for name, one in value.items():
+            inner(one, f"{where}[{shown(name)}]")
+
+    return check
+
+
+def _of_union(members: tuple[Any, ...]) -> Check:
+    checks = [_of_hint(member) for member in members if member is not type(None)]
+    optional = len(checks) < len(members)
+
+    def check(value: object, where: str) -> None:
+        if value is None and optional:
+            return
+        for one in checks[:-1]:
+            try:
+                one(value, where)
+            except UsageError:
+                continue
+            return
+        checks[-1](value, where)
+
+    return check
+
+
+def _wrong(value: object, where: str, expected: str) -> UsageError:
+    return UsageError(f"{where} is {shown(value)}, expected {expected}")
