@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError
 from pytest_bandwidth.domain.measurement import KernelResources
 
 INSTALL_HINT = "install it with: pip install 'pytest-bandwidth[traffic]'"
+_LINE_INFORMATION = ("-lineinfo", "--generate-line-info")
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -52,7 +53,8 @@ def compile_ptx(
     nvrtc = _nvrtc()
     architecture = arch.replace("sm_", "compute_", 1)
     with _Program(nvrtc, text, filename, name_expressions) as program:
-        program.compile([f"--gpu-architecture={architecture}", "-lineinfo", *options], filename, arch)
+        own = [option for option in options if option not in _LINE_INFORMATION]
+        program.compile([f"--gpu-architecture={architecture}", "-lineinfo", *own], filename, arch)
         ptx = program.text("nvrtcGetPTXSize", "nvrtcGetPTX")
         lowered = {name: program.lowered_name(name) for name in name_expressions}
         return PtxModule(ptx, nvrtc_version(), arch, MappingProxyType(lowered), program.log(), filename, text)

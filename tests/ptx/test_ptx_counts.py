@@ -141,6 +141,12 @@ def test_tiled_gemm_asks_for_each_byte_once_per_tile(name: str, dtype: type, siz
         ("a", n * n * size, 0),
         ("b", n * n * size, 0),
     ]
+    row_of_a, row_of_b = (
+        next(found.counts.loads for found in execution.lines if found.line == line_of(GEMM, marker))
+        for marker in ("a[row * n", "b[(k + y)")
+    )
+    for loads in (row_of_a, row_of_b):
+        assert (loads.bytes_requested, loads.bytes_distinct) == (n * n * size * (n // tile), n * n * size)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(
         c.astype(np.float64), exact, rtol=4e-3 if size == 2 else 1e-4, atol=2e-2 if size == 2 else 1e-5

@@ -162,3 +162,14 @@ def test_traps() -> None:
     text = """extern "C" __global__ void check(const int* in) { if (in[threadIdx.x] < 0) __trap(); }"""
     (fault,) = run(text, "check", (1,), (32,), np.array([1] * 31 + [-1], np.int32), faulty=True).faults
     assert (fault.code, fault.thread, fault.line) == ("trap", "(31, 0, 0)", 1)
+
+
+def test_failed_assertions() -> None:
+    text = """extern "C" __global__ void check(const int* in, int* out) {
+        assert(in[threadIdx.x] >= 0);
+        out[threadIdx.x] = 1;
+    }"""
+    out = np.zeros(32, np.int32)
+    (fault,) = run(text, "check", (1,), (32,), np.array([1] * 31 + [-1], np.int32), out, faulty=True).faults
+    assert (fault.code, fault.thread, fault.line) == ("trap", "(31, 0, 0)", 2)
+    assert out.sum() == 31

@@ -173,6 +173,24 @@ def test_mathematical_functions(name: str, dtype: type, tolerance: float, arch: 
             np.testing.assert_allclose(found, expected.astype(dtype), rtol=tolerance, atol=1e-45)
 
 
+def test_fast_mathematics() -> None:
+    """--use_fast_math: approximate opcodes and flushed subnormals; as near as hardware's own error bounds promise."""
+    n = 256
+    x = np.random.default_rng(1).uniform(-3, 3, n).astype(np.float32)
+    out = np.zeros((12, n), np.float32)
+    run(MATH, "floats", (2,), (128,), out, x, n, compile_options=("--use_fast_math", "-lineinfo"))
+    wide = x.astype(np.float64)
+    exact = [
+        np.sin(wide),
+        np.cos(wide),
+        np.exp(wide),
+        np.log(np.abs(wide)),
+        np.abs(wide) ** np.float64(np.float32(1.7)),
+    ]
+    for found, expected in zip(out, exact, strict=False):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 HALVES = r"""
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
