@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import log
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from pytest_bandwidth.domain import judging
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
@@ -16,9 +16,6 @@ from pytest_bandwidth.domain.judging import Conduct, Figures, Floors, Reference
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
-
-# Others that use less than this of a host, in processors and as a share of them, leave its figures usable.
-BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
 # Figures by label, from one fresh process each.
 FreshRun = Callable[[], Mapping[str | None, Figures]]
@@ -30,7 +27,6 @@ ProbeAlone = Callable[[int, int], float]
 class Limits:
     """What one test is held to: marker before options; a baseline's own tolerance lies between.
 
-    busy_processors: what others may use of a host, where the user said so.
     writes: which entries this run writes.
     """
 
@@ -39,7 +35,6 @@ class Limits:
     floors: Floors
     judged_on: Figure | None
     confirm: int
-    busy_processors: float | None = None
     writes: Literal["none", "new", "all"] = "none"
 
     def written(self, entry: Entry | None) -> bool:
@@ -122,7 +117,7 @@ def _first_look(
     case = _case(measurement, figures, entry, baseline, limits)
     floor = judging.look_at_floors(figures, limits.floors)
     if floor is not None:
-        return case, _excused(floor, measurement, limits)
+        return case, floor
     if limits.written(entry):
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
@@ -134,7 +129,7 @@ def _first_look(
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
     verdict = judging.look(figures, case.reference, case.tolerance, limits.confirm)
     verdict = _device_trouble(verdict, case, baseline, probe_alone) or verdict
-    return case, _excused(verdict, measurement, limits)
+    return case, verdict
 
 
 def _conduct(measurement: Measurement) -> Conduct:
@@ -163,35 +158,6 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
     if verdict.status is Status.REGRESSED and known:
         verdict = replace(verdict, reason=f"{verdict.reason}; the baseline: {known}")
     return verdict
-
-
-def _excused(verdict: Verdict, measurement: Measurement, limits: Limits) -> Verdict:
-    """INVALID instead of an accusation where others kept the host busy while it was measured."""
-    device = measurement.device
-    busy = busy_with_others(device.kind, device.facts, asdict(measurement.conditions_after), limits.busy_processors)
-    if busy is None or verdict.status not in (Status.SUSPECT, Status.REGRESSED):
-        return verdict
-    return replace(verdict, status=Status.INVALID, code="others", reason=f"{busy}; {verdict.reason}")
-
-
-def busy_with_others(
-    kind: str, facts: Mapping[str, object], conditions: Mapping[str, Any], limit: float | None = None
-) -> str | None:
-    """A sentence where other processes used so much of the host that no drop can be blamed on a kernel."""
-    used = conditions.get("others_processors")
-    processors = facts.get("processors")
-    if kind != "cpu" or used is None:
-        return None
-    if limit is None:
-        limit = max(BUSY_PROCESSORS, (processors if isinstance(processors, int) else 1) * BUSY_SHARE)
-    if used < limit:
-        return None
-    who = ", ".join(conditions.get("others") or ())
-    return (
-        f"others kept {used:.1f} processors busy meanwhile ({who})"
-        if who
-        else f"others kept {used:.1f} processors busy"
-    )
 
 
 def _case(

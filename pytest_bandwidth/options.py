@@ -39,7 +39,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
 # Settled for a machine or a repository, not for a run: ini only.
 INI_ONLY: tuple[tuple[str, str | None, str], ...] = (
     ("peak", "GB/s", "peak bandwidth of the device, e.g. 2039 GB/s, where the tables are wrong"),
-    ("busy-processors", "N", "processors that others may use of a host before no drop on it is blamed on a kernel"),
+    ("busy-processors", "N", "processors that others may use of a host before its figures are INVALID"),
     ("lock-timeout", "S", "seconds to wait for another process that measures on the device (default: 600)"),
 )
 

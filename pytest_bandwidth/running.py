@@ -13,13 +13,14 @@ from pytest_bandwidth.devices.base import Budget, Device, Workload
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.devices.sampling import above_peak
 from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
 from pytest_bandwidth.domain.judging import Figures
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
+from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.fresh_probe import probe_alone
-from pytest_bandwidth.gate import Judged, Limits, busy_with_others, judge_test
+from pytest_bandwidth.gate import Judged, Limits, judge_test
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
 from pytest_bandwidth.settings import MarkerOptions, Settings
@@ -127,7 +128,6 @@ class BandwidthRun:
             marker.floors,
             marker.judged_on,
             settings.confirm,
-            settings.busy_processors,
             "all" if settings.update else "new" if settings.update_new else "none",
         )
         timeout = max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * test_seconds)
@@ -138,7 +138,7 @@ class BandwidthRun:
             done += 1
             self.tell(f"suspect: fresh process {done} of {self.settings.confirm}")
             rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target)
-            return _figures_by_label(rows, self.device.identity, settings.busy_processors)
+            return _figures_by_label(rows)
 
         self.device.release()
         with self._lock.held():
@@ -172,6 +172,8 @@ class BandwidthRun:
         for _attempt in range(1 + INVALID_RETRIES):
             measurement = self.device.measure(workload, budget, self.tell)
             measurement = self._on_users_peak(measurement)
+            busy = busy_with_others(measurement, self.settings.busy_processors)
+            measurement = replace(measurement, invalid=measurement.invalid or busy)
             if measurement.invalid is None:
                 return measurement
             self.tell(f"invalid, taken again: {measurement.invalid.text}")
@@ -199,16 +201,11 @@ def _no_verdict(measurement: Measurement) -> Verdict:
     return Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
 
 
-def _figures_by_label(
-    rows: list[dict[str, Any]], identity: DeviceIdentity, busy_limit: float | None
-) -> dict[str | None, Figures]:
+def _figures_by_label(rows: list[dict[str, Any]]) -> dict[str | None, Figures]:
     figures = {}
     for row in rows:
         if row.get("status") == "INVALID" or not row.get("gbps"):
             raise FreshProcessFailed(f"a fresh process measured nothing valid: {row.get('reason')}")
-        busy = busy_with_others(identity.kind, identity.facts, row["conditions"]["after"], busy_limit)
-        if busy is not None:
-            raise FreshProcessFailed(f"a fresh process saw that {busy}")
         share = row["utilization"] if row["utilization_of"] == "peak" else None
         figures[row["label"]] = Figures(row["gbps"], row["relative"], row["probe_gbps"], share)
     return figures

@@ -7,11 +7,11 @@ import pytest
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import Figures, Floors
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, Measurement, Peak
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.gate import Limits, busy_with_others, judge_test
+from pytest_bandwidth.gate import Limits, judge_test
 
 KEY = "tests/test_a.py::test_copy"
 BYTES = 10**9
@@ -185,38 +185,3 @@ def test_all_suspects_of_a_test_share_the_fresh_processes():
 
 def test_without_confirmation_a_clear_drop_fails_at_once():
     assert judge(measured(70.0), FIVE, replace(LIMITS, confirm=0)).status is Status.REGRESSED
-
-
-HOST = DeviceIdentity("cpu", "A host", 2**34, "host-1", facts={"processors": 2})
-
-
-def on_busy_host(gbps, processors):
-    after = Conditions(others=("make (7): 0.90 processors",), others_processors=processors)
-    return replace(measured(gbps), device=HOST, conditions_after=after)
-
-
-def test_nothing_is_blamed_on_a_kernel_while_others_keep_the_host_busy():
-    verdict = judge(on_busy_host(80.0, 0.9), FIVE)
-    assert (verdict.status, verdict.code) == (Status.INVALID, "others")
-    assert "others kept 0.9 processors busy meanwhile (make (7): 0.90 processors)" in verdict.reason
-
-
-def test_a_busy_host_does_not_spoil_what_is_fine_anyway():
-    assert judge(on_busy_host(89.0, 0.9), FIVE).status is Status.WITHIN
-
-
-def test_background_is_not_busy():
-    verdict = judge(on_busy_host(80.0, 0.4), FIVE, fresh=fresh_processes(80.0, 80.0, 80.0))
-    assert verdict.status is Status.REGRESSED
-
-
-@pytest.mark.parametrize(("processors", "busy"), [(1.9, False), (2.1, True)])
-def test_a_large_host_bears_more_others(processors, busy):
-    found = busy_with_others("cpu", {"processors": 32}, {"others_processors": processors, "others": ()})
-    assert (found is not None) is busy
-
-
-def test_the_user_can_say_what_busy_is():
-    lenient = replace(LIMITS, busy_processors=1.0)
-    verdict = judge(on_busy_host(80.0, 0.9), FIVE, lenient, fresh=fresh_processes(80.0, 80.0, 80.0))
-    assert verdict.status is Status.REGRESSED

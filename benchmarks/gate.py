@@ -1,0 +1,172 @@
+"""The same kernel, size and time budget judged by this plugin and by pytest-benchmark, side by side in one run.
+
+    python benchmarks/gate.py                     # short: about 10 minutes
+    python benchmarks/gate.py --judged 200        # long: what the claims are held to
+    python benchmarks/gate.py --judged 10 --drop 10%
+
+Every judged test is a fresh `pytest` process, confirmation included. A drop is injected by letting the kernel work
+1/(1 − drop) times as much as it declares. Baselines: five fresh processes for this plugin, one saved run for
+pytest-benchmark, renewed for every ten judged tests. The two tools take turns. Prints false alarms on identical code,
+found drops, and seconds per judged test, each with n and a 95 % limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+
+from pytest_bandwidth.domain.resampling import upper_limit
+from pytest_bandwidth.domain.units import format_percent, parse_fraction
+
+JUDGED_PER_BASELINE = 10
+KEY_STATUSES = re.compile(r"\b(REGRESSED|WITHIN|IMPROVED|INSUFFICIENT|UNCONFIRMED|DEVICE|INVALID|NO_BASELINE)$", re.M)
+TEST = """
+import os
+import numpy as np
+import pytest
+from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.devices.opening import open_device
+
+N = {elements}
+WORKED = round(N / (1 - float(os.environ.get("DROP", "0"))))
+GRID, BLOCK = (4096, 1, 1), (256, 1, 1)
+
+def arguments(device):
+    b, c = device.random(WORKED, "float32"), device.random(WORKED, "float32")
+    return device.empty(WORKED, "float32"), b, c, np.float32(3), np.int64(WORKED)
+
+def test_ours(bandwidth):
+    triad = bandwidth.kernel("stream.cu", "triad_f32")
+    bandwidth.launch(triad, GRID, BLOCK, arguments(bandwidth), reads=8 * N, writes=4 * N)
+
+def test_theirs(benchmark):
+    device = open_device("cpu")
+    kernel = device.kernel(read_source("stream.cu", "triad_f32", ()))
+    benchmark(device.launcher(Launch(kernel, GRID, BLOCK, arguments(device)), None))
+"""
+
+
+@dataclass
+class Tool:
+    """What one way of judging did: per drop (0 for identical code) how many alarms in how many tests."""
+
+    name: str
+    alarms: dict[float, int] = field(default_factory=dict)
+    judged: dict[float, int] = field(default_factory=dict)
+    statuses: dict[float, list[str]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, drop: float, alarm: bool, seconds: float, status: str = "") -> None:
+        self.alarms[drop] = self.alarms.get(drop, 0) + alarm
+        self.judged[drop] = self.judged.get(drop, 0) + 1
+        self.statuses.setdefault(drop, []).append(status)
+        self.seconds.append(seconds)
+
+
+class Arena:
+    """A folder with the kernel's test, and both tools' baselines in it."""
+
+    def __init__(self, folder: Path, mib: int, tolerance: str) -> None:
+        self._folder = folder
+        self._tolerance = tolerance
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "test_kernel.py").write_text(TEST.replace("{elements}", str(mib * 2**20 // 4)))
+        self.ours = Tool(f"pytest-bandwidth, tolerance {tolerance}")
+        self.median = Tool("pytest-benchmark, median:5%")
+        self.minimum = Tool("pytest-benchmark, min:5%")
+
+    def take_baselines(self) -> None:
+        for old in self._folder.glob("ours.yaml"):
+            old.unlink()
+        code, text, _ = self._pytest(0.0, "test_ours", "--bandwidth-update", "--bandwidth-runs=5", *self._ours())
+        if code != 0:
+            raise SystemExit(f"the baseline was not written:\n{text}")
+        storage = self._folder / "theirs"
+        for old in storage.rglob("*.json"):
+            old.unlink()
+        code, text, _ = self._pytest(0.0, "test_theirs", "--benchmark-save=base", *self._theirs())
+        if code != 0:
+            raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
+
+    def judge(self, drop: float) -> None:
+        code, text, seconds = self._pytest(drop, "test_ours", f"--bandwidth-tolerance={self._tolerance}", *self._ours())
+        found = KEY_STATUSES.findall(text)
+        self.ours.add(drop, code != 0, seconds, found[0] if found else "?")
+        fails = ("--benchmark-compare-fail=median:5%", "--benchmark-compare-fail=min:5%")
+        _, text, seconds = self._pytest(drop, "test_theirs", "--benchmark-compare", *fails, *self._theirs())
+        self.median.add(drop, "Field 'median' has failed" in text, seconds)
+        self.minimum.add(drop, "Field 'min' has failed" in text, seconds)
+
+    def _ours(self) -> tuple[str, ...]:
+        return ("-p", "no:benchmark", "--bandwidth-device=cpu", "--bandwidth-baseline=ours.yaml")
+
+    def _theirs(self) -> tuple[str, ...]:
+        return ("-p", "no:bandwidth", "--benchmark-storage=file://theirs", "--benchmark-max-time=1")
+
+    def _pytest(self, drop: float, name: str, *args: str) -> tuple[int, str, float]:
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *args]
+        # Plugins that take no part would add start-up time to one side or both.
+        environment = {**os.environ, "DROP": str(drop), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        command += ["-p", "bandwidth"] if name == "test_ours" else ["-p", "benchmark"]
+        begun = time.monotonic()
+        done = subprocess.run(
+            [*command, f"test_kernel.py::{name}"],
+            cwd=self._folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+
+def table(tools: list[Tool], drops: list[float]) -> str:
+    lines = [f"{'':34}{'false alarms':>26}" + "".join(f"{f'found {format_percent(d)}':>20}" for d in drops[1:])]
+    for tool in tools:
+        alarms, judged = tool.alarms.get(0.0, 0), tool.judged.get(0.0, 0)
+        limit = f"≤ {format_percent(upper_limit(alarms, judged), 1)}" if judged else ""
+        cells = f"{tool.name:34}{f'{alarms} of {judged} ({limit})':>26}"
+        for drop in drops[1:]:
+            cells += f"{f'{tool.alarms.get(drop, 0)} of {tool.judged.get(drop, 0)}':>20}"
+        longest = f"{median(tool.seconds):.1f} s, at most {max(tool.seconds):.1f} s" if tool.seconds else ""
+        lines.append(f"{cells}   {longest}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--judged", type=int, default=20, help="judged tests of each kind (default: 20)")
+    parser.add_argument("--drop", action="append", help="drop to inject (default: 3%% 5%% 10%%)")
+    parser.add_argument("--tolerance", default="3%")
+    parser.add_argument("--mib", type=int, default=256, help="MiB of each of three arrays (default: 256)")
+    options = parser.parse_args()
+    drops = [0.0, *map(parse_fraction, options.drop or ["3%", "5%", "10%"])]
+    print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; triad of three {options.mib} MiB arrays")
+    with tempfile.TemporaryDirectory() as folder:
+        arena = Arena(Path(folder), options.mib, options.tolerance)
+        for i in range(options.judged):
+            if i % JUDGED_PER_BASELINE == 0:
+                arena.take_baselines()
+            for drop in drops[i % len(drops) :] + drops[: i % len(drops)]:
+                arena.judge(drop)
+            print(f"… {i + 1} of {options.judged}", file=sys.stderr, flush=True)
+        print(table([arena.ours, arena.median, arena.minimum], drops))
+        for drop, statuses in sorted(arena.ours.statuses.items()):
+            counts = ", ".join(f"{statuses.count(s)} {s}" for s in dict.fromkeys(statuses))
+            print(f"  drop {format_percent(drop)}: {counts}")
+
+
+if __name__ == "__main__":
+    main()
