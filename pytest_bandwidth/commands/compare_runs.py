@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from math import log
+from math import exp, log
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,14 +15,14 @@ from pytest_bandwidth.commands.sides import Compared, SavedRun, absent, compare_
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance
 _JUDGED = (Status.REGRESSED, Status.INSUFFICIENT, Status.IMPROVED, Status.WITHIN)
-_HEADINGS = ("test", "GB/s before", "GB/s after", "change", "probe", "judged on", "drop", "sees", "verdict")
+_HEADINGS = ("test", "GB/s before", "GB/s after", "change", "probe", "judged on", "its change", "sees", "verdict")
 # By what needs attention first.
 _ORDER = (
     *(Status.REGRESSED, Status.NOT_COMPARABLE, Status.INVALID),
@@ -39,8 +39,8 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
     runs = [_saved(path, document, outcomes) for path, document, outcomes in loaded]
     reference, fresh = runs[:count], runs[count:]
-    on_host = loaded[0][1]["device"].get("kind") in ("cpu", "scripted")
-    compared = compare_sides(reference, fresh, tolerance, DEFAULT_TOLERANCE, on_host)
+    on_host = loaded[0][1]["device"]["kind"] in ("cpu", "scripted")
+    compared = compare_sides(reference, fresh, tolerance, _default_tolerance(loaded[-1][1]), on_host)
     compared.sort(key=lambda c: (_ORDER.index(c.verdict.status), -(c.verdict.drop or 0.0), c.key))
     missing = absent(reference, fresh)
     if options.fail_on and not any(c.verdict.status in (*_JUDGED, Status.NOT_COMPARABLE) for c in compared):
@@ -53,8 +53,21 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     return _status(options.fail_on, compared, missing)
 
 
+def _default_tolerance(newest: Mapping[str, Any]) -> float:
+    """The newest run's --bandwidth-tolerance: what was measured without a baseline has no verdict to tell another."""
+    found = newest.get("settings", {}).get("tolerance")
+    return found if isinstance(found, float) and 0 < found < 1 else DEFAULT_TOLERANCE
+
+
 def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> SavedRun:
-    return SavedRun(str(path), {o.key: o for o in outcomes}, document["device"].get("settings") or {})
+    """Raises UsageError where a test was measured twice: two workers' results are two processes, not one."""
+    by_key: dict[str, Outcome] = {}
+    for outcome in outcomes:
+        if by_key.setdefault(outcome.key, outcome) is not outcome:
+            raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
+    device = document["device"]
+    busy = {key: o.reason for key, o in by_key.items() if o.status == Status.INVALID.value and o.code == "others"}
+    return SavedRun(str(path), by_key, device.get("settings", {}), busy)
 
 
 def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence[str]) -> int:
@@ -91,14 +104,12 @@ def _probe_note(compared: Sequence[Compared]) -> str | None:
     both = [c for c in compared if c.probe_before and c.probe_after and c.verdict.tolerance]
     if not both:
         return None
-    change = median(log(c.probe_after / c.probe_before) for c in both if c.probe_after and c.probe_before)
-    if -change <= -log(1 - min(c.verdict.tolerance or 1.0 for c in both)):
+    fell = -median(log(c.probe_after / c.probe_before) for c in both if c.probe_after and c.probe_before)
+    if fell <= -log(1 - min(c.verdict.tolerance or 1.0 for c in both)):
         return None
-    before = median(c.probe_before for c in both if c.probe_before)
-    after = median(c.probe_after for c in both if c.probe_after)
     return (
-        f"the probes fell from {format_gbps(before)} to {format_gbps(after)} (medians over the tests): the device is "
-        "slower, and what is judged on GB/s shows it"
+        f"the probes fell by {format_percent(1 - exp(-fell), 1)} (median over the tests): the device is slower, and "
+        "what is judged on GB/s shows it"
     )
 
 
@@ -139,7 +150,7 @@ def _cells(one: Compared) -> tuple[str, ...]:
         _change(one.gbps_before, one.gbps_after),
         _change(one.probe_before, one.probe_after),
         verdict.figure or "",
-        "" if verdict.drop is None else format_percent(verdict.drop, 1),
+        "" if verdict.drop is None else f"{-verdict.drop * 100:+.1f} %",
         "" if verdict.visible_drop is None else f"≥ {format_percent(verdict.visible_drop, 1)}",
         verdict.status.value,
     )
