@@ -1,0 +1,42 @@
+"""What README and docs say is there, and what they show runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_readme_lists_every_option():
+    from pytest_bandwidth.options import INI_ONLY, OPTIONS
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name, _, _ in OPTIONS if f"`{name}" not in text and f" {name}=" not in text] == []
+    assert [name for name, _, _ in INI_ONLY if f"bandwidth_{name.replace('-', '_')}" not in text] == []
+
+
+def test_make_knows_what_readme_names():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`make (\w+)`", (ROOT / "README.md").read_text(encoding="utf-8"))):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_script_that_make_runs_exists():
+    for script in re.findall(r"benchmarks/\w+\.py", (ROOT / "Makefile").read_text(encoding="utf-8")):
+        assert (ROOT / script).is_file(), script
+
+
+def test_readmes_tests_run(pytester):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (snippet,) = [s for s in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def test_triad" in s]
+    pytester.makepyfile(test_readme=snippet)
+    result = pytester.runpytest_subprocess("--bandwidth-device=cpu", "--bandwidth-max-time=0.2")
+    result.assert_outcomes(passed=2)
