@@ -127,7 +127,7 @@ def replace_file(path: Path, data: bytes) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise _not_writable(path, problem) from None
-    _sync_folder(path.parent)
+    _sync_folder(path)
 
 
 def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
@@ -142,16 +142,18 @@ def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync_folder(path: Path) -> None:
+    """Makes the rename last. Raises BaselineError where a disk fails; file systems that cannot sync a folder are many."""
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as problem:
-        # Some file systems cannot sync a folder; the rename is done all the same.
-        if problem.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS):
-            raise
-    finally:
-        os.close(descriptor)
+        if problem.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.EACCES):
+            message = f"found that its disk failed ({problem.strerror}), expected the new file to last: check it"
+            raise error(path, 1, message) from None
 
 
 def make_folder(folder: Path, path: Path) -> None:

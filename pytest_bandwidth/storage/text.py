@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_bandwidth.domain.errors import BaselineError, Problem
 
-MAX_FILE_BYTES = 256 * 2**20
+MAX_FILE_BYTES = 512 * 2**20
 MAX_PROBLEMS = 1000
 
 # Control characters reach terminals and reports; line and paragraph separators are line ends to YAML but to few

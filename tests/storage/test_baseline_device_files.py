@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from updater_processes import without_privileges
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
@@ -128,3 +131,18 @@ def test_another_devices_baseline_is_refused(device: BaselineDevice | None, fits
     assert device.name in str(caught.value)
     assert "'NVIDIA A100-SXM4-80GB' (80 GiB, cuda)" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_folder_of_countless_files_is_refused(tmp_path: Path) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number}.yaml").touch()
+    with pytest.raises(BaselineError, match="found 1001 YAML files, expected a folder of at most 1000 baselines"):
+        storage.find_file(tmp_path, A100)
+
+
+def test_a_folder_that_may_not_be_read_is_told() -> None:
+    with tempfile.TemporaryDirectory() as folder, without_privileges():
+        if os.access(folder, os.R_OK, effective_ids=True):
+            pytest.skip("this user may read everything")
+        with pytest.raises(BaselineError, match=r"found a folder that cannot be read \(Permission denied\)"):
+            storage.find_file(Path(folder), A100)

@@ -106,3 +106,53 @@ def test_fields_without_lines_of_their_own_are_left_to_the_round_trip(block: str
     with pytest.raises(NotByLines):
         edit_lines(block, old, new)
     assert "bandwidth: 6.0 GB/s" in edit_block(block, old, new, 2)
+
+
+def test_runs_in_flow_style_get_a_line_each() -> None:
+    block = "  b:\n    bandwidth: 5\n    runs: [{gbps: 5}, {gbps: 5}]  # two\n    note: x\n"
+    old = Entry("b", 5.0, note="x", runs=(Run(5.0), Run(5.0)))
+    assert edit_lines(block, old, replace(old, runs=(*old.runs, Run(5.0)))) == (
+        "  b:\n    bandwidth: 5\n    runs:  # two\n"
+        "      - {gbps: 5.0}\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n    note: x\n"
+    )
+
+
+def test_a_mapping_on_lines_of_its_own_becomes_one_line() -> None:
+    block = "  b:\n    bandwidth: 5\n    settings:  # why\n      mig: off\n      ecc: on\n    note: x\n"
+    old = Entry("b", 5.0, note="x", settings={"mig": "off", "ecc": "on"})
+    assert edit_lines(block, old, replace(old, settings={"mig": "on"})) == (
+        "  b:\n    bandwidth: 5\n    settings: {mig: on}  # why\n    note: x\n"
+    )
+
+
+# `"entries":` in quotes is no line that updates write: the whole file takes the round trip.
+TANGLED = """\
+"schema": 1  # quoted
+"entries":
+  # above
+  b:  # the entry
+    bandwidth: '5 GB/s'  # one
+    zz_commit: 0123456
+    runs:  # newest last
+      # the first
+      - {gbps: 5.0, commit: 0123456}  # a
+      - gbps: 5.0
+        commit: '1e5'
+  c: {bandwidth: 7}
+"""
+
+
+def test_a_tangled_file_keeps_its_comments_and_the_text_of_scalars(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(TANGLED)
+    old = storage.load(path).entries["b"]
+    storage.update(path, DEVICE, [replace(old, runs=(*old.runs, Run(5.0, commit="0000017")))])
+    text = path.read_text()
+    assert storage.load(path).entries["b"].runs == (*old.runs, Run(5.0, commit="0000017"))
+    for kept in ("# quoted", "# above", "# the entry", "'5 GB/s'", "# one", "# newest last", "# the first", "# a\n"):
+        assert kept in text
+    assert "commit: 0123456" in text
+    assert "- {gbps: 5.0, commit: '1e5'}\n      - {gbps: 5.0, commit: 0000017}\n  c: {bandwidth: 7}\n" in text
+    storage.update(path, DEVICE, [replace(old, runs=old.runs[1:])])
+    assert storage.load(path).entries["b"].runs == old.runs[1:]
+    assert "# above" in path.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -330,5 +331,13 @@ def test_a_file_past_the_size_limit_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "sparse.yaml"
     with path.open("wb") as stream:
         stream.truncate(1 << 40)
-    with pytest.raises(BaselineError, match=r"found 1099511627776 bytes, expected at most 268435456"):
+    with pytest.raises(BaselineError, match=r"found 1099511627776 bytes, expected at most 536870912"):
         storage.load(path)
+
+
+def test_the_documented_files_load(tmp_path: Path) -> None:
+    documentation = Path(__file__).parents[2] / "docs" / "baselines.md"
+    found = re.findall(r"```yaml\n(.*?)```", documentation.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(found) == 2
+    for text in found:
+        assert load(tmp_path, text).entries

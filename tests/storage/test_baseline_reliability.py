@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from updater_processes import without_privileges
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Entry
@@ -179,19 +180,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "a.yaml:1: found no way to write it (No space left on device), expected a writable folder" in done.stdout
-
-
-@contextmanager
-def without_privileges() -> Iterator[None]:
-    """Root may write anywhere; nobody may not."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def test_a_read_only_folder_is_told(tmp_path: Path) -> None:

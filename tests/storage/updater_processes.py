@@ -14,7 +14,8 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,19 @@ from pytest_bandwidth.storage.files import locked
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 OTHERS = 300
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root may write anywhere; nobody may not."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def fill(path: Path) -> None:
