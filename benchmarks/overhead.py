@@ -52,8 +52,10 @@ def start_up(pairs: int) -> None:
             on.append(a)
             off.append(b)
             differences.append(a - b)
-    print(f"start-up, median of {pairs} alternated: with {median(on) * 1e3:.1f} ms, without {median(off) * 1e3:.1f} ms, ", end="")
-    print(f"difference {median(differences) * 1e3:+.1f} ms (limit 10 ms); heavy modules loaded: {heavy[6:]}")
+    print(
+        f"start-up, median of {pairs} alternated: with {median(on) * 1e3:.1f} ms, without {median(off) * 1e3:.1f} ms, "
+        f"difference {median(differences) * 1e3:+.1f} ms (limit 10 ms); heavy modules loaded: {heavy[6:]}"
+    )
 
 
 def per_sample(rounds: int = 2000) -> None:
@@ -75,8 +77,11 @@ def per_sample(rounds: int = 2000) -> None:
     budget = Budget(min_samples=rounds, max_seconds=5.0, precision=1e-9)
     sampled = take_rounds(device, Workload(nothing, Traffic(0, 0)), budget, lambda _: None)
     loop = median(sampled.rounds.kernel_seconds)
-    print(f"per sample: an empty callable takes {median(bare) / 1e3:.2f} µs bare, {loop * 1e6:.2f} µs as a sample", end="")
-    print(f"; {sampled.rounds.wall_seconds / len(sampled.rounds.kernel_seconds) * 1e6:.0f} µs a round without a probe")
+    a_round = sampled.rounds.wall_seconds / len(sampled.rounds.kernel_seconds)
+    print(
+        f"per sample: an empty callable takes {median(bare) / 1e3:.2f} µs bare, {loop * 1e6:.2f} µs as a sample; "
+        f"{a_round * 1e6:.0f} µs a round without a probe"
+    )
 
 
 if __name__ == "__main__":

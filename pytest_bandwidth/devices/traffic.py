@@ -123,7 +123,7 @@ class TrafficDevice:
         return TrafficKernel(program, name, resources.get(name))
 
     def launcher(self, launch: Launch, stream: Any) -> Call:  # noqa: ARG002 - everything is in order here
-        """Executes the launch. Raises UsageError for what the kernel would misread, KernelFault for what it did wrong."""
+        """Executes the launch. Raises UsageError for what it would misread, KernelFault for what it did wrong."""
         if not isinstance(launch.kernel, TrafficKernel):
             raise UsageError(
                 f"launch: found a {type(launch.kernel).__name__}, expected a kernel from bandwidth.kernel(...)"
