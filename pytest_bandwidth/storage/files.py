@@ -143,7 +143,7 @@ def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """Makes the rename last. Raises BaselineError where a disk fails; file systems that cannot sync a folder are many."""
+    """Makes the rename last. Raises BaselineError where a disk fails, not where folders cannot be synced."""
     try:
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
