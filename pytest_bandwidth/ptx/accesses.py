@@ -103,19 +103,21 @@ class MemoryUnit:
         whole = len(parts) == 1
         for number, mask in parts:
             region = self._memory.regions.get(number)
-            offset = (address - np.uint64(addresses.region_base(number))).view(np.int64)
-            if region is None or not whole or not self._fits(step, kind, region, int(low), int(high), int(together)):
+            base = addresses.region_base(number)
+            offset = (address - np.uint64(base)).view(np.int64)
+            first, end = int(low) - base, int(high) - base + step.width
+            if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
                 mask = self._bounds.check(step.site, kind, region, offset, mask, step.width)
                 if region is None or not mask.any():
                     continue
-            yield Access(step.site, kind, region, offset, mask, step.width, values, step.ordered)
+                first, end = max(first, 0), min(end, region.nbytes)
+            yield Access(step.site, kind, region, offset, mask, step.width, first, end, values, step.ordered)
 
     @staticmethod
-    def _fits(step: MemoryStep, kind: Kind, region: Region, low: int, high: int, together: int) -> bool:
+    def _fits(step: MemoryStep, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:
         """Whether every lane is inside the region (inside one variable of it), aligned and allowed."""
         if together & (step.width - 1) or (kind != "load" and not region.writable):
             return False
-        first, end = low - region.base, high - region.base + step.width
         if region.kind == "shared" or region.kind == "local":
             return any(s.address <= first and end <= s.address + s.size for s in region.symbols)
         return first >= 0 and end <= region.nbytes

@@ -58,7 +58,7 @@ class _Decoder:
             carry=file.new(),
         )
         self._function = function
-        self._functions = {f.name: f for f in module.functions if f.body is not None}
+        self._functions = {f.name: f for f in module.functions if f.is_defined}
         self._files = module.files
         self._main_file = main_file
         self._main = next((number for number, path in module.files.items() if path.endswith(main_file)), 1)
@@ -67,7 +67,7 @@ class _Decoder:
         self._calls: list[tuple[str, str | None]] = [(function.name, None)]
 
     def kernel(self) -> Kernel:
-        if self._function.body is None:
+        if not self._function.is_defined:
             raise KernelError(f"kernel {self._function.name} is declared, but its body is not in this module")
         self._block(self._function.body, None)
         self._items.append(Exit(site=self._context.site("exit", 0)))
@@ -152,7 +152,7 @@ class _Decoder:
             self._items.append(Exit(**here.placed(), trap=True))
             return
         callee = self._functions.get(target)
-        if callee is None or callee.body is None or here.instruction.guard:
+        if callee is None or here.instruction.guard:
             here.refuse(f" of {target}")
         if any(name == target for name, _ in self._calls):
             here.refuse(f" of {target}, which is recursive")

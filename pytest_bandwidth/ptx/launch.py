@@ -149,20 +149,10 @@ class _Run:
         if blocks < 1:
             raise UsageError(f"blocks is {blocks}, expected at least 1")
         chosen = np.unique(np.linspace(0, self._extents.blocks - 1, blocks).astype(np.int64))
-        totals = [np.zeros(6)]
+        totals = [np.zeros(10)]
         for done, number in enumerate(chosen, 1):
             self._batch(np.array([number]))
-            counts = self._traffic.total()
-            loads, stores = counts.loads, counts.stores
-            figures = (
-                loads.sectors,
-                loads.accesses,
-                stores.sectors,
-                stores.accesses,
-                counts.shared_loads.passes,
-                self._tally.threads,
-            )
-            totals.append(np.array(figures, np.float64))
+            totals.append(np.append(self._traffic.figures(), self._tally.threads))
             self._tell(progress, done, len(chosen))
         each = np.diff(totals, axis=0)
         high, low = each.max(axis=0), each.min(axis=0)

@@ -50,17 +50,16 @@ def parameters_of(function: Function) -> tuple[Parameter, ...]:
 
 
 def layout_of(module: Module, kernel: Function) -> Layout:
-    functions = {function.name: function for function in module.functions if function.body is not None}
+    functions = {function.name: function for function in module.functions if function.is_defined}
     module_shared = {variable.name: variable for variable in module.variables if variable.space == "shared"}
     met: dict[str, Variable] = {}
     pending, seen = [kernel.name], set()
     while pending:
         name = pending.pop()
-        body = functions[name].body
-        if name in seen or body is None:
+        if name in seen:
             continue
         seen.add(name)
-        for item in _walk(body):
+        for item in _walk(functions[name].body):
             if isinstance(item, Variable):
                 met[item.name] = item
             elif item in module_shared:

@@ -30,7 +30,7 @@ class Program:
     def __init__(self, compiled: PtxModule) -> None:
         self.compiled = compiled
         self._module = parse_ptx(compiled.ptx)
-        self._functions = {f.name: f for f in self._module.functions if f.is_entry and f.body is not None}
+        self._functions = {f.name: f for f in self._module.functions if f.is_entry and f.is_defined}
         self.kernels: Mapping[str, tuple[Parameter, ...]] = {n: parameters_of(f) for n, f in self._functions.items()}
         self.variables = tuple(_regions(self._module.variables))
         self._symbols = {

@@ -94,7 +94,8 @@ class Access:
 
     kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both
     broadcastable
-    to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
+    to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane. All of it lies
+    between bytes `first` and `end` of the region.
     """
 
     site: int
@@ -103,6 +104,8 @@ class Access:
     offset: Array
     mask: Array
     width: int
+    first: int
+    end: int
     values: tuple[Array, ...] = ()
     ordered: bool = False
 

@@ -1,13 +1,14 @@
 """PTX text → its declarations and statements, by the grammar in ``ptx.lark``.
 
-Lark's LALR parser takes about 0.3 s for 5,000 lines, less than NVRTC needed to write them.
+Lark's LALR parser takes about 0.3 s for 5,000 lines, as long as NVRTC needed to write them.
 """
 
 from __future__ import annotations
 
-import functools
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +38,63 @@ MAX_ELEMENTS = 2**32
 
 
 def parse_ptx(ptx: str) -> Module:
-    """Raises KernelError, with the line, for text that is no PTX of the grammar."""
+    """A module, whose functions' bodies are parsed when they are first looked at: most kernels of a file are not run.
+
+    Raises KernelError, with the line, for text that is no PTX of the grammar; so do bodies.
+    """
     if len(ptx) > MAX_PTX_BYTES:
         raise KernelError(f"the PTX is {len(ptx)} bytes long, expected at most {MAX_PTX_BYTES}; split the module")
+    skeleton, bodies = _cut_bodies(ptx)
+    module: Module = _parse(skeleton, "start")
+    texts = iter(bodies)
+    functions = []
+    for function in module.functions:
+        text = next(texts, None) if function.is_defined else None
+        functions.append(function if text is None else replace(function, parse=partial(_parse, text, "body")))
+    return replace(module, functions=tuple(functions))
+
+
+def _parse(text: str, start: str) -> Any:
     try:
-        module: Module = _parser().parse(ptx)  # type: ignore[assignment] # the embedded transformer returns its own type
+        return _parser().parse(text, start=start)
     except UnexpectedInput as error:
-        lines = ptx.splitlines()
+        lines = text.splitlines()
         found = lines[error.line - 1].strip()[:80] if 0 < error.line <= len(lines) else "the end of the text"
         raise KernelError(f"PTX line {error.line}: found {found!r}, which is no PTX that this device reads") from None
     except (LarkError, ValueError, RecursionError) as error:
         raise KernelError(f"the PTX cannot be read: {str(error).splitlines()[0][:120]}") from None
-    return module
 
 
-@functools.cache
+@cache
 def _parser() -> Lark:
     grammar = Path(__file__).with_name("ptx.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", transformer=_Builder(), maybe_placeholders=True)
+    return Lark(grammar, parser="lalr", start=["start", "body"], transformer=_Builder(), maybe_placeholders=True)
+
+
+_BRACES = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/|\"[^\"\n]*\"|[{};]")
+_FUNCTION = re.compile(r"\.(entry|func)\b")
+
+
+def _cut_bodies(ptx: str) -> tuple[str, list[str]]:
+    """The module with its functions' bodies empty, and those bodies; both keep every line's number."""
+    pieces, bodies, kept, since, depth, start = [], [], 0, 0, 0, -1
+    for match in _BRACES.finditer(ptx):
+        token = match[0]
+        if token == "{":
+            if depth == 0:
+                before = ptx[since : match.start()]
+                start = match.start() if _FUNCTION.search(before) and "=" not in before else -1
+            depth += 1
+        elif token == "}" and depth:
+            depth -= 1
+            if depth == 0 and start >= 0:
+                body = ptx[start : match.end()]
+                pieces += [ptx[kept:start], "{", "\n" * body.count("\n"), "}"]
+                bodies.append("\n" * ptx.count("\n", 0, start) + body)
+                kept = match.end()
+        if depth == 0 and token in (";", "}"):
+            since = match.end()
+    return "".join([*pieces, ptx[kept:]]), bodies
 
 
 def _integer(token: str) -> int:
@@ -90,6 +130,10 @@ def _variable(space: str, children: Sequence[Any], initial: tuple[int | float | 
         if isinstance(child, _Dimension):
             count = None if child.count is None or count is None else count * child.count
     return Variable(space, kind, name, align, count, initial)
+
+
+def _as_is(body: Block) -> Block:
+    return body
 
 
 @v_args(inline=True)
@@ -155,8 +199,9 @@ class _Builder(Transformer):  # type: ignore[type-arg] # Lark's generic argument
         start = next(i for i, child in enumerate(children) if isinstance(child, Token) and child.type == "KIND")
         kind, returned, name, parameters, *rest = children[start:]
         body = next((item for item in rest if isinstance(item, Block)), None)
+        parse = None if body is None else partial(_as_is, body)
         tuning: dict[str, tuple[int, ...]] = dict(item for item in rest if isinstance(item, tuple))
-        return Function(str(name), kind == ".entry", returned or (), parameters or (), body, tuning)
+        return Function(str(name), kind == ".entry", returned or (), parameters or (), parse, tuning)
 
     def body(self, *statements: Any) -> Block:
         return Block(tuple(statement for statement in statements if statement is not None))

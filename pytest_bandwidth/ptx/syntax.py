@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +102,25 @@ class Block:
 Statement = Block | Registers | Variable | Location | Label | Targets | Instruction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Function:
+    """parse: gives the body; None for a declaration without one."""
+
     name: str
     is_entry: bool
     returned: tuple[Variable, ...]
     parameters: tuple[Variable, ...]
-    body: Block | None
+    parse: Callable[[], Block] | None
     tuning: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def is_defined(self) -> bool:
+        return self.parse is not None
+
+    @cached_property
+    def body(self) -> Block:
+        """Raises KernelError where it cannot be read."""
+        return self.parse() if self.parse is not None else Block(())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from pytest_bandwidth.ptx.loops.compiling import BOOL, I64, U8, U64, compiled, four, given, memory, plane, seen
+from pytest_bandwidth.ptx.loops.compiling import BOOL, I64, U8, U64, compiled, four, given, memory, plane, row, seen
 
 
 @compiled(four(U64)(given(U64), given(BOOL)))
@@ -74,3 +74,12 @@ def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, m
                 if hit[b, t]:
                     found += 1
     return found
+
+
+@compiled(row(I64)(row(U8)))
+def histogram(values: Any) -> Any:
+    """How often each of the 256 values occurs."""
+    counts = np.zeros(256, np.int64)
+    for place in range(values.shape[0]):
+        counts[values[place]] += 1
+    return counts

@@ -15,6 +15,7 @@ from pytest_bandwidth.ptx.program import Site
 Place = tuple[str, int]
 Toucher = tuple[Place, str]
 _BITS = 8
+_CHUNK = 1 << 22
 
 
 class DistinctBytes:
@@ -29,13 +30,19 @@ class DistinctBytes:
         self._places: list[Place] = [(site.file, site.line) for site in sites]
         self._bits: dict[Region, dict[Toucher, int]] = {}
         self._planes: dict[Region, list[Array]] = {}
+        self._extents: dict[Region, tuple[int, int]] = {}
+        self._found: dict[tuple[Region, int, int, int], Array] = {}
 
     def mark(self, access: Access) -> None:
-        bits = self._bits.setdefault(access.region, {})
-        planes = self._planes.setdefault(access.region, [])
+        region = access.region
+        bits = self._bits.setdefault(region, {})
+        planes = self._planes.setdefault(region, [])
         bit = bits.setdefault((self._places[access.site], access.kind), len(bits))
         if bit // _BITS == len(planes):
-            planes.append(np.zeros((1, -(-access.region.nbytes // self._granule)), np.uint8))
+            planes.append(np.zeros((1, -(-region.nbytes // self._granule)), np.uint8))
+        first, end = self._extents.get(region, (region.nbytes, 0))
+        self._extents[region] = min(first, access.first), max(end, access.end)
+        self._found.clear()
         offset, mask = least(access.offset, access.mask)
         count = max(1, access.width // self._granule)
         transfer.mark(planes[bit // _BITS], 0, 0, offset // self._granule, mask, count, 1 << bit % _BITS)
@@ -54,12 +61,34 @@ class DistinctBytes:
         return sum(self._count(region, wanted.__contains__, 0, region.nbytes) for region in self._bits)
 
     def _count(self, region: Region, wanted: Callable[[Toucher], bool], start: int, nbytes: int) -> int:
-        part = slice(start // self._granule, -(-(start + nbytes) // self._granule))
-        seen: Array = np.zeros(1, np.bool_)
-        for number, plane in enumerate(self._planes.get(region, ())):
-            chosen = sum(
-                1 << bit % _BITS for t, bit in self._bits[region].items() if bit // _BITS == number and wanted(t)
-            )
-            if chosen:
-                seen = seen | ((plane[0, part] & np.uint8(chosen)) != 0)
-        return min(int(np.count_nonzero(seen)) * self._granule, nbytes)
+        chosen: dict[int, int] = {}
+        for toucher, bit in self._bits.get(region, {}).items():
+            if wanted(toucher):
+                chosen[bit // _BITS] = chosen.get(bit // _BITS, 0) | 1 << bit % _BITS
+        first, end = self._extents.get(region, (0, 0))
+        low, high = max(start, first) // self._granule, -(-min(start + nbytes, end) // self._granule)
+        if not chosen or low >= high:
+            return 0
+        if len(chosen) == 1:
+            ((plane, bits),) = chosen.items()
+            granules = int(self._histogram(region, plane, low, high)[(np.arange(256) & bits) != 0].sum())
+        else:
+            granules = self._count_in_several(region, chosen, low, high)
+        return min(granules * self._granule, nbytes)
+
+    def _histogram(self, region: Region, plane: int, low: int, high: int) -> Array:
+        """How many granules of a part have which bits set; one look serves all questions about them."""
+        key = (region, plane, low, high)
+        if key not in self._found:
+            self._found[key] = transfer.histogram(self._planes[region][plane][0, low:high])
+        return self._found[key]
+
+    def _count_in_several(self, region: Region, chosen: dict[int, int], low: int, high: int) -> int:
+        granules = 0
+        for begin in range(low, high, _CHUNK):
+            part = slice(begin, min(begin + _CHUNK, high))
+            seen: Array = np.zeros(part.stop - begin, np.bool_)
+            for plane, bits in chosen.items():
+                seen |= (self._planes[region][plane][0, part] & np.uint8(bits)) != 0
+            granules += int(np.count_nonzero(seen))
+        return granules

@@ -96,6 +96,16 @@ class TrafficObserver:
     def total(self) -> Counts:
         return self._sum(self._seen())
 
+    def figures(self) -> Array:
+        """Totals that tell blocks apart: per kind of access its requests, sectors (or bank passes) and threads."""
+        total = np.zeros(9)
+        for (_, kind), counts in self._global.items():
+            places = [counting.REQUESTS, counting.SECTORS, counting.LANES]
+            total[{"load": slice(0, 3), "store": slice(3, 6), "atomic": slice(3, 6)}[kind]] += counts[places]
+        for found in self._shared.values():
+            total[6:9] += found[[0, 1, 3]]
+        return total
+
     def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
         """Distinct bytes of each array argument, and of each module variable that was touched."""
         found: list[ArrayCounts] = []
