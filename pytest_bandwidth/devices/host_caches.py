@@ -11,8 +11,8 @@ from pytest_bandwidth.domain.units import format_bytes, format_seconds
 
 # Of data this many times as large as the last-level cache, what a cache still holds does not show.
 COLD_BY_ITSELF = 5
-# Caches do not replace the oldest line exactly. On an EPYC, 8 MiB were read at 78 GB/s warm, and after reading one, two
-# and four times its 32 MiB cache at 49, 32 and 30; more changed nothing (docs/measurements.md).
+# Caches do not replace the oldest line exactly: after reading once their size, much of the old data is still there. Four
+# times takes away most of what more would; docs/measurements.md has the table.
 EVICTION_FACTOR = 4
 # A virtual machine may report a whole socket's cache. Reading more than this before each of some dozens of samples
 # would leave no time for the samples.
