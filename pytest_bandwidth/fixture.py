@@ -127,9 +127,11 @@ class Bandwidth:
                 setup=_callable_or_none("setup", setup),
                 stream=stream,
                 launch=launch,
+                blocks=self.marker.blocks,
                 reads=read_arrays,
                 writes=written_arrays,
                 precision=precision or _precision((*read_arrays, *written_arrays)),
+                flop_declared=_says_flop(reads, writes, flop),
             )
         )
 
@@ -164,6 +166,7 @@ class Bandwidth:
                 reads=read_arrays,
                 writes=written_arrays,
                 precision=precision or _precision((*read_arrays, *written_arrays)),
+                flop_declared=_says_flop(reads, writes, flop),
             )
         )
 
@@ -199,6 +202,7 @@ class Bandwidth:
             writes=written_arrays,
             precision=_precision((*read_arrays, *written_arrays)),
             beside=tuple(w.call for w in workloads[1:]),
+            flop_declared=_says_flop(reads, writes, flop),
         )
         first = self._run.measure(together, self.marker)
         found = {names[0]: first, **dict(zip(names[1:], _besides(first, names[1:]), strict=True))}
@@ -246,6 +250,12 @@ class Bandwidth:
             raise UsageError(f"{name}={part}, expected a number of bytes that is not negative")
         count = part if isinstance(part, int) else self._run.device.nbytes(part)
         return Traffic(count, 0) if name == "reads" else Traffic(0, count)
+
+
+def _says_flop(reads: Any, writes: Any, flop: int | None) -> bool:
+    """Whether the declaration says what is computed: by number, or by a model."""
+    parts = (part for side in (reads, writes) for part in (side if isinstance(side, (tuple, list)) else (side,)))
+    return flop is not None or any(isinstance(part, Traffic) for part in parts)
 
 
 def _launch(

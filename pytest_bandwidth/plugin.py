@@ -118,9 +118,14 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     from pytest_bandwidth.session import one_line_failures
 
+    session = _session_of(item.config)
     with one_line_failures():
-        result = yield
-        _session_of(item.config).judge(item, fixture)
+        try:
+            result = yield
+        except BaseException:
+            session.tell_findings(item, fixture)
+            raise
+        session.judge(item, fixture)
         return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from pytest_bandwidth.settings import read_marker, read_settings
 _ROWS = pytest.StashKey[list[Plain]]()
 _PACKAGE = Path(__file__).resolve().parent
 _SUITE = _PACKAGE / "suite"
+_STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 class BandwidthSession:
@@ -83,6 +85,12 @@ class BandwidthSession:
             pytest.xfail(f"{expected[0]} (baseline): {failures[0]}")
         if failures:
             pytest.fail("\n".join(failures), pytrace=False)
+
+    def tell_findings(self, item: pytest.Item, fixture: Bandwidth) -> None:
+        """Shows what was found about a test whose body failed: it may be why."""
+        findings = [f.text for m in fixture.measurements.values() for f in m.findings]
+        if findings:
+            item.add_report_section("call", "bandwidth findings", "\n".join(findings))
 
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Puts the test's rows on its report, as plain data that xdist can carry, and the figures into JUnit's XML."""
@@ -184,6 +192,7 @@ def _place(error: BandwidthError, trace: TracebackType | None) -> str:
     for frame in reversed(traceback.extract_tb(innermost)):
         path = Path(frame.filename)
         ours = _PACKAGE in path.parents and _SUITE not in path.parents
-        if not ours and "site-packages" not in path.parts and path.suffix == ".py" and path.exists():
+        library = _STDLIB in path.parents or "site-packages" in path.parts
+        if not ours and not library and path.suffix == ".py" and path.exists():
             return f"{path.name}:{frame.lineno}: "
     return ""

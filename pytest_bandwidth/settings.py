@@ -52,7 +52,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class MarkerOptions:
-    """What `@pytest.mark.bandwidth(...)` says about one test; None where it is silent."""
+    """What `@pytest.mark.bandwidth(...)` says about one test; None where it is silent.
+
+    blocks: the traffic device runs only so many of the grid's blocks, evenly spread (None: all).
+    """
 
     min_gbps: float | None = None
     min_utilization: float | None = None
@@ -62,6 +65,7 @@ class MarkerOptions:
     max_time: float | None = None
     min_samples: int | None = None
     device: str | None = None
+    blocks: int | None = None
 
     @property
     def floors(self) -> Floors:
@@ -185,6 +189,7 @@ _MARKER_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max_time": _seconds,
     "min_samples": _count(1),
     "device": _device_name,
+    "blocks": _count(1),
 }
 
 

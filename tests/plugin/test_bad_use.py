@@ -47,6 +47,7 @@ A = "    a = bandwidth.random(64)\n"
             r"test_wrong\.py:5: the measured callable raised ZeroDivisionError: division by zero",
         ),
         ("    bandwidth.random(-1)", r"test_wrong\.py:5: shape=-1, expected"),
+        ("    bandwidth.random(1 << 50)", r"test_wrong\.py:5: an array of .* needs .*: use a smaller size"),
         ("    bandwidth.random(4, 'colour')", r"test_wrong\.py:5: .*colour"),
         (
             "    bandwidth.kernel('nowhere.cu', 'k')",

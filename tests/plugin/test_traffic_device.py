@@ -166,3 +166,22 @@ def test_template(bandwidth):
 """,
     )
     project.run("--bandwidth-device=traffic").assert_outcomes(passed=1)
+
+
+def test_a_sample_of_blocks_counts_for_the_whole_grid(counted):
+    marked = "import pytest\n@pytest.mark.bandwidth(blocks=4)\ndef test"
+    counted.file("test_scale.py", TEST.replace("def test", marked))
+    counted.run("--bandwidth-update", "--bandwidth-json=run.json").assert_outcomes(passed=1)
+    (row,) = json.loads((counted.path / "run.json").read_text())["results"]
+    assert row["method"] == "ptx, 4 blocks"
+    assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32, "all blocks are alike, so scaling is exact"
+    assert (row["detail"]["blocks"], row["detail"]["blocks_run"], row["detail"]["sample_spread"]) == (64, 4, 0.0)
+
+
+def test_findings_are_shown_where_the_body_failed(counted):
+    counted.file("test_scale.py", TEST.replace("reads=x", "reads=4") + "    assert False\n")
+    result = counted.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines(
+        [r"-+ Captured bandwidth findings call -+", r"declared 4 B read, the kernel touches 65\.5 kB.*"]
+    )
