@@ -9,8 +9,8 @@ import pytest
 
 MARKER_HELP = (
     "bandwidth(min_gbps=, min_utilization=, min_relative=, tolerance=, judged_on=, max_time=, min_samples=, device=, "
-    "blocks=): limits and budget of a memory-bandwidth test (pytest-bandwidth). tolerance='3%' replaces --bandwidth-tolerance; "
-    "min_* are floors that hold whatever the baseline says; judged_on is 'relative' or 'gbps'; "
+    "blocks=): limits and budget of a memory-bandwidth test (pytest-bandwidth). tolerance='3%' replaces "
+    "--bandwidth-tolerance; min_* are floors that hold whatever the baseline says; judged_on is 'relative' or 'gbps'; "
     "device='cuda' skips the test on other devices; blocks=N counts only N of a grid's blocks on the traffic device."
 )
 
