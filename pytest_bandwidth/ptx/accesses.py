@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from pytest_bandwidth.ptx import addresses
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.half_atomics import atomic_half
 from pytest_bandwidth.ptx.lanes import Geometry, least
 from pytest_bandwidth.ptx.loops import atomics, transfer
@@ -58,7 +58,7 @@ class MemoryUnit:
         old = [np.zeros(self._shape, step.dtype) for _ in range(step.count)]
         for access in self._accesses(step, "atomic", address, lanes, operands):
             self._observe(access)
-            index, mask, *values = (np.broadcast_to(a, self._shape) for a in (access.offset, access.mask, *operands))
+            index, mask, *values = (spread(a, self._shape) for a in (access.offset, access.mask, *operands))
             place = index >> (step.dtype.itemsize.bit_length() - 1)
             for element in range(step.count):
                 self._update(step, access.region, place + element, mask, values[element], values[-1], old[element])
@@ -91,14 +91,14 @@ class MemoryUnit:
         if start:
             address = address + start
         shape = np.broadcast_shapes(address.shape, lanes.shape)
-        low, high, together, count = transfer.span(np.broadcast_to(address, shape), np.broadcast_to(lanes, shape))
+        low, high, together, count = transfer.span(spread(address, shape), spread(lanes, shape))
         if count == 0:
             return
         if low >> addresses.REGION_SHIFT == high >> addresses.REGION_SHIFT:
             parts = [(int(low) >> addresses.REGION_SHIFT, lanes)]
         else:
             region_of = address >> np.uint64(addresses.REGION_SHIFT)
-            here = np.unique(np.broadcast_to(region_of, shape)[np.broadcast_to(lanes, shape)])
+            here = np.unique(spread(region_of, shape)[spread(lanes, shape)])
             parts = [(int(number), lanes & (region_of == number)) for number in here]
         whole = len(parts) == 1
         for number, mask in parts:
@@ -129,8 +129,8 @@ class MemoryUnit:
         if region.block_step or region.thread_step:
             shape = (self._shape[0], self._shape[1] if region.thread_step else index.shape[1])
             index, mask = (
-                np.broadcast_to(index, shape),
-                np.broadcast_to(access.mask if region.thread_step else mask, shape),
+                spread(index, shape),
+                spread(access.mask if region.thread_step else mask, shape),
             )
         data = region.typed(unsigned)
         values = []
@@ -148,8 +148,8 @@ class MemoryUnit:
             self._shape[0] if region.block_step else shape[0],
             self._shape[1] if region.thread_step else shape[1],
         )
-        index = np.broadcast_to(access.offset >> (step.dtype.itemsize.bit_length() - 1), shape)
-        mask, data = np.broadcast_to(access.mask, shape), region.typed(unsigned)
+        index = spread(access.offset >> (step.dtype.itemsize.bit_length() - 1), shape)
+        mask, data = spread(access.mask, shape), region.typed(unsigned)
         for element, value in enumerate(access.values):
-            stored = np.broadcast_to(value.view(unsigned), shape)
+            stored = spread(value.view(unsigned), shape)
             transfer.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)

@@ -61,7 +61,8 @@ class _Decoder:
         self._functions = {f.name: f for f in module.functions if f.is_defined}
         self._files = module.files
         self._main_file = main_file
-        self._main = next((number for number, path in module.files.items() if path.endswith(main_file)), 1)
+        self._main = next((number for number, path in module.files.items() if path.rsplit("/", 1)[-1] == main_file), 1)
+        self._inlined: dict[tuple[int, int], tuple[int, int]] = {}
         self._items: list[Step | LabelMark] = []
         self._instances = 0
         self._calls: list[tuple[str, str | None]] = [(function.name, None)]
@@ -111,12 +112,17 @@ class _Decoder:
                 scope.parameters[statement.name] = f"param{self._number()}"
 
     def _source_line(self, location: Location) -> tuple[str, int]:
-        """The user's own line: where a header's function was inlined, if it was."""
-        if location.file != self._main and location.inlined_file is not None and location.inlined_line:
-            return self._file_name(location.inlined_file), location.inlined_line
+        """The line of the kernel's own file: where a header's function was inlined, if it was, through any depth."""
         if location.line == 0:  # NVRTC marks merged code with line 0
             return self._context.location
-        return self._file_name(location.file), location.line
+        here = (location.file, location.line)
+        outside = None if location.inlined_file is None else (location.inlined_file, location.inlined_line or 0)
+        if location.file != self._main and outside is not None:
+            self._inlined[here] = self._inlined.get(outside, outside)
+        elif location.file == self._main:
+            self._inlined.pop(here, None)
+        file, line = self._inlined.get(here, here)
+        return self._file_name(file), line
 
     def _file_name(self, number: int) -> str:
         return self._main_file if number == self._main else self._files.get(number, self._main_file).rsplit("/", 1)[-1]

@@ -13,7 +13,7 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.accesses import MemoryUnit
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.lanes import Geometry, Mask, warps_with
 from pytest_bandwidth.ptx.observers.faults import FaultLog
 from pytest_bandwidth.ptx.observers.order import Order
@@ -37,6 +37,10 @@ from pytest_bandwidth.ptx.program import (
 from pytest_bandwidth.ptx.registers import Registers
 from pytest_bandwidth.ptx.warp import exchange
 
+# A step of few threads takes as long as one of some hundred, and counts as one against the limit: a kernel whose blocks
+# wait for each other for ever is stopped in minutes, not in days.
+LEAST_THREADS = 500
+
 
 class Tally:
     """Instructions executed by threads and by warps, over all batches, and where to stop."""
@@ -44,13 +48,15 @@ class Tally:
     def __init__(self, kernel: str, limit: int) -> None:
         self.threads = 0
         self.warps = 0
+        self._spent = 0
         self._kernel = kernel
         self._limit = limit
 
     def add(self, steps: int, mask: Mask) -> None:
         self.threads += steps * mask.threads
         self.warps += steps * mask.warps
-        if self.threads > self._limit:
+        self._spent += steps * max(mask.threads, LEAST_THREADS)
+        if self._spent > self._limit:
             raise UsageError(
                 f"kernel {self._kernel} has executed more than {self._limit:.3g} thread-instructions on this device; "
                 "use a smaller size there, run a sample of its blocks, or raise the limit if it does end"
@@ -80,7 +86,6 @@ class Executor:
         self._faults = faults
         self._tally = tally
         self._registers = Registers(kernel, geometry, arguments)
-        self._alive = geometry.present
         self._ready: dict[int, Mask] = {}
         self._waiting: dict[int, Mask] = {}
 
@@ -177,7 +182,6 @@ class Executor:
 
     def _go(self, number: int | None, mask: Mask) -> None:
         if number is None:
-            self._alive = self._alive & ~mask.lanes
             return
         there = self._ready.get(number)
         self._ready[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
@@ -212,11 +216,11 @@ class Executor:
         return int(np.count_nonzero(both)) * (self._geometry.rows // len(both))
 
     def _switch(self, end: Branch, block: BasicBlock, mask: Mask) -> None:
-        index = np.broadcast_to(
+        index = spread(
             self._registers.read(end.sources[0]),
             np.broadcast_shapes(self._registers.read(end.sources[0]).shape, mask.lanes.shape),
         )
-        lanes = np.broadcast_to(mask.lanes, index.shape)
+        lanes = spread(mask.lanes, index.shape)
         chosen = np.unique(index[lanes])
         self._traffic.branch(end.site, mask.warps, 0 if len(chosen) == 1 else self._mixed_warps(index, lanes))
         for value in chosen:
@@ -243,17 +247,9 @@ class Executor:
 
     def _exit(self, end: Exit, block: BasicBlock, mask: Mask) -> None:
         leaving, staying = (mask, None) if end.guard is None else self._split(end.guard, mask)
-        if leaving is not None:
-            if end.trap:
-                self._faults.add(
-                    "trap",
-                    end.site,
-                    None,
-                    leaving.lanes,
-                    np.zeros((1, 1), np.int64),
-                    "executes a trap (assert or __trap)",
-                )
-            self._alive = self._alive & ~leaving.lanes
+        if leaving is not None and end.trap:
+            nowhere = np.zeros((1, 1), np.int64)
+            self._faults.add("trap", end.site, None, leaving.lanes, nowhere, "executes a trap (assert or __trap)")
         if staying is not None:
             self._go(block.following, staying)
 
@@ -279,10 +275,7 @@ class Executor:
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:
         """Blocks whose threads wait at different barriers: undefined in CUDA (often a hang); here they all go on."""
-        rows = [
-            np.broadcast_to(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1))
-            for mask in waiting.values()
-        ]
+        rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1)) for mask in waiting.values()]
         mixed = np.sum(rows, axis=0) > 1
         if mixed.any():
             number, mask = min(waiting.items())
@@ -295,7 +288,7 @@ class Executor:
         """__syncthreads_count, _and and _or over the threads of each block."""
         blocks = self._kernel.blocks
         self._registers.keep(blocks[self._after(other)].live for other in waiting if blocks[other].end is not end)
-        lanes = np.broadcast_to(mask.lanes & self._geometry.present, self._shape)
+        lanes = spread(mask.lanes & self._geometry.present, self._shape)
         predicate = self._registers.read(end.sources[0])
         if end.reduction == "and":
             result: Array = (predicate | ~lanes).all(axis=1, keepdims=True)

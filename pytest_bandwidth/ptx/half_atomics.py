@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.opcodes import halves
 from pytest_bandwidth.ptx.program import Atomic
@@ -15,7 +15,7 @@ def atomic_half(
 ) -> None:
     """Updates `region` and fills `old`; lanes that meet at one place take turns in the order of blocks and threads."""
     data = region.typed(step.dtype)
-    rows = np.broadcast_to(np.arange(len(index))[:, None] * region.block_step, index.shape)
+    rows = spread(np.arange(len(index))[:, None] * region.block_step, index.shape)
     pending = np.flatnonzero(mask)
     keys = rows.reshape(-1) * np.int64(data.shape[1]) + index.reshape(-1)
     while len(pending):

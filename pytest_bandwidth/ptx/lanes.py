@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 
 Dim = tuple[int, int, int]
 WARP = 32
@@ -151,4 +151,4 @@ def least(offset: Array, mask: Array) -> tuple[Array, Array]:
         mask = mask.any(axis=0, keepdims=True)
     if columns == 1 and mask.shape[1] > 1:
         mask = mask.any(axis=1, keepdims=True)
-    return offset, np.broadcast_to(mask, offset.shape)
+    return offset, spread(mask, offset.shape)

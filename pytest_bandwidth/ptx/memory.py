@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.addresses import MAX_REGION_BYTES, REGION_SHIFT, region_base
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.program import Symbol, readable_name
@@ -112,11 +113,15 @@ class Access:
 
 def flat_bytes(array: Array) -> tuple[Array, int]:
     """The bytes of the whole allocation that `array` is a view of, as a uint8 view, and the byte its first element
-    is at.
+    is at. Raises UsageError for an array over a buffer that it does not cover in one piece.
     """
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
     flat = owner.ravel(order="K").view(np.uint8)
+    if flat.__array_interface__["data"][0] != owner.__array_interface__["data"][0]:  # ravel had to copy
+        raise UsageError(
+            f"an array of shape {array.shape} lies in a buffer with gaps; copy it into one of its own first"
+        )
     start = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
     return flat, int(start)

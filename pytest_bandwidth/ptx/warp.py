@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.lanes import WARP
 
 
@@ -23,9 +23,9 @@ def exchange(
     rows = max(len(array) for array in (*sources, active))
     whole = (rows, shape[1])
     warps = (rows, shape[1] // WARP, WARP)
-    operands = tuple(np.broadcast_to(source, whole).reshape(warps) for source in sources)
-    results = _EXCHANGES[name](mode, np.broadcast_to(active, whole).reshape(warps), *operands)
-    return tuple(np.broadcast_to(result, warps).reshape(whole) for result in results)
+    operands = tuple(spread(source, whole).reshape(warps) for source in sources)
+    results = _EXCHANGES[name](mode, spread(active, whole).reshape(warps), *operands)
+    return tuple(spread(result, warps).reshape(whole) for result in results)
 
 
 def _shuffle(
@@ -46,7 +46,7 @@ def _shuffle(
         source = lane + by if mode == "down" else lane ^ by
         inside = source <= highest
     source = np.where(inside, source, lane)
-    return np.take_along_axis(value, np.broadcast_to(source, value.shape), axis=2), inside
+    return np.take_along_axis(value, spread(source, value.shape), axis=2), inside
 
 
 def _vote(mode: str, active: Array, predicate: Array, _members: Array) -> tuple[Array, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.execution import AccessFault
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Region
@@ -30,9 +30,9 @@ class FaultLog:
         geometry = self._geometry
         assert geometry is not None
         shape = np.broadcast_shapes(hits.shape, offset.shape)
-        everywhere = np.broadcast_to(hits, shape)
+        everywhere = spread(hits, shape)
         row, lane = (int(place) for place in np.argwhere(everywhere)[0])
-        place = int(np.broadcast_to(offset, shape)[row, lane])
+        place = int(spread(offset, shape)[row, lane])
         array = "" if region is None else region.describe(place)
         where = self._sites[site]
         threads = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.memory import Access
 
 
@@ -15,8 +15,8 @@ def harmless(access: Access, hits: Array) -> Array:
     before this instruction, the place has to hold the value already.
     """
     shape, region = hits.shape, access.region
-    mask, offset = np.broadcast_to(access.mask, shape), np.broadcast_to(access.offset, shape)
-    rows = np.broadcast_to(np.arange(shape[0])[:, None] * region.block_step, shape)[mask]
+    mask, offset = spread(access.mask, shape), spread(access.offset, shape)
+    rows = spread(np.arange(shape[0])[:, None] * region.block_step, shape)[mask]
     places = offset[mask]
     keys = rows * np.int64(region.nbytes) + places
     order = np.argsort(keys, kind="stable")
@@ -27,7 +27,7 @@ def harmless(access: Access, hits: Array) -> Array:
     held = region.typed(np.dtype(f"u{width}"))
     conflict_before = hits[mask][order][heads]
     for element, value in enumerate(access.values):
-        stored = np.ascontiguousarray(np.broadcast_to(value, shape)).view(f"u{width}")[mask][order]
+        stored = np.ascontiguousarray(spread(value, shape)).view(f"u{width}")[mask][order]
         agreed = np.logical_and.reduceat(stored == stored[heads][group], heads)
         now = held[rows[order][heads], places[order][heads] // width + element]
         fine &= agreed & (~conflict_before | (now == stored[heads]))

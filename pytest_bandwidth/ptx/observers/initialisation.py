@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.lanes import Geometry, least
 from pytest_bandwidth.ptx.loops import transfer
 from pytest_bandwidth.ptx.memory import Access, Region, flat_bytes
@@ -24,8 +25,10 @@ _CHUNK_WORDS = 1 << 16
 
 
 def fill_untouched(array: Array) -> None:
-    """Fills a contiguous array, of any dtype, with the pattern that stands for "never written"."""
-    data = array.reshape(-1).view(np.uint8)
+    """Fills an array that owns its memory, of any dtype, with the pattern that stands for "never written"."""
+    if array.base is not None:
+        raise UsageError("fill_untouched: found a view, expected an array that owns its memory; copy it first")
+    data, _ = flat_bytes(array)
     for start in range(0, data.size, _CHUNK_WORDS * 8):
         piece = data[start : start + _CHUNK_WORDS * 8]
         piece[:] = _pattern(start // 8, -(-piece.size // 8)).view(np.uint8)[: piece.size]
@@ -98,7 +101,7 @@ class InitialisationObserver:
             self._check(access, flags, granule, *least(offset, mask))
             return
         shape = (geometry.rows, geometry.lanes if region.thread_step else columns)
-        self._check(access, flags, granule, np.broadcast_to(offset, shape), np.broadcast_to(mask, shape))
+        self._check(access, flags, granule, spread(offset, shape), spread(mask, shape))
 
     def _check(self, access: Access, flags: Array, granule: int, offset: Array, mask: Array) -> None:
         count = max(1, access.width // granule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.lanes import Geometry, warps_with
 
 NEVER = np.iinfo(np.int64).max
@@ -65,5 +65,5 @@ class Order:
         return (
             self._geometry.blocks
             if len(rows) == 1 and rows[0]
-            else self._geometry.blocks[np.broadcast_to(rows, (self._geometry.rows,))]
+            else self._geometry.blocks[spread(rows, (self._geometry.rows,))]
         )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.loops import races
 from pytest_bandwidth.ptx.memory import Access, Region
@@ -56,13 +56,13 @@ class SharedRaceObserver:
         found = races.race_between_threads(
             self._writers,
             self._readers,
-            np.broadcast_to(access.offset // self._granule, shape),
-            np.broadcast_to(access.mask, shape),
+            spread(access.offset // self._granule, shape),
+            spread(access.mask, shape),
             max(1, access.width // self._granule),
             access.kind == "store",
             access.site & 0x3FFF,
-            np.broadcast_to(order.block_epoch & 0x7FFFF, (rows, 1)),
-            np.broadcast_to(order.warp_epoch & 0x3FFFF, (rows, geometry.lanes // 32)),
+            spread(order.block_epoch & 0x7FFFF, (rows, 1)),
+            spread(order.warp_epoch & 0x3FFFF, (rows, geometry.lanes // 32)),
             hit,
         )
         if found:
@@ -72,7 +72,7 @@ class SharedRaceObserver:
     def _report(self, access: Access, hit: Array) -> None:
         assert self._geometry is not None
         everywhere = (self._geometry.rows, self._geometry.lanes)
-        hit = np.broadcast_to(hit, everywhere)
+        hit = spread(hit, everywhere)
         hits = hit != 0
         if access.kind == "store":
             hits = hits & ~harmless(access, hits)
@@ -121,8 +121,8 @@ class GlobalRaceObserver:
         found = races.race_between_blocks(
             writers,
             readers,
-            np.broadcast_to(offset // self._granule, shape),
-            np.broadcast_to(mask, shape),
+            spread(offset // self._granule, shape),
+            spread(mask, shape),
             max(1, access.width // self._granule),
             access.kind == "store",
             geometry.blocks[:, None],
@@ -136,7 +136,7 @@ class GlobalRaceObserver:
         geometry, order = self._geometry, self._order
         assert geometry is not None
         assert order is not None
-        hits = (hit != 0) & ~order.between(hit - 1, np.broadcast_to(geometry.blocks[:, None], hit.shape))
+        hits = (hit != 0) & ~order.between(hit - 1, spread(geometry.blocks[:, None], hit.shape))
         if access.kind == "store" and hits.any():
             hits &= ~harmless(access, hits)
         if not hits.any():

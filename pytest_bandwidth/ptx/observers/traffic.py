@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.execution import (
     AccessCounts,
     ArrayCounts,
@@ -78,7 +78,7 @@ class TrafficObserver:
         geometry = self._geometry
         assert geometry is not None
         shape = (max(access.offset.shape[0], access.mask.shape[0]), geometry.lanes)
-        return np.broadcast_to(access.offset, shape), np.broadcast_to(access.mask, shape)
+        return spread(access.offset, shape), spread(access.mask, shape)
 
     def _repeat(self, access: Access) -> int:
         assert self._geometry is not None
