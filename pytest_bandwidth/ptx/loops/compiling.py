@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numba import njit, types
@@ -40,13 +40,23 @@ def four(kind: Any) -> Any:
     return _TUPLE((kind, kind, kind, kind))
 
 
+def cached(decorate: Any, signatures: Sequence[Any], function: Callable[..., Any], **options: Any) -> Any:
+    """Numba's decorator with its cache on disk; without it where no folder can be written to."""
+    try:
+        return decorate(list(signatures), cache=True, **options)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        return decorate(list(signatures), **options)(function)
+
+
 def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Numba with exactly these signatures, when first called."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache
         def ready() -> Any:
-            return njit(list(signatures), cache=True, error_model="numpy")(function)
+            return cached(njit, signatures, function, error_model="numpy")
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:

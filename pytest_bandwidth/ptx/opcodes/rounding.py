@@ -21,6 +21,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
+from pytest_bandwidth.ptx.loops.compiling import cached
+
 NEAREST, ZERO, DOWN, UP = 0, 1, 2, 3
 MODES = {"rn": NEAREST, "rz": ZERO, "rm": DOWN, "rp": UP}
 
@@ -46,7 +48,7 @@ def _ufunc(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache
         def compiled() -> Any:
-            return _vectorize(list(signatures), cache=True)(function)
+            return cached(_vectorize, signatures, function)
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
