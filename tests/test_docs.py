@@ -23,6 +23,22 @@ def test_readme_lists_every_option():
     assert [name for name, _, _ in INI_ONLY if f"bandwidth_{name.replace('-', '_')}" not in text] == []
 
 
+def test_json_page_names_every_field():
+    from dataclasses import fields
+
+    from pytest_bandwidth.domain.outcome import Outcome
+
+    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    assert [f.name for f in fields(Outcome) if f"`{f.name}`" not in text] == []
+
+
+def test_cli_page_names_every_command():
+    from pytest_bandwidth.cli import _COMMANDS
+
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in _COMMANDS if f"| `{name} " not in text] == []
+
+
 def test_make_knows_what_readme_names():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"`make (\w+)`", (ROOT / "README.md").read_text(encoding="utf-8"))):

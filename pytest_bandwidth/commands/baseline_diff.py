@@ -75,7 +75,7 @@ def _lines(
 ) -> list[str]:
     if not header and not differences:
         return [f"{printable(old.path or '')} and {printable(new.path or '')} say the same"]
-    lines = [f"{name}: {printable(str(a))} → {printable(str(b))}" for name, (a, b) in header.items()]
+    lines = [f"{name}: {_told(a)} → {_told(b)}" for name, (a, b) in header.items()]
     if differences:
         headings = ("entry", "GB/s before", "GB/s after", "change", "runs", "what else")
         lines += aligned(headings, [_cells(one) for one in differences], left=("what else",), width=terminal_width())
@@ -83,6 +83,10 @@ def _lines(
     removed = sum(one.after is None for one in differences)
     lines.append(f"{added} added, {removed} removed, {len(differences) - added - removed} changed")
     return lines
+
+
+def _told(value: object) -> str:
+    return "none" if value is None else printable(str(value))
 
 
 def _cells(one: Difference) -> tuple[str, ...]:

@@ -66,8 +66,7 @@ def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome])
         if by_key.setdefault(outcome.key, outcome) is not outcome:
             raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
     device = document["device"]
-    busy = {key: o.reason for key, o in by_key.items() if o.status == Status.INVALID.value and o.code == "others"}
-    return SavedRun(str(path), by_key, device.get("settings", {}), busy)
+    return SavedRun(str(path), by_key, device.get("settings", {}))
 
 
 def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence[str]) -> int:

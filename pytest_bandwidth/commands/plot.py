@@ -13,19 +13,22 @@ from pytest_bandwidth.domain.saved_run import load_run
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN.json", help="a document that --bandwidth-json wrote")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="FILE.svg or FILE.png")
-    parser.add_argument("--chart", default="roofline", help="which chart (default: roofline; an unknown one lists all)")
+    parser.add_argument("--chart", metavar="NAME", help="which chart (default: the first that the run has data for)")
 
 
 def run(options: argparse.Namespace) -> int:
     from pytest_bandwidth.rendering.charts import chart_specs, render_chart
 
-    document, _ = load_run(options.run)
-    kind = options.output.suffix.lstrip(".")
+    kind = options.output.suffix.lower().lstrip(".")
     if kind not in ("svg", "png"):
-        raise UsageError(f"-o {options.output}: found ending {kind!r}, expected .svg or .png")
+        raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .svg or .png")
+    document, _ = load_run(options.run)
     names = list(chart_specs(document))
-    if options.chart not in names:
-        raise UsageError(f"--chart {options.chart}: this run has {', '.join(names) or 'no charts'}")
-    options.output.write_bytes(render_chart(document, options.chart, kind))
+    if not names:
+        raise UsageError(f"{options.run}: found no figures to chart, expected a run that took times or counted FLOP")
+    chart = options.chart or names[0]
+    if chart not in names:
+        raise UsageError(f"--chart: found {chart!r}, expected one that this run has data for: {', '.join(names)}")
+    options.output.write_bytes(render_chart(document, chart, kind))
     print(f"wrote {options.output}", file=sys.stderr)
     return 0

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from statistics import median, stdev
 from typing import Any
 
+from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.baseline import Figure, Run
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
@@ -40,7 +41,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    drops = tuple(_drop(text) for text in options.drop or ("3%", "5%", "10%"))
+    drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
     least = max(BASELINE_RUNS[:3]) + 1 + CONFIRM
     if options.runs < least or options.runs > 1000:
         raise UsageError(f"--runs {options.runs}: expected {least} to 1000 processes")
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     on_host = identity.kind == "cpu"
     tables = {figure: _table(seen, drops, figure, on_host) for figure in _FIGURES}
     if options.json:
-        print(json.dumps({"device": identity.name, "runs": seen, "rates": _plain(tables)}, indent=1))
+        print_json({"device": identity.name, "runs": seen, "rates": _plain(tables)})
         return 0
     print("\n".join(_report(identity.name, seen, tables, drops)))
     return 0
@@ -160,21 +161,28 @@ def _report(
 
 def recommendation(table: Sequence[Rates], processes: int) -> str:
     """The smallest tolerance and the fewest baseline runs that hold, in plain words."""
-    most = format_percent(upper_limit(0, processes // (1 + CONFIRM)))
-    certain = (
-        f"With {processes} processes, a rate of false alarms up to {most} could have gone unseen: --runs lowers that."
-    )
     for row in table:
         larger = [drop for drop in row.found if drop > row.tolerance]
         found = [drop for drop in larger if row.found[drop] >= LEAST_FOUND]
-        if row.false_alarms <= MOST_FALSE_ALARMS and larger and found:
+        if row.false_alarms <= MOST_FALSE_ALARMS and found:
             return (
-                f"Recommended: --bandwidth-tolerance={row.tolerance * 100:g}% and "
-                f"--bandwidth-runs={row.baseline_runs}: drops of {format_percent(min(found))} are found, identical code stays green. {certain}"
+                f"Recommended: --bandwidth-tolerance={row.tolerance * 100:g}% and --bandwidth-runs={row.baseline_runs}:"
+                f" drops of {format_percent(min(found))} are found, identical code stays green. "
+                f"{_certainty(processes, row.baseline_runs)}"
             )
     return (
         "Recommended: none of the tried settings finds these drops reliably without false alarms on this machine: "
         "quiet it (other users, clocks), or inject larger drops with --drop to see what it can find."
+    )
+
+
+def _certainty(processes: int, baseline_runs: int) -> str:
+    """What so few processes cannot rule out: only divisions that share none of them are independent cases."""
+    cases = processes // (baseline_runs + 1 + CONFIRM)
+    unseen = format_percent(upper_limit(0, cases))
+    return (
+        f"{processes} processes make {cases} independent {'case' if cases == 1 else 'cases'}: false alarms in up to "
+        f"{unseen} of runs could have gone unseen (95 % confidence); --runs lowers that."
     )
 
 

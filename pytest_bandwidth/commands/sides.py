@@ -13,7 +13,7 @@ from statistics import median
 
 from pytest_bandwidth.domain import judging
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.judging import Conduct, Figures, Reference
+from pytest_bandwidth.domain.judging import Conduct, Figures, Reference, median_run
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -41,23 +41,36 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class _Process:
+    """One process's valid measurement of a test: its figures are positive."""
+
+    run: Run
+    conduct: Conduct
+    regime: str | None
+    tolerance: float | None
+
+    @property
+    def figures(self) -> Figures:
+        return Figures(self.run.gbps, median_run([self.run])[1], self.run.probe_gbps)
+
+
+@dataclass(frozen=True, slots=True)
 class _Side:
     """The valid processes of one test on one side, oldest first."""
 
-    rows: tuple[Outcome, ...]
-    conducts: tuple[Conduct, ...]
+    processes: tuple[_Process, ...]
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        return tuple(Run(gbps=o.gbps or 0.0, probe_gbps=o.probe_gbps, relative=o.relative) for o in self.rows)
+        return tuple(process.run for process in self.processes)
 
     @property
     def gbps(self) -> float | None:
-        return median(run.gbps for run in self.runs) if self.rows else None
+        return median(run.gbps for run in self.runs) if self.processes else None
 
     @property
     def probe_gbps(self) -> float | None:
-        probes = [o.probe_gbps for o in self.rows if o.probe_gbps]
+        probes = [run.probe_gbps for run in self.runs if run.probe_gbps is not None]
         return median(probes) if probes else None
 
 
@@ -74,7 +87,7 @@ def compare_sides(
     compared = []
     for key in keys:
         before, after = _side(reference, key), _side(fresh, key)
-        allowed = tolerance or _tolerance_of(after) or default
+        allowed = tolerance or (after.processes[-1].tolerance if after.processes else None) or default
         verdict = _verdict(entries.get(key), key in entries, before, after, allowed, pools, on_host)
         compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, verdict))
     return compared
@@ -145,37 +158,42 @@ def _insufficient(verdict: Verdict, reference: Reference, processes: int) -> Ver
 
 
 def _side(runs: Sequence[SavedRun], key: str) -> _Side:
-    rows, conducts = [], []
-    for run in runs:
-        outcome = run.outcomes.get(key)
-        if outcome is None or outcome.status == Status.INVALID.value or not outcome.gbps or outcome.gbps <= 0:
-            continue
-        rows.append(outcome)
-        conducts.append(Conduct(outcome.bytes_read, outcome.bytes_written, outcome.method, run.settings))
-    return _Side(tuple(rows), tuple(conducts))
+    processes = (_process(run.outcomes[key], run.settings) for run in runs if key in run.outcomes)
+    return _Side(tuple(process for process in processes if process is not None))
+
+
+def _process(outcome: Outcome, settings: Mapping[str, str]) -> _Process | None:
+    gbps = _positive(outcome.gbps)
+    if gbps is None or outcome.status == Status.INVALID.value:
+        return None
+    tolerance = outcome.verdict.get("tolerance")
+    return _Process(
+        Run(gbps, probe_gbps=_positive(outcome.probe_gbps), relative=_positive(outcome.relative)),
+        Conduct(outcome.bytes_read, outcome.bytes_written, outcome.method, settings),
+        outcome.regime,
+        tolerance if tolerance is not None and 0 < tolerance < 1 else None,
+    )
+
+
+def _positive(figure: float | None) -> float | None:
+    return figure if figure is not None and figure > 0 else None
 
 
 def _entry(key: str, side: _Side) -> Entry | None:
     """The baseline entry that an update with these processes would have written; None without a valid one."""
-    if not side.rows:
+    if not side.processes:
         return None
-    newest, conduct = side.rows[-1], side.conducts[-1]
-    figures = Figures(newest.gbps or 0.0, newest.relative, newest.probe_gbps)
+    newest = side.processes[-1]
     return Entry(
         key,
         gbps=side.gbps,
-        judged_on=judging.choose_figure(None, None, figures, newest.regime),
-        bytes_read=conduct.bytes_read,
-        bytes_written=conduct.bytes_written,
-        method=conduct.method,
-        settings=conduct.settings,
+        judged_on=judging.choose_figure(None, None, newest.figures, newest.regime),
+        bytes_read=newest.conduct.bytes_read,
+        bytes_written=newest.conduct.bytes_written,
+        method=newest.conduct.method,
+        settings=newest.conduct.settings,
         runs=side.runs,
     )
-
-
-def _tolerance_of(side: _Side) -> float | None:
-    found = side.rows[-1].verdict.get("tolerance") if side.rows else None
-    return found if isinstance(found, float) and 0 < found < 1 else None
 
 
 def _verdict(
@@ -189,26 +207,25 @@ def _verdict(
 ) -> Verdict:
     if not known:
         return Verdict(Status.NO_BASELINE, "no-entry", "the reference has no such test")
-    if entry is None or not after.rows:
+    if entry is None or not after.processes:
         where = "the reference" if entry is None else "the new runs"
         return Verdict(Status.INVALID, "nothing-valid", f"{where} measured nothing valid")
-    for conduct in (*before.conducts, *after.conducts):
-        different = judging.not_comparable(conduct, entry)
+    for process in (*before.processes, *after.processes):
+        different = judging.not_comparable(process.conduct, entry)
         if different is not None:
             return different
-    newest = after.rows[-1]
-    figures = [Figures(o.gbps or 0.0, _relative(o), o.probe_gbps) for o in after.rows]
-    figure = judging.choose_figure(None, entry, figures[-1], newest.regime)
-    if figure == "relative" and any(not f.relative for f in figures):
-        figure = "gbps"
+    figure, values = _judged_values(entry, after)
     reference = judging.reference_of(entry, figure, judging.prior_spread(figure, on_host, pools[figure]))
-    values = [value for f in figures if (value := f.of(figure)) is not None]
     if reference is None:
-        return Verdict(Status.INVALID, "nothing-valid", "the reference measured nothing valid")
+        raise ValueError(f"the reference of {entry.key} holds no {figure}")
     return judge_processes(reference, values, tolerance)
 
 
-def _relative(outcome: Outcome) -> float | None:
-    if outcome.relative is not None:
-        return outcome.relative
-    return outcome.gbps / outcome.probe_gbps if outcome.gbps and outcome.probe_gbps else None
+def _judged_values(entry: Entry, after: _Side) -> tuple[Figure, list[float]]:
+    """The figure that both sides hold in every process, and the new processes' values of it."""
+    newest = after.processes[-1]
+    if judging.choose_figure(None, entry, newest.figures, newest.regime) == "relative":
+        shares = [share for process in after.processes if (share := process.figures.relative) is not None]
+        if len(shares) == len(after.processes):
+            return "relative", shares
+    return "gbps", [run.gbps for run in after.runs]

@@ -1,0 +1,33 @@
+"""The commands called as the console script calls them, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from pytest_bandwidth.cli import main
+
+
+class Said(NamedTuple):
+    """What one command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Runs `pytest-bandwidth ARGUMENTS…`."""
+
+    def run(*arguments: object) -> Said:
+        capsys.readouterr()
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # how argparse ends
+            status = int(end.code or 0)
+        return Said(status, *capsys.readouterr())
+
+    return run

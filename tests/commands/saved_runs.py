@@ -1,0 +1,81 @@
+"""Saved runs for the commands' tests: real rows, written by the real renderer, over invented figures of no device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, Measurement, Peak
+from pytest_bandwidth.domain.outcome import Outcome, outcome_of
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.rendering.json import device_plain, document, render_json
+
+GPU = DeviceIdentity("cuda", "Imaginary GPU", 64 * 2**30, "GPU-1", {"mig": "off"}, {"cuda_driver": "1.0"})
+HOST = DeviceIdentity("cpu", "Imaginary host", 16 * 2**30, "host-1", {"threads": "4"}, {"processors": 4})
+PEAK = Peak(1000e9, "invented for tests")
+MEASURED_ONLY = Verdict(Status.NO_BASELINE, "no-baseline", "no baseline was given: measured only")
+BYTES = 2**28
+_turns = count(1)
+
+
+def outcome(
+    key: str,
+    gbps: float | None,
+    probe_gbps: float | None = 900.0,
+    *,
+    device: DeviceIdentity = GPU,
+    traffic: Traffic | None = None,
+    method: str = "events",
+    verdict: Verdict = MEASURED_ONLY,
+    conditions: Conditions | None = None,
+    invalid: str | None = None,
+    peak: Peak | None = PEAK,
+) -> Outcome:
+    """One row; every sample shows the asked-for figures exactly, so that tests can stand on a boundary."""
+    traffic = traffic or Traffic(BYTES // 2, BYTES // 2)
+    rounds = Rounds(
+        kernel_seconds=() if gbps is None else (traffic.bytes_moved / gbps / 1e9,) * 8,
+        probe_seconds=() if probe_gbps is None else (traffic.bytes_moved / probe_gbps / 1e9,) * 8,
+        host_kernel_seconds=() if gbps is None else (traffic.bytes_moved / gbps / 1e9,) * 8,
+        kernel_first=() if gbps is None else (True, False) * 4,
+        probe_bytes=traffic.bytes_moved,
+        probe_name="copy",
+    )
+    nodeid, _, label = key.partition(" @ ")
+    measurement = Measurement(
+        label=label or None,
+        traffic=traffic,
+        device=device,
+        method=method,
+        rounds=rounds,
+        peak=peak,
+        conditions_after=conditions or Conditions(),
+        invalid=None if invalid is None else Finding("invalid", invalid),
+    )
+    if invalid is not None:
+        verdict = Verdict(Status.INVALID, "invalid", invalid)
+    return outcome_of(nodeid, key, measurement, verdict)
+
+
+def run_of(*rows: Outcome, device: DeviceIdentity = GPU, peak: Peak | None = PEAK, **changes: Any) -> dict[str, Any]:
+    """A whole document; every one is another run."""
+    run_id = f"20260102T030405Z-{next(_turns):08x}"
+    return {**document(run_id, {}, device_plain(device, peak), {"strict": False}, rows, None), **changes}
+
+
+def save(path: Path, plain: Mapping[str, Any]) -> Path:
+    """Writes a document as --bandwidth-json does."""
+    path.write_text(render_json(plain), encoding="utf-8")
+    return path
+
+
+def saved(path: Path, figures: Mapping[str, float], *, probe_gbps: float = 900.0, **device: Any) -> Path:
+    """A run of one process: GB/s by key, all beside the same probe. device: changes to the GPU's identity."""
+    identity = replace(GPU, **device)
+    rows = [outcome(key, gbps, probe_gbps, device=identity) for key, gbps in figures.items()]
+    return save(path, run_of(*rows, device=identity))

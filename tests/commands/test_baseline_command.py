@@ -1,0 +1,332 @@
+"""`pytest-bandwidth baseline show | validate | diff | prune | init` on real files."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from statistics import stdev
+
+import pytest
+from saved_runs import GPU, outcome, run_of, save, saved
+
+from pytest_bandwidth import storage
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, prior_spread, reference_of
+
+COPY, TRIAD, SUM = "tests/test_a.py::test_copy[1024]", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
+DEVICE = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
+
+
+def entry(key, *gbps, **more):
+    runs = tuple(Run(gbps=g, probe_gbps=900.0, relative=g / 900, at="2026-01-02T03:04:05Z") for g in gbps)
+    return Entry(key, gbps=gbps[0], judged_on="relative", bytes_read=4096, bytes_written=4096, runs=runs, **more)
+
+
+def write(path, *entries, device=DEVICE, tolerance=None):
+    path.write_text(storage.dumps(Baseline(device, {e.key: e for e in entries}, tolerance)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    return write(
+        tmp_path / "gpu.yaml",
+        entry(COPY, 800.0, 802.0, 798.0, 801.0, 799.0),
+        entry(TRIAD, 700.0),
+        Entry(SUM, gbps=500.0, tolerance=0.2, xfail="known to be slow"),
+        tolerance=0.03,
+    )
+
+
+# show
+
+
+def test_show_lists_what_each_entry_knows(command, baseline):
+    said = command("baseline", "show", baseline)
+    assert (said.status, said.err) == (0, "")
+    rows = {line.split("  ")[0]: line for line in said.out.splitlines()}
+    assert {COPY, TRIAD, SUM} <= rows.keys()
+    assert re.search(r"\b800\b.*relative.*\b5\b.*3\.0 %.*2026-01-02T03:04:05Z", rows[COPY])
+    assert re.search(r"500.*gbps.*by hand.*20\.0 %.*known to be slow", rows[SUM])
+    assert "Imaginary GPU, 64 GiB, 3 entries, tolerance 3.0 %" in said.out
+    assert "1 of 3 cannot see a drop of their tolerance" in said.out
+
+
+def test_show_columns_are_aligned(command, baseline):
+    heading, *rows = command("baseline", "show", baseline).out.splitlines()[1:5]
+    column = heading.index("GB/s") + len("GB/s")
+    assert all(row[:column].endswith(gbps) for row, gbps in zip(rows, ("800", "700", "500"), strict=True))
+
+
+def test_show_says_what_the_gate_would(command, baseline):
+    shown = {
+        e["key"]: e for e in json.loads(command("baseline", "show", baseline, "--json").out)["files"][0]["entries"]
+    }
+    loaded = storage.load(baseline).entries[COPY]
+    # Both entries of the file with runs: one has a spread to show, and it is under the prior's.
+    reference = reference_of(loaded, "relative", prior_spread("relative", on_host=False))
+    assert shown[COPY]["visible_drop"] == pytest.approx(-math.expm1(-reference.bound(REGRESSED_LEVEL, 0.03, 3)))
+    assert shown[COPY]["spread"] == pytest.approx(stdev(math.log(run.relative) for run in loaded.runs))
+    assert shown[TRIAD]["spread"] is None
+    assert shown[SUM]["tolerance"] == 0.2
+    assert shown[COPY]["tolerance"] == 0.03
+
+
+def test_show_tells_the_change_since_the_anchor(command, tmp_path):
+    anchor = Run(gbps=800.0, relative=800 / 900)
+    path = write(tmp_path / "a.yaml", entry(COPY, 780.0, 784.0, 776.0, anchor=anchor))
+    shown = json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]
+    assert shown["since_anchor"] == pytest.approx(780 / 800 - 1, rel=1e-3)
+    assert "-2.5 %" in command("baseline", "show", path).out
+
+
+def test_show_promises_no_drop_for_what_is_counted(command, tmp_path):
+    path = write(tmp_path / "a.yaml", Entry(COPY, counts={"load_sectors": 128}))
+    assert json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]["visible_drop"] is None
+
+
+def test_show_takes_patterns_in_which_brackets_are_brackets(command, baseline):
+    def keys(*patterns):
+        shown = json.loads(command("baseline", "show", baseline, *patterns, "--json").out)
+        return [e["key"] for e in shown["files"][0]["entries"]]
+
+    assert keys("*[1024]") == [COPY]
+    assert keys(SUM, "*triad") == [TRIAD, SUM]
+    assert keys("tests/test_?.py::*") == [COPY, TRIAD, SUM]
+
+
+def test_pattern_that_means_nothing_is_an_error(command, baseline):
+    said = command("baseline", "show", baseline, "*[0-9]*")
+    assert said.status == 2
+    assert said.err.splitlines() == [
+        "pytest-bandwidth baseline: found no entry like '*[0-9]*', expected a key or a pattern with * and ?"
+    ]
+
+
+@pytest.mark.usefixtures("baseline")
+def test_show_of_a_folder_shows_each_file(command, tmp_path):
+    write(tmp_path / "other.yaml", entry(SUM, 300.0), device=BaselineDevice("Other GPU"))
+    said = command("baseline", "show", tmp_path)
+    assert said.status == 0
+    assert "gpu.yaml: Imaginary GPU" in said.out
+    assert "other.yaml: Other GPU, 1 entry" in said.out
+
+
+def test_names_of_hostile_files_reach_the_terminal_harmless(command, tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text('schema: 1\nentries:\n  "x\\tx": {bandwidth: 3 GB/s}\n', encoding="utf-8")
+    said = command("baseline", "show", path)
+    assert said.status == 0
+    assert "\t" not in said.out
+
+
+# validate
+
+
+def test_validate_of_good_files(command, baseline):
+    said = command("baseline", "validate", baseline)
+    assert said == (0, f"{baseline}: valid, 3 entries, Imaginary GPU\n", "")
+
+
+def test_validate_lists_every_problem_of_every_file(command, baseline, tmp_path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("schema: 1\nentries:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
+    said = command("baseline", "validate", baseline, bad)
+    assert said.status == 1
+    assert f"{baseline}: valid" in said.out
+    assert re.search(rf"^{bad}:3: .*fast", said.out, re.MULTILINE)
+    assert re.search(rf"^{bad}:4: .*'5'", said.out, re.MULTILINE)
+    found = json.loads(command("baseline", "validate", baseline, bad, "--json").out)
+    assert (found["schema"], found["valid"]) == (1, False)
+    assert [file["valid"] for file in found["files"]] == [True, False]
+    assert [problem["line"] for problem in found["files"][1]["problems"]] == [3, 4]
+
+
+@pytest.mark.usefixtures("baseline")
+def test_validate_finds_two_files_of_one_device(command, tmp_path):
+    write(tmp_path / "twin.yaml", entry(SUM, 300.0))
+    said = command("baseline", "validate", tmp_path)
+    assert said.status == 1
+    assert "gpu.yaml: valid" in said.out
+    assert "twin.yaml:2: found the device 'Imaginary GPU', expected it in one file only" in said.out
+    # Given as files they do not meet in one run.
+    assert command("baseline", "validate", *tmp_path.iterdir()).status == 0
+
+
+@pytest.mark.parametrize("make", [lambda p: p / "nowhere.yaml", lambda p: p])
+def test_validate_of_nothing_is_unusable_input(command, tmp_path, make):
+    said = command("baseline", "validate", make(tmp_path))
+    assert said.status == 2
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("action", ["show", "prune"])
+def test_bad_file_is_one_line_that_tells_of_the_others(command, tmp_path, action):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("schema: 1\nentries:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n", encoding="utf-8")
+    said = command("baseline", action, bad, "a")
+    assert said.status == 2
+    assert said.out == ""
+    assert re.fullmatch(rf"pytest-bandwidth baseline: {bad}:3: .*\(and 1 more: `.* validate` lists them\)\n", said.err)
+
+
+# diff
+
+
+def test_diff_of_equal_files(command, baseline, tmp_path):
+    again = tmp_path / "again.yaml"
+    again.write_text("# with a comment\n" + baseline.read_text(encoding="utf-8"), encoding="utf-8")
+    said = command("baseline", "diff", baseline, again)
+    assert said.status == 0
+    assert "say the same" in said.out
+
+
+def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_path):
+    new = write(
+        tmp_path / "new.yaml",
+        entry(COPY, 720.0, 722.0, 718.0, tolerance=0.1),
+        entry(TRIAD, 700.0),
+        entry("tests/test_c.py::test_new", 100.0),
+        tolerance=0.05,
+    )
+    said = command("baseline", "diff", baseline, new)
+    assert said.status == 1
+    lines = said.out.splitlines()
+    assert lines[0] == "tolerance: 0.03 → 0.05"
+    changed = next(line for line in lines if line.startswith(f"~ {COPY}"))
+    assert re.search(r"800 +720 +-10\.0 % +5 → 3 +tolerance none → 10%$", changed)
+    assert re.search(rf"^- {re.escape(SUM)} +500 +0$", said.out, re.MULTILINE)
+    assert re.search(r"^\+ tests/test_c.py::test_new +100 +1$", said.out, re.MULTILINE)
+    assert lines[-1] == "1 added, 1 removed, 1 changed"
+    found = json.loads(command("baseline", "diff", baseline, new, "--json").out)
+    assert found["header"] == {"tolerance": [0.03, 0.05]}
+    assert {e["key"]: e["kind"] for e in found["entries"]} == {
+        COPY: "changed",
+        SUM: "removed",
+        "tests/test_c.py::test_new": "added",
+    }
+    assert found["entries"][0]["change"] == pytest.approx(-0.1)
+    assert found["entries"][0]["fields"] == {"tolerance": [None, "10%"]}
+
+
+def test_diff_of_devices(command, baseline, tmp_path):
+    other = write(tmp_path / "o.yaml", *storage.load(baseline).entries.values(), device=None, tolerance=0.03)
+    said = command("baseline", "diff", baseline, other)
+    assert said.status == 1
+    assert "device.name: Imaginary GPU → none" in said.out
+
+
+def test_diff_of_runs_alone_is_a_difference(command, tmp_path):
+    old, new = write(tmp_path / "a.yaml", entry(COPY, 800.0)), write(tmp_path / "b.yaml", entry(COPY, 800.0, 800.0))
+    assert command("baseline", "diff", old, new).status == 1
+
+
+# prune
+
+
+def test_prune_removes_by_key_and_pattern_and_keeps_the_rest(command, baseline):
+    text = baseline.read_text(encoding="utf-8").replace(f"  {TRIAD}:", f"  # keep me\n  {TRIAD}:")
+    baseline.write_text(text, encoding="utf-8")
+    said = command("baseline", "prune", baseline, "*[1024]", SUM)
+    assert said.status == 0
+    assert said.out == f"baseline {baseline}: removed 2, 1 stay\n- {COPY}\n- {SUM}\n"
+    assert list(storage.load(baseline).entries) == [TRIAD]
+    assert "# keep me" in baseline.read_text(encoding="utf-8")
+
+
+def test_prune_dry_run_changes_nothing(command, baseline):
+    before = baseline.read_bytes()
+    said = command("baseline", "prune", baseline, "tests/test_a*", "--dry-run")
+    assert said.out.startswith(f"baseline {baseline}: would remove 2, 1 stay\n")
+    found = json.loads(command("baseline", "prune", baseline, "tests/test_a*", "--dry-run", "--json").out)
+    assert found["dry_run"] is True
+    assert found["files"] == [{"path": str(baseline), "removed": [COPY, TRIAD], "kept": 1}]
+    assert baseline.read_bytes() == before
+
+
+def test_prune_removes_what_no_full_run_measured(command, baseline, tmp_path):
+    first = saved(tmp_path / "1.json", {TRIAD: 700.0})
+    second = saved(tmp_path / "2.json", {SUM: 500.0})
+    said = command("baseline", "prune", baseline, "--not-in", first, "--not-in", second)
+    assert said.status == 0
+    assert list(storage.load(baseline).entries) == [TRIAD, SUM]
+
+
+def test_prune_with_both_removes_where_both_hold(command, baseline, tmp_path):
+    run = saved(tmp_path / "1.json", {TRIAD: 700.0})
+    assert command("baseline", "prune", baseline, "tests/test_a*", "--not-in", run).status == 0
+    assert list(storage.load(baseline).entries) == [TRIAD, SUM]
+
+
+def test_prune_in_a_folder_is_in_the_file_of_the_runs_device(command, baseline, tmp_path):
+    other = write(tmp_path / "other.yaml", entry(COPY, 300.0), device=BaselineDevice("Other GPU"))
+    run = saved(tmp_path / "1.json", {TRIAD: 700.0})
+    assert command("baseline", "prune", tmp_path, "--not-in", run).status == 0
+    assert list(storage.load(baseline).entries) == [TRIAD]
+    assert list(storage.load(other).entries) == [COPY]
+    assert command("baseline", "prune", tmp_path, COPY).status == 0
+    assert list(storage.load(other).entries) == []
+
+
+def test_prune_refuses_to_empty_a_file_by_a_run_of_other_tests(command, baseline, tmp_path):
+    run = saved(tmp_path / "1.json", {"tests/elsewhere.py::test_x": 700.0})
+    said = command("baseline", "prune", baseline, "--not-in", run)
+    assert said.status == 2
+    assert "nothing was removed" in said.err
+    assert len(storage.load(baseline).entries) == 3
+
+
+def test_prune_refuses_a_run_of_another_device(command, baseline, tmp_path):
+    run = saved(tmp_path / "1.json", {TRIAD: 700.0}, name="Other GPU")
+    said = command("baseline", "prune", baseline, "--not-in", run)
+    assert said.status == 2
+    assert "'Imaginary GPU'" in said.err
+    assert "'Other GPU'" in said.err
+    assert len(storage.load(baseline).entries) == 3
+
+
+@pytest.mark.parametrize("arguments", [(), ("no-such-key",)])
+def test_prune_without_anything_to_remove_is_unusable_input(command, baseline, arguments):
+    said = command("baseline", "prune", baseline, *arguments)
+    assert said.status == 2
+    assert len(said.err.splitlines()) == 1
+
+
+def test_prune_counts_invalid_measurements_as_measured(command, baseline, tmp_path):
+    """A busy host is no reason to forget a test."""
+    rows = [outcome(TRIAD, 700.0), outcome(COPY, 100.0, invalid="others were busy")]
+    run = save(tmp_path / "1.json", run_of(*rows))
+    assert command("baseline", "prune", baseline, "--not-in", run).status == 0
+    assert list(storage.load(baseline).entries) == [COPY, TRIAD]
+
+
+# init
+
+
+def test_init_writes_an_empty_file_of_this_device(command, tmp_path):
+    path = tmp_path / "new" / "host.yaml"
+    said = command("baseline", "init", path, "--device", "cpu")
+    assert said.status == 0
+    made = storage.load(path)
+    assert made.entries == {}
+    assert made.device is not None
+    assert made.device.kind == "cpu"
+    assert made.device.name in said.out
+
+
+def test_init_in_a_folder_names_the_file_after_the_device(command, tmp_path):
+    found = json.loads(command("baseline", "init", tmp_path / "baselines", "--device", "cpu", "--json").out)
+    files = list((tmp_path / "baselines").iterdir())
+    assert [str(file) for file in files] == [found["path"]]
+    assert storage.load(files[0]).device.name == found["device"]["name"]
+    again = command("baseline", "init", tmp_path / "baselines", "--device", "cpu")
+    assert again.status == 2
+    assert "there already" in again.err
+
+
+def test_init_for_a_device_that_is_not_there(command, tmp_path):
+    said = command("baseline", "init", tmp_path / "x.yaml", "--device", "cuda:9999")
+    assert said.status == 2
+    assert len(said.err.splitlines()) == 1
+    assert not (tmp_path / "x.yaml").exists()

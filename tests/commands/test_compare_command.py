@@ -1,0 +1,258 @@
+"""`pytest-bandwidth compare`: saved runs of one device judged by the gate's rule, of several as a table."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+from saved_runs import BYTES, GPU, HOST, outcome, run_of, save, saved
+
+from pytest_bandwidth.domain.judging import PRIOR_SPREAD, REGRESSED_LEVEL
+from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+COPY, TRIAD, SUM = "tests/test_a.py::test_copy", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
+PRIOR = PRIOR_SPREAD["relative"]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Makes files of one test's runs, one for each GB/s."""
+
+    def make(*gbps, key=COPY, **more):
+        return [saved(tmp_path / f"{key[-4:]}-{i}-{g}.json", {key: g}, **more) for i, g in enumerate(gbps)]
+
+    return make
+
+
+def judged(command, *arguments):
+    said = command("compare", *arguments, "--json")
+    assert said.err == ""
+    return {test["key"]: test for test in json.loads(said.out)["tests"]}
+
+
+def gate(references, processes, spread=PRIOR, tolerance=0.05):
+    """The rule from its formula, apart from the code that applies it."""
+    noise = t_quantile(REGRESSED_LEVEL, references + 4) * spread * math.sqrt(1 / processes + 1 / references)
+    return max(-math.log(1 - tolerance), noise)
+
+
+@pytest.mark.parametrize(("references", "processes"), [(1, 1), (1, 3), (5, 1), (5, 3)])
+@pytest.mark.parametrize("side", [-1e-6, 1e-6])
+def test_regressed_begins_past_the_gate_of_so_many_processes(command, runs, references, processes, side):
+    # Equal runs: the prior says how far processes scatter, and five of its six degrees of freedom are its own.
+    spread = PRIOR * math.sqrt(5 / (references + 4))
+    slow = 800 * math.exp(-(gate(references, processes, spread) + side))
+    files = runs(*[800.0] * references, *[slow] * processes)
+    found = judged(command, *files, "--baseline", references)[COPY]
+    assert (found["status"] == "REGRESSED") is (side > 0)
+    assert found["allowed_drop"] == pytest.approx(1 - math.exp(-gate(references, processes, spread)))
+    assert (found["baseline_runs"], len(found["confirmations"])) == (references, processes)
+    assert (found["gbps_before"], found["gbps_after"]) == (pytest.approx(800), pytest.approx(slow))
+
+
+def test_the_new_processes_median_counts(command, runs):
+    files = runs(*[800.0] * 5, 500.0, 799.0, 801.0)
+    assert judged(command, *files, "--baseline", 5)[COPY]["status"] == "WITHIN"
+
+
+def test_memory_bound_work_is_judged_beside_its_probe(command, tmp_path, runs):
+    """GB/s fell by a tenth and so did the probe: the device's doing, said once, and no regression."""
+    slower = [saved(tmp_path / f"down{i}.json", {COPY: 720.0}, probe_gbps=810.0) for i in range(3)]
+    files = [*runs(*[800.0] * 5), *slower]
+    assert judged(command, *files, "--baseline", 5)[COPY]["status"] == "WITHIN"
+    said = command("compare", *files, "--baseline", 5)
+    assert "the probes fell by 10.0 % (median over the tests): the device is slower" in said.out
+
+
+def test_one_run_a_side_is_said_to_see_large_drops_only(command, runs):
+    files = runs(800.0, 780.0)
+    said = command("compare", *files)
+    assert said.status == 0
+    assert "INSUFFICIENT" in said.out
+    sees = f"{(1 - math.exp(-gate(1, 1))) * 100:.1f} %"
+    assert f"1 reference run and 1 new run can only see large drops, here of {sees} or more" in said.out
+    many = command("compare", *runs(*[800.0] * 5, *[799.0] * 3), "--baseline", 5)
+    assert "large drops" not in many.out
+
+
+def test_improvement_is_told_and_fails_nothing(command, runs):
+    said = command("compare", *runs(*[700.0] * 5, *[800.0] * 3), "--baseline", 5, "--fail-on", "strict")
+    assert said.status == 0
+    assert re.search(r"\+14\.3 %.*IMPROVED$", said.out, re.MULTILINE)
+
+
+# exit status
+
+
+@pytest.mark.parametrize(
+    ("after", "fail_on", "status"),
+    [(600.0, (), 0), (600.0, ("--fail-on", "regressed"), 1), (799.0, ("--fail-on", "regressed"), 0)],
+)
+def test_exit_status_is_what_fail_on_asks_for(command, runs, after, fail_on, status):
+    files = runs(*[800.0] * 5, *[after] * 3)
+    for more in ((), ("--json",)):
+        assert command("compare", *files, "--baseline", 5, *fail_on, *more).status == status
+
+
+def test_strict_fails_what_was_not_judged_or_not_measured(command, tmp_path, runs):
+    blunt = runs(800.0, 799.0)
+    assert command("compare", *blunt, "--fail-on", "regressed").status == 0
+    assert command("compare", *blunt, "--fail-on", "strict").status == 1
+    before = [saved(tmp_path / f"b{i}.json", {COPY: 800.0, TRIAD: 700.0}) for i in range(5)]
+    after = [saved(tmp_path / f"a{i}.json", {COPY: 800.0}) for i in range(3)]
+    assert command("compare", *before, *after, "--baseline", 5, "--fail-on", "regressed").status == 0
+    assert command("compare", *before, *after, "--baseline", 5, "--fail-on", "strict").status == 1
+
+
+# what cannot be compared
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"traffic": Traffic(BYTES, 0)}, "bytes"),
+        ({"method": "clock"}, "method"),
+    ],
+)
+def test_other_conduct_is_not_comparable_and_fails(command, tmp_path, runs, change, code):
+    other = save(tmp_path / "other.json", run_of(outcome(COPY, 800.0, **change)))
+    files = [*runs(800.0), other]
+    found = judged(command, *files)[COPY]
+    assert (found["status"], found["code"]) == ("NOT_COMPARABLE", code)
+    assert command("compare", *files, "--fail-on", "regressed").status == 1
+
+
+def test_other_settings_of_the_device_are_not_comparable(command, tmp_path, runs):
+    other = saved(tmp_path / "other.json", {COPY: 800.0}, settings={"mig": "1g.10gb"})
+    assert judged(command, *runs(800.0), other)[COPY]["code"] == "setting:mig"
+
+
+def test_new_absent_and_invalid_tests_are_told(command, tmp_path):
+    before = save(
+        tmp_path / "before.json",
+        run_of(outcome(COPY, 800.0), outcome(TRIAD, 700.0), outcome("t.py::gone", 1.0)),
+    )
+    after = save(
+        tmp_path / "after.json",
+        run_of(outcome(COPY, 800.0), outcome(TRIAD, 600.0, invalid="the host was busy"), outcome("t.py::new", 5.0)),
+    )
+    found = json.loads(command("compare", before, after, "--json").out)
+    status = {test["key"]: test["status"] for test in found["tests"]}
+    assert status == {COPY: "INSUFFICIENT", TRIAD: "INVALID", "t.py::new": "NO_BASELINE"}
+    assert found["absent"] == ["t.py::gone"]
+    said = command("compare", before, after)
+    assert "1 of the reference's tests were not measured again: t.py::gone" in said.out
+
+
+def test_a_hosts_gbps_need_a_larger_drop_than_a_gpus(command, tmp_path):
+    """Far from memory's limit GB/s are judged, and a host's scatter three times as far by the prior."""
+    for device, prior in ((GPU, 0.01), (HOST, 0.03)):
+        rows = [outcome(COPY, 20.0, 90.0, device=device) for _ in range(2)]
+        files = [save(tmp_path / f"{device.kind}{i}.json", run_of(r, device=device)) for i, r in enumerate(rows)]
+        found = judged(command, *files)[COPY]
+        assert found["figure"] == "gbps"
+        assert found["visible_drop"] == pytest.approx(1 - math.exp(-gate(1, 1, prior)))
+
+
+# tolerance
+
+
+def test_tolerance_is_the_options_then_the_tests_then_the_runs(command, tmp_path):
+    rows = {
+        "plain": outcome(COPY, 800.0),
+        "own": outcome(COPY, 800.0, verdict=Verdict(Status.WITHIN, "w", "", tolerance=0.2)),
+    }
+    before = save(tmp_path / "before.json", run_of(rows["plain"]))
+
+    def tolerance(kind, *arguments, **changes):
+        after = save(tmp_path / f"{kind}.json", run_of(rows[kind], **changes))
+        return judged(command, before, after, *arguments)[COPY]["tolerance"]
+
+    assert tolerance("plain") == 0.05
+    assert tolerance("plain", settings={"tolerance": 0.1}) == 0.1
+    assert tolerance("own", settings={"tolerance": 0.1}) == 0.2
+    assert tolerance("own", "--tolerance", "3%") == 0.03
+
+
+# several devices
+
+
+def test_devices_are_shown_side_by_side_without_a_verdict(command, tmp_path):
+    one = saved(tmp_path / "1.json", {COPY: 800.0, TRIAD: 700.0})
+    two = [saved(tmp_path / f"{i}.json", {COPY: gbps}, name="Other GPU") for i, gbps in ((2, 1590.0), (3, 1610.0))]
+    said = command("compare", one, *two)
+    assert said.status == 0
+    assert "[1] Imaginary GPU, 64 GiB, peak 1000 GB/s, 1 run" in said.out
+    assert "[2] Other GPU, 64 GiB, peak 1000 GB/s, 2 runs" in said.out
+    assert re.search(rf"^{COPY} +800 +80 % +1600 +160 % +2\.00$", said.out, re.MULTILINE)
+    assert re.search(rf"^{TRIAD} +700 +70 %$", said.out, re.MULTILINE)
+    assert "no verdict" in said.out
+    found = json.loads(command("compare", one, *two, "--json").out)
+    assert found["verdict"] is None
+    assert [device["runs"] for device in found["devices"]] == [1, 2]
+    assert found["tests"][1] == {"key": TRIAD, "gbps": [700.0, None], "utilization": [0.7, None], "ratio": [1.0, None]}
+
+
+@pytest.mark.parametrize("option", [("--fail-on", "regressed"), ("--baseline", 1)])
+def test_a_verdict_across_devices_is_refused(command, tmp_path, option):
+    files = [saved(tmp_path / f"{n}.json", {COPY: 800.0}, name=n) for n in ("One", "Two")]
+    said = command("compare", *files, *option)
+    assert said.status == 2
+    assert "found runs of 2 devices (One, Two)" in said.err
+
+
+def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
+    other = saved(tmp_path / "other.json", {COPY: 800.0}, serial="GPU-2")
+    assert "2 units of this device (GPU-1, GPU-2)" in command("compare", *runs(800.0), other).out
+
+
+# unusable input
+
+
+def refused(command, *arguments):
+    said = command("compare", *arguments)
+    assert said.status == 2
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    return said.err
+
+
+def test_one_run_is_nothing_to_compare(command, runs):
+    assert "expected two or more" in refused(command, *runs(800.0))
+
+
+def test_the_same_run_twice_is_no_second_process(command, tmp_path, runs):
+    [path] = runs(800.0)
+    copy = tmp_path / "copy.json"
+    copy.write_bytes(path.read_bytes())
+    assert f"expected another than {path}'s" in refused(command, path, copy)
+
+
+@pytest.mark.parametrize("count", [0, 2, -1, "x"])
+def test_reference_takes_some_files_and_leaves_some(command, runs, count):
+    assert "--baseline" in refused(command, *runs(800.0, 799.0), "--baseline", count)
+
+
+def test_gate_without_a_test_on_both_sides_is_no_green(command, tmp_path):
+    files = [saved(tmp_path / "1.json", {COPY: 800.0}), saved(tmp_path / "2.json", {TRIAD: 800.0})]
+    assert "found no test that both sides measured" in refused(command, *files, "--fail-on", "regressed")
+    assert command("compare", *files).status == 0
+
+
+def test_one_file_with_two_processes_is_refused(command, tmp_path, runs):
+    twice = save(tmp_path / "twice.json", run_of(outcome(COPY, 800.0), outcome(COPY, 790.0)))
+    assert "twice" in refused(command, *runs(800.0), twice)
+
+
+@pytest.mark.parametrize("tolerance", ["5", "0%", "x", "100%"])
+def test_bad_tolerance(command, runs, tolerance):
+    assert "--tolerance" in refused(command, *runs(800.0, 799.0), "--tolerance", tolerance)
+
+
+def test_nothing_measured_anywhere(command, tmp_path):
+    files = [save(tmp_path / f"{i}.json", run_of(outcome(SUM, None, None, peak=None))) for i in range(2)]
+    assert judged(command, *files)[SUM]["status"] == "INVALID"
