@@ -1,6 +1,7 @@
 """How near the host kernels come to C with non-temporal stores; and where this host's caches end.
 
     python benchmarks/ceiling.py [--mib 512] [--rounds 21]     each stream kernel against benchmarks/ceiling.c
+    python benchmarks/ceiling.py --kernels                     every family's kernels against their probes
     python benchmarks/ceiling.py --plateau                     bandwidth by array size, caches warm and cold
 
 C and Numba run alternately, on the same arrays, each round in the other order; the ratio is the median over the rounds.
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,9 +30,12 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices import host_stream
+from pytest_bandwidth.devices.base import Budget, Launch, Workload
 from pytest_bandwidth.devices.cpu import CpuDevice, open_cpu
 from pytest_bandwidth.devices.host_activity import ActivityWatch
 from pytest_bandwidth.devices.host_memory import read_caches
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.traffic import Traffic
 
 HERE = Path(__file__).resolve().parent
 SCALAR = np.float32(3)
@@ -42,7 +47,7 @@ def headline(device: CpuDevice) -> str:
     found = device.identity
     return (
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {found.name}, {found.settings['threads']} threads, "
-        f"L3 as reported {(found.facts['l3_bytes'] or 0) / 2**20:.0f} MiB, {platform.system()} {platform.release()}, "
+        f"L3 as reported {(read_caches().l3 or 0) / 2**20:.0f} MiB, {platform.system()} {platform.release()}, "
         f"Numba {found.facts['numba']} ({found.facts['threading_layer']}), "
         f"load {os.getloadavg()[0]:.2f}"
     )
@@ -140,7 +145,7 @@ def plateau(budget_seconds: float = 3.0) -> None:
         host_stream.read(threads, sink, buffer, never, factor * cache // 4)
 
     evict(1)
-    costs = {factor: median(seconds_of(lambda f=factor: evict(f)) for _ in range(5)) for factor in factors}
+    costs = {factor: median([seconds_of(partial(evict, factor)) for _ in range(5)]) for factor in factors}
     print(headline(device))
     for name, arrays in (("read", 1), ("triad", 3)):
         print(f"\n{name}, GB/s by MiB of data\n\n| MiB | warm | ", end="")
@@ -167,14 +172,75 @@ def plateau(budget_seconds: float = 3.0) -> None:
     print("\n" + company(watch))
 
 
+def kernels(mib: int) -> None:
+    """Every family's float32 kernels, measured as the plugin measures them."""
+    device, watch = open_cpu(), ActivityWatch()
+    cols = 4096
+    rows = mib * 2**20 // 4 // cols
+    n, f = rows * cols, np.float32
+    x, y, out = device.random(n, "float32"), device.random(n, "float32"), device.empty(n, "float32")
+    side, row = device.random(cols, "float32"), device.empty(rows, "float32")
+    packed, index = device.random(n // 32 * 18, "uint8"), np.random.default_rng(1).permutation(n).astype(np.int32)
+    seed, tenth = np.uint32(7), f(0.1)
+    shape = (rows, cols)
+    # File, kernel, arguments, what is read, what is written.
+    cases: list[tuple[str, str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]] = [
+        ("stream", "read_f32", (row, x, f(np.nan), n), (x,), ()),
+        ("stream", "write_f32", (out, f(1), n), (), (out,)),
+        ("stream", "copy_f32", (out, x, n), (x,), (out,)),
+        ("stream", "scale_f32", (out, x, f(3), n), (x,), (out,)),
+        ("stream", "add_f32", (out, x, y, n), (x, y), (out,)),
+        ("stream", "triad_f32", (out, x, y, f(3), n), (x, y), (out,)),
+        ("reductions", "sum_f32", (row, x, n), (x,), ()),
+        ("reductions", "dot_f32", (row, x, y, n), (x, y), ()),
+        ("pointwise", "bias_f32", (out, x, f(1), n), (x,), (out,)),
+        ("pointwise", "cos_f32", (out, x, n), (x,), (out,)),
+        ("pointwise", "cos_cos_f32", (out, x, n), (x,), (out,)),
+        ("pointwise", "dropout_f32", (out, x, tenth, seed, n), (x,), (out,)),
+        ("pointwise", "bias_relu_dropout_f32", (out, x, f(1), tenth, seed, n), (x,), (out,)),
+        ("access", "misaligned_f32", (out, x, 3, n - 3), (x,), (out,)),
+        ("access", "strided_read_f32", (out, x, 2, n // 2), (x[: n // 2],), (out[: n // 2],)),
+        ("access", "strided_write_f32", (out, x, 2, n // 2), (x[: n // 2],), (out[: n // 2],)),
+        ("access", "gather_f32_i32", (out, x, index, n, n), (x, index), (out,)),
+        ("transpose", "transpose_naive_f32", (out, x, *shape), (x,), (out,)),
+        ("transpose", "transpose_tiled_f32", (out, x, *shape), (x,), (out,)),
+        ("softmax", "softmax_naive_f32", (out, x, *shape), (x,), (out,)),
+        ("softmax", "softmax_online_f32", (out, x, *shape), (x,), (out,)),
+        ("softmax", "softmax_staged_f32", (out, x, *shape), (x,), (out,)),
+        ("layernorm", "layer_norm_naive_f32", (out, x, side, side, f(1e-5), *shape), (x, side, side), (out,)),
+        ("layernorm", "layer_norm_staged_f32", (out, x, side, side, f(1e-5), *shape), (x, side, side), (out,)),
+        ("logsumexp", "logsumexp_fused_f32", (row, x, *shape), (x,), (row,)),
+        ("logsumexp", "exp_shifted_f32", (out, x, row, *shape), (x, row), (out,)),
+        ("q4_0", "q4_0_dequantize_f32", (out, packed, n), (packed,), (out,)),
+        ("q4_0", "q4_0_gemv_f32", (row, side, packed, 1, rows, cols), (side, packed), (row,)),
+        ("q4_0", "linear_gemv_f32", (row, side, x, 1, rows, cols), (side, x), (row,)),
+    ]
+    print(headline(device) + f"; {mib} MiB arrays, rows of {cols}\n")
+    print("| kernel | GB/s | probe | probe GB/s | relative |\n|---|---|---|---|---|")
+    for file, name, args, reads, writes in cases:
+        launch = Launch(device.kernel(read_source(f"{file}.cu", name, [])), (1, 1, 1), (256, 1, 1), args)
+        traffic = Traffic(sum(a.nbytes for a in reads), sum(a.nbytes for a in writes))
+        workload = Workload(device.launcher(launch, None), traffic, launch=launch, reads=reads, writes=writes)
+        found = device.measure(workload, Budget(min_samples=15, max_seconds=0.8), lambda _: None)
+        print(
+            f"| {name} | {found.gbps or 0:.1f} | {found.rounds.probe_name} | {found.probe_gbps or 0:.1f} "
+            f"| {found.relative or 0:.2f} |",
+            flush=True,
+        )
+    print("\n" + company(watch))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=512, help="MiB of each array")
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--plateau", action="store_true")
     options = parser.parse_args()
     if options.plateau:
         plateau()
+    elif options.kernels:
+        kernels(options.mib)
     else:
         against_c(options.mib, options.rounds)
 

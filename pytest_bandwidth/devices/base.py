@@ -47,6 +47,7 @@ class Workload:
     stream: the stream the work runs on, as the user's framework names it; None = the device's current one.
     beside: further callables to sample in the same rounds, for comparisons.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
+    flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that nobody said.
     """
 
     call: Call
@@ -60,6 +61,7 @@ class Workload:
     precision: str | None = None
     beside: tuple[Call, ...] = ()
     blocks: int | None = None
+    flop_declared: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Pr
 from pytest_bandwidth.devices.host_activity import ActivityWatch
 from pytest_bandwidth.devices.host_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.host_caches import CacheEviction
+from pytest_bandwidth.devices.host_ceilings import HostCeilings
 from pytest_bandwidth.devices.host_memory import identify, read_caches
 from pytest_bandwidth.devices.host_probes import (
     HostProbes,
@@ -28,6 +29,7 @@ from pytest_bandwidth.devices.host_probes import (
 from pytest_bandwidth.devices.sampling import measure_timed, untimed
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
@@ -51,6 +53,8 @@ class CpuDevice:
         self._random = RandomSource()
         self._probes = HostProbes(operations)
         self._eviction = CacheEviction(operations.read, operations.write, read_caches().last_level)
+        nothing = np.empty(0, np.float32)
+        self._ceilings = HostCeilings(lambda: operations.copy(nothing, nothing))
         self._watch = ActivityWatch()
 
     @property
@@ -115,8 +119,9 @@ class CpuDevice:
     def resources(self, launch: Launch) -> KernelResources | None:  # noqa: ARG002 - a processor has none to tell of
         return None
 
-    def peak_flops(self, precision: str) -> float | None:  # noqa: ARG002 - unknown for every precision
-        return None
+    def peak_flops(self, precision: str) -> float | None:
+        """What a matrix product reaches here, measured when first asked for: no datasheet tells for this machine."""
+        return self._ceilings.flops(precision)
 
     def run(self, workload: Workload) -> object:
         """Once, untimed."""
@@ -129,7 +134,10 @@ class CpuDevice:
         self._watch.restart()
         measurement = measure_timed(self, workload, budget, progress)
         found = (self._eviction.finding(data_bytes), self._numpy_probe())
-        return replace(measurement, findings=(*measurement.findings, *(f for f in found if f is not None)))
+        measurement = replace(measurement, findings=(*measurement.findings, *(f for f in found if f is not None)))
+        if workload.launch is None:
+            return measurement  # what calling somebody's function costs is for that function to know
+        return replace(measurement, detail={DISPATCH_SECONDS: self._ceilings.dispatch_seconds()})
 
     def now(self) -> float:
         return time.perf_counter()

@@ -132,6 +132,7 @@ def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, p
         resources=resources,
         conditions_before=sampled.before,
         conditions_after=sampled.after,
+        flop_declared=workload.flop_declared,
         value=sampled.value,
     )
     return _validated(measurement, sampled)

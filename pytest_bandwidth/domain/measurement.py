@@ -88,6 +88,7 @@ class Measurement:
 
     method: how time was taken (``events+block``, ``events``, ``clock``), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
+    flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that nobody said.
     value: the callable's last return value (not part of any comparison or document).
     """
 
@@ -106,6 +107,7 @@ class Measurement:
     invalid: Finding | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
+    flop_declared: bool = True
     value: Any = field(default=None, compare=False, repr=False)
 
     @property

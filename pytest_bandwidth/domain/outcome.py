@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.roofline import regime_of, ridge_point, utilization_class
+from pytest_bandwidth.domain.roofline import CLASS_BOUNDS, ClassBounds, regime_of, ridge_of, utilization_class
 from pytest_bandwidth.domain.samples import noise, precision_of_median
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -24,6 +25,7 @@ class Outcome:
     message: what the failing test says; None where it passed.
     verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
     samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
+    bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
     detail: what one kind of device adds (the traffic device: per kernel and source line).
     tags: what a suite says of a row (operation, precision, M, N, K, …).
     """
@@ -52,6 +54,7 @@ class Outcome:
     ridge_point: float | None = None
     regime: str | None = None
     regime_evidence: str | None = None
+    bottleneck: str | None = None
     precision: str | None = None
     method: str = ""
     seconds: float | None = None
@@ -111,14 +114,10 @@ def outcome_of(
     file: str | None = None,
     line: int | None = None,
     tags: Mapping[str, Any] | None = None,
+    class_bounds: ClassBounds = CLASS_BOUNDS,
 ) -> Outcome:
     """Flattens a measurement and its verdict into a row."""
-    rounds, regime = measurement.rounds, regime_of(measurement)
-    ridge = (
-        ridge_point(measurement.peak_flops, measurement.peak.bytes_per_second)
-        if measurement.peak is not None and measurement.peak_flops is not None
-        else None
-    )
+    rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
     utilization = measurement.utilization
     positive = bool(rounds.kernel_seconds) and min(rounds.kernel_seconds) > 0
     precise = precision_of_median(rounds.kernel_seconds) if positive and len(rounds.kernel_seconds) >= 4 else None
@@ -135,7 +134,7 @@ def outcome_of(
         gbps=measurement.gbps,
         utilization=utilization,
         utilization_of=measurement.utilization_of,
-        utilization_class=None if utilization is None else utilization_class(utilization),
+        utilization_class=None if utilization is None else utilization_class(utilization, class_bounds),
         relative=measurement.relative,
         probe_gbps=measurement.probe_gbps,
         bytes_read=measurement.traffic.bytes_read,
@@ -144,9 +143,10 @@ def outcome_of(
         requested_written=measurement.traffic.requested_written,
         flop=measurement.traffic.flop,
         arithmetic_intensity=measurement.arithmetic_intensity,
-        ridge_point=ridge,
+        ridge_point=None if ridge is None else ridge.point,
         regime=None if regime is None else regime.regime,
         regime_evidence=None if regime is None else regime.evidence,
+        bottleneck=bottleneck_of(measurement),
         precision=measurement.precision,
         method=measurement.method,
         seconds=measurement.seconds,

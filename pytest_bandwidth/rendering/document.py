@@ -122,6 +122,7 @@ _Reader = Callable[[Plain, str, str], Any]
 _FIELDS: tuple[tuple[_Reader, tuple[str, ...]], ...] = (
     (text, ("nodeid", "key", "status", "code", "reason", "utilization_of", "method", "stop")),
     (optional_text, ("label", "message", "file", "utilization_class", "regime", "regime_evidence", "precision")),
+    (optional_text, ("bottleneck",)),
     (number, ("line", "bytes_read", "bytes_written", "flop", "requested_read", "requested_written")),
     (number, ("gbps", "utilization", "relative", "probe_gbps", "arithmetic_intensity", "ridge_point")),
     (number, ("seconds", "host_seconds", "noise", "median_precision", "warmup_seconds", "warmup_runs")),

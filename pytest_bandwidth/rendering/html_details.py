@@ -101,6 +101,7 @@ def _work_facts(outcome: Outcome) -> Facts:
         ),
         ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
         ("regime", _regime(outcome)),
+        ("bottleneck", one_line(outcome.bottleneck or "", 400)),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list((outcome.resources or {}).items())[:20]),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list(outcome.counts.items())[:40]),
         *((one_line(k, 60), scalar_text(v)) for k, v in list(outcome.tags.items())[:20] if k != "precision"),
