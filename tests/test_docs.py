@@ -56,3 +56,12 @@ def test_readmes_tests_run(pytester):
     pytester.makepyfile(test_readme=snippet)
     result = pytester.runpytest_subprocess("--bandwidth-device=cpu", "--bandwidth-max-time=0.2")
     result.assert_outcomes(passed=2)
+
+
+def test_readmes_baseline_loads(tmp_path):
+    from pytest_bandwidth import storage
+
+    (snippet,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "b.yaml"
+    file.write_text(snippet, encoding="utf-8")
+    assert len(storage.load(file).entries["tests/test_triad.py::test_triad"].runs) == 3
