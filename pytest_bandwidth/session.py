@@ -87,8 +87,9 @@ class BandwidthSession:
             pytest.fail("\n".join(failures), pytrace=False)
 
     def tell_findings(self, item: pytest.Item, fixture: Bandwidth) -> None:
-        """Shows what was found about a test whose body failed: it may be why."""
-        findings = [f.text for m in fixture.measurements.values() for f in m.findings]
+        """Shows what the traffic device found about a test whose body failed: it may be why."""
+        traffic = [m for m in fixture.measurements.values() if m.device.kind == "traffic"]
+        findings = [f.text for m in traffic for f in m.findings]
         if findings:
             item.add_report_section("call", "bandwidth findings", "\n".join(findings))
 
