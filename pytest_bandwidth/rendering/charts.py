@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.rendering.charts_bandwidth import bandwidth_spec
+from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.charts_roofline import roofline_spec
 from pytest_bandwidth.rendering.charts_series import pairs_spec, sweeps_spec
 from pytest_bandwidth.rendering.charts_theme import LIGHT, Spec, resolved
@@ -51,20 +50,3 @@ def token_specs(run: RunDocument) -> dict[str, Spec]:
     """Specs with colour tokens in place of colours, for a page that follows the reader's colour scheme."""
     specs = {name: make(run) for name, make in CHARTS.items()}
     return {name: spec for name, spec in specs.items() if spec is not None}
-
-
-def charts_available() -> bool:
-    """Whether vl-convert is installed; it is imported only when a chart is drawn."""
-    return importlib.util.find_spec("vl_convert") is not None
-
-
-@functools.cache
-def javascript_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that sets `window.vegaEmbed`, from vl-convert's own copy.
-
-    Safe inside a script element: neither ``</script`` nor ``<!--`` occurs in it.
-    """
-    import vl_convert
-
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -15,7 +15,8 @@ from importlib import resources
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.rendering.charts import MISSING, charts_available, javascript_bundle, token_specs
+from pytest_bandwidth.rendering.charts import MISSING, token_specs
+from pytest_bandwidth.rendering.charts_library import charts_available, javascript_bundle
 from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
 from pytest_bandwidth.rendering.document import RunDevice, RunDocument, read_document
 from pytest_bandwidth.rendering.headline import Headline, headline_of
@@ -44,6 +45,7 @@ def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]
     table, headline = table_of(run), headline_of(run)
     data = page_data(run, table, specs)
     style, script = _render("report.css", columns=table.columns, light=LIGHT, dark=DARK), _text("report.js")
+    rows = _render("rows.html.j2", table=table)
     bundle = library()
     return _render(
         "report.html.j2",
@@ -58,6 +60,7 @@ def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]
         failures=_failures(run, headline, table),
         failures_listed=FAILURES_LISTED,
         table=table,
+        rows=rows,
         chart_columns=_columns(specs),
         wide_charts=[name for name, spec in specs.items() if "facet" in spec],
         charts_missing=None if charts_available() else MISSING,

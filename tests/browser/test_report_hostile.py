@@ -10,7 +10,7 @@ from hostile_documents import hostile_document
 from hostile_texts import HOSTILE
 
 from pytest_bandwidth.rendering import html as html_module
-from pytest_bandwidth.rendering.charts import charts_available
+from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.html import render_html
 
 if TYPE_CHECKING:

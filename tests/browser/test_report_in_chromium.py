@@ -10,7 +10,7 @@ import run_documents
 from chromium import PHONE
 
 from pytest_bandwidth.rendering import html as html_module
-from pytest_bandwidth.rendering.charts import charts_available
+from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.html import render_html
 
 if TYPE_CHECKING:

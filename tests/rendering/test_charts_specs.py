@@ -17,11 +17,12 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.rendering import charts
 from pytest_bandwidth.rendering.charts import chart_specs, render_chart
 from pytest_bandwidth.rendering.charts_bandwidth import NAMED_ROWS_AT_MOST
+from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.charts_parts import log_ticks
 from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT, resolved
 
 needs_vl_convert = pytest.mark.skipif(
-    not charts.charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"
+    not charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.rendering import charts, html
+from pytest_bandwidth.rendering import charts_library, html
 from pytest_bandwidth.rendering.csv import render_csv
 from pytest_bandwidth.rendering.document import read_document
 from pytest_bandwidth.rendering.github import annotations, job_summary
@@ -65,7 +65,7 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
 def _light_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     # The chart library is the same for every document; half a second of hashing it would be spent on each.
     monkeypatch.setattr(html, "javascript_bundle", lambda: "window.vegaEmbed = undefined;")
-    assert charts.charts_available()
+    assert charts_library.charts_available()
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,73 @@
+"""The chart library's kept copy: made once, believed only where nobody else could have written it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.rendering import charts_library
+
+vl_convert = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Snippets that vl-convert was asked to bundle; the cache folder is empty."""
+    asked: list[str] = []
+    bundle: Callable[[str], str] = vl_convert.javascript_bundle
+
+    def counted(snippet: str) -> str:
+        asked.append(snippet)
+        return bundle(snippet)
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", counted)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return asked
+
+
+def fresh() -> str:
+    """The bundle as a new process would get it."""
+    return charts_library.javascript_bundle.__wrapped__()
+
+
+def kept(tmp_path: Path) -> Path:
+    return next((tmp_path / "pytest-bandwidth").glob("vega-*.js"))
+
+
+def test_the_bundle_is_made_once_and_then_read(made: list[str], tmp_path: Path) -> None:
+    first = fresh()
+    assert fresh() == first == kept(tmp_path).read_text(encoding="utf-8")
+    assert len(made) == 1
+    assert "vegaEmbed" in first
+    assert "</script" not in first
+    assert "<!--" not in first
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_a_copy_that_others_can_write_is_not_believed(made: list[str], tmp_path: Path, place: str) -> None:
+    fresh()
+    copy = kept(tmp_path)
+    copy.write_text("window.pwned=1", encoding="utf-8")
+    os.chmod(copy if place == "file" else copy.parent, 0o777)
+    assert "pwned" not in fresh()
+    assert len(made) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
+def test_a_broken_copy_is_made_again(made: list[str], tmp_path: Path, content: bytes) -> None:
+    first = fresh()
+    kept(tmp_path).write_bytes(content)
+    assert fresh() == first
+    assert len(made) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert "vegaEmbed" in fresh()
+    assert len(made) == 1
