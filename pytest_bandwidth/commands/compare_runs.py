@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.commands.sides import Compared, SavedRun, absent, compare_sides
+from pytest_bandwidth.commands.sides_counted import compare_counted
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
@@ -39,8 +40,12 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
     runs = [_saved(path, document, outcomes) for path, document, outcomes in loaded]
     reference, fresh = runs[:count], runs[count:]
-    on_host = loaded[0][1]["device"]["kind"] in ("cpu", "scripted")
-    compared = compare_sides(reference, fresh, tolerance, _default_tolerance(loaded[-1][1]), on_host)
+    kind = loaded[0][1]["device"]["kind"]
+    if kind == "traffic":
+        compared = compare_counted(reference, fresh, tolerance)
+    else:
+        on_host = kind in ("cpu", "scripted")
+        compared = compare_sides(reference, fresh, tolerance, _default_tolerance(loaded[-1][1]), on_host)
     compared.sort(key=lambda c: (_ORDER.index(c.verdict.status), -(c.verdict.drop or 0.0), c.key))
     missing = absent(reference, fresh)
     if options.fail_on and not any(c.verdict.status in (*_JUDGED, Status.NOT_COMPARABLE) for c in compared):
@@ -65,8 +70,7 @@ def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome])
     for outcome in outcomes:
         if by_key.setdefault(outcome.key, outcome) is not outcome:
             raise UsageError(f"{path}: found {outcome.key!r:.100} twice, expected one process of one device")
-    device = document["device"]
-    return SavedRun(str(path), by_key, device.get("settings", {}))
+    return SavedRun(by_key, document["device"].get("settings", {}))
 
 
 def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence[str]) -> int:

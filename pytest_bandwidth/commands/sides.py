@@ -23,9 +23,13 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 class SavedRun:
     """One file's rows by key, and the settings of its device."""
 
-    path: str
     outcomes: Mapping[str, Outcome]
     settings: Mapping[str, str]
+
+    def conduct(self, key: str) -> Conduct:
+        """How a test was measured in this run."""
+        outcome = self.outcomes[key]
+        return Conduct(outcome.bytes_read, outcome.bytes_written, outcome.method, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,8 @@ def compare_sides(
     """
     entries = {key: _entry(key, _side(reference, key)) for run in reference for key in run.outcomes}
     pools = {figure: judging.pooled_spread([e for e in entries.values() if e], figure) for figure in _FIGURES}
-    keys = dict.fromkeys(key for run in reversed(fresh) for key in run.outcomes)
     compared = []
-    for key in keys:
+    for key in measured_keys(fresh):
         before, after = _side(reference, key), _side(fresh, key)
         allowed = tolerance or (after.processes[-1].tolerance if after.processes else None) or default
         verdict = _verdict(entries.get(key), key in entries, before, after, allowed, pools, on_host)
@@ -93,13 +96,24 @@ def compare_sides(
     return compared
 
 
+NOT_BEFORE = Verdict(Status.NO_BASELINE, "no-entry", "the reference has no such test")
 _FIGURES: tuple[Figure, ...] = ("relative", "gbps")
+
+
+def measured_keys(runs: Sequence[SavedRun]) -> list[str]:
+    """Every test of some runs, in the order of the newest."""
+    return list(dict.fromkeys(key for run in reversed(runs) for key in run.outcomes))
 
 
 def absent(reference: Sequence[SavedRun], fresh: Sequence[SavedRun]) -> list[str]:
     """Keys that the reference measured and none of the new runs."""
-    there = {key for run in fresh for key in run.outcomes}
-    return [key for key in dict.fromkeys(key for run in reference for key in run.outcomes) if key not in there]
+    there = set(measured_keys(fresh))
+    return [key for key in measured_keys(reference) if key not in there]
+
+
+def nothing_valid(where: str) -> Verdict:
+    """The verdict of a test of which one side holds no valid measurement."""
+    return Verdict(Status.INVALID, "nothing-valid", f"{where} measured nothing valid")
 
 
 def judge_processes(reference: Reference, values: Sequence[float], tolerance: float) -> Verdict:
@@ -158,18 +172,19 @@ def _insufficient(verdict: Verdict, reference: Reference, processes: int) -> Ver
 
 
 def _side(runs: Sequence[SavedRun], key: str) -> _Side:
-    processes = (_process(run.outcomes[key], run.settings) for run in runs if key in run.outcomes)
+    processes = (_process(run, key) for run in runs if key in run.outcomes)
     return _Side(tuple(process for process in processes if process is not None))
 
 
-def _process(outcome: Outcome, settings: Mapping[str, str]) -> _Process | None:
+def _process(run: SavedRun, key: str) -> _Process | None:
+    outcome = run.outcomes[key]
     gbps = _positive(outcome.gbps)
     if gbps is None or outcome.status == Status.INVALID.value:
         return None
     tolerance = outcome.verdict.get("tolerance")
     return _Process(
         Run(gbps, probe_gbps=_positive(outcome.probe_gbps), relative=_positive(outcome.relative)),
-        Conduct(outcome.bytes_read, outcome.bytes_written, outcome.method, settings),
+        run.conduct(key),
         outcome.regime,
         tolerance if tolerance is not None and 0 < tolerance < 1 else None,
     )
@@ -206,10 +221,9 @@ def _verdict(
     on_host: bool,
 ) -> Verdict:
     if not known:
-        return Verdict(Status.NO_BASELINE, "no-entry", "the reference has no such test")
+        return NOT_BEFORE
     if entry is None or not after.processes:
-        where = "the reference" if entry is None else "the new runs"
-        return Verdict(Status.INVALID, "nothing-valid", f"{where} measured nothing valid")
+        return nothing_valid("the reference" if entry is None else "the new runs")
     for process in (*before.processes, *after.processes):
         different = judging.not_comparable(process.conduct, entry)
         if different is not None:

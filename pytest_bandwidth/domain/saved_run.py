@@ -4,82 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.document_forms import NESTED_FORMS, DocumentForm
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.form import check_form, check_plain, shown
-from pytest_bandwidth.domain.measurement import Conditions, Fact, KernelResources
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.samples import Dropped
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Status
 
 LARGEST_BYTES = 512 * 2**20
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True)
-class PeakForm:
-    """The document's `device.peak`: GB/s, and who says so."""
-
-    gbps: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceForm:
-    """The document's `device`."""
-
-    kind: str
-    name: str
-    serial: str
-    memory_gib: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-    peak: PeakForm | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentForm:
-    """The document itself; its results have the form of an `Outcome` and the nested forms below."""
-
-    schema: int
-    run_id: str
-    device: DeviceForm
-    results: tuple[Mapping[str, Any], ...]
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    baseline_path: str | None = None
-    findings: tuple[Mapping[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionsForm:
-    """A result's `conditions`: before the samples and after them."""
-
-    before: Conditions = field(default_factory=Conditions)
-    after: Conditions = field(default_factory=Conditions)
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeForm:
-    """A result's `probe`."""
-
-    name: str | None = None
-    bytes_moved: int | None = None
-
-
-# What an `Outcome` declares as plain mappings.
-NESTED_FORMS: Mapping[str, type] = {
-    "verdict": Verdict,
-    "baseline": Entry,
-    "conditions": ConditionsForm,
-    "probe": ProbeForm,
-    "resources": KernelResources,
-    "dropped": Dropped,
-}
 
 
 def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:

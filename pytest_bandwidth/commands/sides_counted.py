@@ -1,0 +1,49 @@
+"""Two sides of saved runs whose traffic was counted: exact figures, so the newest run of each side stands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_bandwidth.commands.sides import NOT_BEFORE, Compared, SavedRun, measured_keys, nothing_valid
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.counting import judge_counts
+from pytest_bandwidth.domain.judging import not_comparable
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+
+def compare_counted(
+    reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float | None
+) -> list[Compared]:
+    """Every test of the new runs, its counts judged by the reference's. tolerance: None grants none."""
+    return [
+        Compared(key, None, None, None, None, _verdict(key, reference, fresh, tolerance or 0.0))
+        for key in measured_keys(fresh)
+    ]
+
+
+def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float) -> Verdict:
+    if not any(key in run.outcomes for run in reference):
+        return NOT_BEFORE
+    before, after = _newest(key, reference), _newest(key, fresh)
+    if before is None or after is None:
+        return nothing_valid("the reference" if before is None else "the new runs")
+    conduct = before.conduct(key)
+    entry = Entry(
+        key,
+        bytes_read=conduct.bytes_read,
+        bytes_written=conduct.bytes_written,
+        method=conduct.method,
+        settings=conduct.settings,
+    )
+    known, seen = before.outcomes[key], after.outcomes[key]
+    different = not_comparable(after.conduct(key), entry)
+    return different or judge_counts(seen.counts, known.counts, seen.detail.get("lines", ()), tolerance)
+
+
+def _newest(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:
+    """The last run that counted the test."""
+    for run in reversed(runs):
+        outcome = run.outcomes.get(key)
+        if outcome is not None and outcome.counts and outcome.status != Status.INVALID.value:
+            return run
+    return None

@@ -1,0 +1,130 @@
+"""The forms of the JSON document, as dataclasses that a saved run is held to; docs/json.md tells what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.measurement import Conditions, Fact, KernelResources
+from pytest_bandwidth.domain.samples import Dropped
+from pytest_bandwidth.domain.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class PeakForm:
+    """The document's `device.peak`: GB/s, and who says so."""
+
+    gbps: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceForm:
+    """The document's `device`."""
+
+    kind: str
+    name: str
+    serial: str
+    memory_gib: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    peak: PeakForm | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentForm:
+    """The document itself; its results have the form of an `Outcome` and the nested forms below."""
+
+    schema: int
+    run_id: str
+    device: DeviceForm
+    results: tuple[Mapping[str, Any], ...]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    baseline_path: str | None = None
+    findings: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionsForm:
+    """A result's `conditions`: before the samples and after them."""
+
+    before: Conditions = field(default_factory=Conditions)
+    after: Conditions = field(default_factory=Conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeForm:
+    """A result's `probe`."""
+
+    name: str | None = None
+    bytes_moved: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessForm:
+    """What the traffic device counted of one kind of access; sectors of 32 bytes."""
+
+    accesses: int
+    requests: int
+    bytes_requested: int
+    sectors: int
+    sectors_per_request: float | None
+    coalescing: float | None
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineForm:
+    """The traffic device's counts of one source line."""
+
+    file: str
+    line: int
+    loads: AccessForm | None = None
+    stores: AccessForm | None = None
+    atomics: AccessForm | None = None
+    bank_conflicts: int = 0
+    divergent_branches: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayForm:
+    """What the traffic device saw of one array: its size and the distinct bytes touched."""
+
+    name: str
+    nbytes: int
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class DetailForm:
+    """A result's `detail`: what one kind of device adds."""
+
+    dispatch_seconds: float | None = None
+    loads: AccessForm | None = None
+    stores: AccessForm | None = None
+    atomics: AccessForm | None = None
+    kernel: str | None = None
+    blocks: int | None = None
+    blocks_run: int | None = None
+    sample_spread: float | None = None
+    thread_instructions: int | None = None
+    lane_occupancy: float | None = None
+    lines: tuple[LineForm, ...] = ()
+    arrays: tuple[ArrayForm, ...] = ()
+    modelled_floor_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+# What an `Outcome` declares as plain mappings.
+NESTED_FORMS: Mapping[str, type] = {
+    "verdict": Verdict,
+    "baseline": Entry,
+    "conditions": ConditionsForm,
+    "probe": ProbeForm,
+    "resources": KernelResources,
+    "dropped": Dropped,
+    "detail": DetailForm,
+}
