@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.diagnosis import likely_causes
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, Plain, outcome_of
+from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.gate import Judged
 from pytest_bandwidth.processes import order_of_environment
@@ -124,6 +125,7 @@ class BandwidthSession:
                 file=file,
                 line=None if line is None else line + 1,
                 tags=fixture.tags,
+                class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
             )
             item.stash[_ROWS].append(outcome.to_plain())
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.

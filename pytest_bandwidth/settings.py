@@ -39,6 +39,7 @@ class Settings:
     suite: str = "quick"
     peak: float | None = None
     busy_processors: float | None = None
+    utilization_classes: tuple[float, float, float] | None = None
     lock_timeout: float = 600.0
     html: Path | None = None
     json: Path | None = None
@@ -129,6 +130,16 @@ def _processors(text: str) -> float:
     return value
 
 
+def _classes(text: str) -> tuple[float, float, float]:
+    try:
+        excellent, good, fair = (parse_fraction(part) for part in text.replace(",", " ").replace(" %", "%").split())
+    except ValueError:
+        excellent, good, fair = 0.0, 0.0, 0.0
+    if not 1 > excellent > good > fair > 0:
+        raise ValueError(f"found {text[:40]!r}, expected three falling shares such as '80% 60% 35%'")
+    return excellent, good, fair
+
+
 def _figure(text: str) -> str:
     if text not in ("relative", "gbps"):
         raise ValueError(f"found {text[:40]!r}, expected 'relative' or 'gbps'")
@@ -152,6 +163,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "dir": Path,
     "peak": parse_gbps,
     "busy-processors": _processors,
+    "utilization-classes": _classes,
     "lock-timeout": _seconds,
 }
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pytest_bandwidth.devices.peak_table import DATASHEETS
 from pytest_bandwidth.devices.peak_table import Datasheet as Datasheet
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Peak
+from pytest_bandwidth.domain.roofline import interface_bytes_per_second
 
 # A driver keeps up to a few per cent of the memory for itself and ECC, so sizes are compared with this slack.
 MEMORY_SLACK = 0.06
@@ -42,7 +43,7 @@ def arithmetic_peak(memory: MemoryArithmetic) -> Peak | None:
         return None
     if memory.max_memory_clock_mhz <= 0 or memory.bus_width_bits <= 0:
         return None
-    bytes_per_second = 2 * memory.max_memory_clock_mhz * 1e6 * memory.bus_width_bits / 8
+    bytes_per_second = interface_bytes_per_second(2 * memory.max_memory_clock_mhz * 1e6, memory.bus_width_bits)
     return Peak(
         bytes_per_second,
         f"NVML: 2 × {memory.max_memory_clock_mhz:.0f} MHz × {memory.bus_width_bits} bit ÷ 8 (no datasheet on file)",

@@ -43,6 +43,11 @@ class Ridge:
     measured: bool
 
 
+def interface_bytes_per_second(bits_per_second_and_line: float, lines: int) -> float:
+    """Bandwidth of a memory interface: what one line carries in bit/s × its width in lines ÷ 8."""
+    return bits_per_second_and_line * lines / 8
+
+
 def ridge_point(peak_flops: float, peak_bytes_per_second: float) -> float:
     """FLOP per byte at which compute and memory take equally long: peak FLOP/s ÷ peak bytes/s."""
     return peak_flops / peak_bytes_per_second
