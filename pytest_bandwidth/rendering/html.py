@@ -90,7 +90,7 @@ def _said(outcome: Outcome) -> str:
 def _subtitle(run: RunDocument) -> list[str]:
     device = run.device
     memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
-    facts = [one_line(device.name, 120), memory, _peak_words(device)]
+    facts = [one_line(device.name, 120), memory, "" if device.kind == "traffic" else _peak_words(device)]
     if commit := run.fact("commit"):
         facts.append(f"commit {one_line(commit, 48)}")
     facts.append(one_line(run.fact("started_at") or "", 48))

@@ -8,12 +8,13 @@ from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
+from pytest_bandwidth.rendering.accesses import accesses_of, line_accesses_of
 from pytest_bandwidth.rendering.document import read_notes
 from pytest_bandwidth.rendering.headline import signed_percent
 from pytest_bandwidth.rendering.html_series import figure_name, history_of, own_figure, samples_of
 from pytest_bandwidth.rendering.pairs import precision_of
 from pytest_bandwidth.rendering.texts import clean, one_line, prose, scalar_text
-from pytest_bandwidth.rendering.values import Plain, mapping, mappings, number, numbers, optional_text, sequence, text
+from pytest_bandwidth.rendering.values import mapping, mappings, number, numbers, optional_text, sequence, text
 
 Facts = list[tuple[str, str]]
 ACCESSES_AT_MOST = 100
@@ -102,11 +103,36 @@ def _work_facts(outcome: Outcome) -> Facts:
         ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
         ("regime", _regime(outcome)),
         ("bottleneck", one_line(outcome.bottleneck or "", 400)),
+        *_counted_facts(outcome),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list((outcome.resources or {}).items())[:20]),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list(outcome.counts.items())[:40]),
         *((one_line(k, 60), scalar_text(v)) for k, v in list(outcome.tags.items())[:20] if k != "precision"),
     ]
     return [(label, value) for label, value in _known(facts) if value != "–"]
+
+
+def _counted_facts(outcome: Outcome) -> Facts:
+    """What a device that runs kernels in a model knows beyond the accesses."""
+    detail = outcome.detail
+    blocks, run = number(detail, "blocks", "detail"), number(detail, "blocks_run", "detail")
+    facts = [
+        ("kernel", one_line(optional_text(detail, "kernel", "detail") or "", 100)),
+        ("blocks run", f"{run:.0f} of {blocks:.0f}" if run is not None and blocks is not None else ""),
+        ("thread instructions", _optional(number(detail, "thread_instructions", "detail"), lambda v: f"{v:.4g}")),
+        ("lane occupancy", _percent(number(detail, "lane_occupancy", "detail"))),
+    ]
+    for array in mappings(detail, "arrays", "detail")[:20]:
+        parts = [
+            f"{format_bytes(seen)} {verb}"
+            for verb, name in (("read", "bytes_read"), ("written", "bytes_written"))
+            if (seen := number(array, name, "detail.arrays"))
+        ]
+        facts.append((f"array {one_line(text(array, 'name', 'detail.arrays'), 60)}", ", ".join(parts) or "not touched"))
+    for card, seconds in list(mapping(detail, "modelled_floor_seconds", "detail").items())[:10]:
+        floor = number({card: seconds}, card, "detail.modelled_floor_seconds")
+        shown = _optional(floor, lambda v: f"{format_seconds(v)}, modelled")
+        facts.append((f"floor on {one_line(str(card), 60)}", shown))
+    return facts
 
 
 _CONDITIONS = (
@@ -115,6 +141,7 @@ _CONDITIONS = (
     ("temperature", "temperature_c", "°C"),
     ("power", "power_w", "W"),
     ("load average", "load_average", ""),
+    ("processors used by others", "others_processors", ""),
 )
 
 
@@ -135,12 +162,8 @@ def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 
 def _accesses(outcome: Outcome) -> dict[str, Any]:
-    """The loads and stores that a traffic device counted, as one table: whatever columns they have."""
-    found: list[tuple[str, Plain]] = [
-        (kind, access)
-        for kind, name in (("load", "loads"), ("store", "stores"))
-        for access in mappings(outcome.detail, name, "detail")
-    ]
+    """The accesses that a traffic device counted, by source line where it says so: whatever columns they have."""
+    found = line_accesses_of(outcome.detail) or accesses_of(outcome.detail)
     if not found:
         return {}
     columns = list(dict.fromkeys(str(key) for _, access in found for key in access))[:12]

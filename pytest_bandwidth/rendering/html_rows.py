@@ -10,10 +10,11 @@ from typing import Literal
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.rendering.accesses import accesses_of
 from pytest_bandwidth.rendering.document import RunDocument
 from pytest_bandwidth.rendering.headline import Tone, gravity, signed_percent, tone_of
 from pytest_bandwidth.rendering.texts import one_line
-from pytest_bandwidth.rendering.values import mappings, number
+from pytest_bandwidth.rendering.values import number, optional_text
 
 NAME_AT_MOST = 160
 # With 5,000 rows in groups of 50, Chromium sorts in a quarter of the time that one group takes.
@@ -152,9 +153,15 @@ def _moved(outcome: Outcome) -> Cell:
 
 def _sectors(outcome: Outcome) -> Cell:
     """The worst access of a kernel whose traffic was counted."""
-    accesses = [a for name in ("loads", "stores") for a in mappings(outcome.detail, name, "detail")]
-    known = [s for s in (number(a, "sectors_per_request", "detail") for a in accesses) if s is not None]
-    return _figure(max(known, default=None), digits)
+    known = [number(access, "sectors_per_request", "detail") for _, access in accesses_of(outcome.detail)]
+    return _figure(max((s for s in known if s is not None), default=None), digits)
+
+
+def _access(outcome: Outcome) -> Cell:
+    """The patterns of loads and stores, said once where they agree; sorted by how bad the worst is."""
+    found = [optional_text(access, "pattern", "detail") or "" for _, access in accesses_of(outcome.detail)]
+    shown = " / ".join(dict.fromkeys(one_line(pattern, 40) for pattern in found if pattern))
+    return Cell(shown or "–", _sectors(outcome).sort if shown else None)
 
 
 def _figure(value: float | None, show: Callable[[float], str]) -> Cell:
@@ -184,5 +191,6 @@ COLUMNS = (
         "4.8rem",
         _sectors,
     ),
+    Column("access", "access", "how neighbouring threads' addresses lie: loads / stores", "plain", "15rem", _access),
     Column("moved", "moved", "bytes read and written by one run", "plain", "4.8rem", _moved),
 )

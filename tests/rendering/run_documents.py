@@ -212,14 +212,38 @@ def counted(nodeid: str = "tests/test_copy.py::test_strided") -> Outcome:
         rounds=Rounds(),
         counts={"load_sectors": 1024, "store_sectors": 128},
         detail={
-            "loads": [
-                {"line": 7, "requests": 32, "sectors": 1024, "sectors_per_request": 32.0, "pattern": "strided by 8"}
+            "loads": _access(1024, "strided (32 bytes)"),
+            "stores": _access(128, "coalesced"),
+            "atomics": {**_access(0, "none"), "requests": 0, "sectors_per_request": None, "coalescing": None},
+            "kernel": "copy_f32",
+            "blocks": 4,
+            "blocks_run": 4,
+            "sample_spread": None,
+            "thread_instructions": 20480,
+            "lane_occupancy": 1.0,
+            "lines": [
+                {"file": "copy.cu", "line": 7, "loads": _access(1024, "strided (32 bytes)")},
+                {"file": "copy.cu", "line": 8, "stores": _access(128, "coalesced")},
             ],
-            "stores": [{"line": 7, "requests": 32, "sectors": 128, "sectors_per_request": 4.0, "pattern": "coalesced"}],
+            "arrays": [{"name": "a", "nbytes": 4096, "bytes_read": 4096, "bytes_written": 0}],
+            "modelled_floor_seconds": {"Imaginary GPU": 8.2e-9},
         },
     )
     verdict = Verdict(Status.REGRESSED, "counts", "load_sectors 128 → 1024 at line 7")
     return outcome_of(nodeid, nodeid, measurement, verdict, message="load_sectors 128 → 1024 at line 7: strided by 8")
+
+
+def _access(sectors: int, pattern: str) -> dict[str, Any]:
+    """What the traffic device says of one kind of access, over 32 requests of 128 bytes."""
+    return {
+        "accesses": 1024,
+        "requests": 32,
+        "bytes_requested": 4096,
+        "sectors": sectors,
+        "sectors_per_request": sectors / 32,
+        "coalescing": 128 / sectors if sectors else None,
+        "pattern": pattern,
+    }
 
 
 def improved(nodeid: str = "tests/test_fast.py::test_improved") -> Outcome:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import fields
 from html.parser import HTMLParser
 from typing import Any
 
@@ -14,6 +15,8 @@ import run_documents
 from hostile_documents import hostile_document
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.rendering import document as document_module
 from pytest_bandwidth.rendering import html as html_module
 from pytest_bandwidth.rendering.html import render_html
 
@@ -61,6 +64,13 @@ def failing() -> Page:
 
 def data_of(page: Page) -> dict[str, Any]:
     return next(json.loads(content) for tag, content in page.raw if tag == "script" and content.startswith('{"panels"'))
+
+
+def facts_of(page: Page, panel: dict[str, Any]) -> dict[str, str]:
+    """All labelled values of a panel."""
+    texts = data_of(page)["texts"]
+    numbers = [n for group in ("verdict", "measured", "work") for n in panel.get(group, [])]
+    return {texts[label]: texts[value] for label, value in zip(numbers[::2], numbers[1::2], strict=True)}
 
 
 def policy_of(page: Page) -> str:
@@ -173,10 +183,26 @@ def test_a_run_without_results_says_so() -> None:
 def test_counted_traffic_is_shown_without_empty_columns() -> None:
     page = Page(render_html(run_documents.run_document([run_documents.counted()])))
     sorted_by = [b["data-sort"] for b in page.named("button") if b.get("data-sort")]
-    assert sorted_by == ["status", "name", "sectors", "moved"]
-    accesses = data_of(page)["panels"][0]["accesses"]
-    assert accesses["head"] == ["access", "line", "requests", "sectors", "sectors per request", "pattern"]
-    assert accesses["rows"][0] == ["load", "7", "32", "1024", "32", "strided by 8"]
+    assert sorted_by == ["status", "name", "sectors", "access", "moved"]
+    panel = data_of(page)["panels"][0]
+    head, rows = panel["accesses"]["head"], panel["accesses"]["rows"]
+    assert head[:4] == ["access", "place", "accesses", "requests"]
+    shown = [dict(zip(head, row, strict=True)) for row in rows]
+    assert [(r["access"], r["place"], r["sectors per request"], r["pattern"]) for r in shown] == [
+        ("load", "copy.cu:7", "32", "strided (32 bytes)"),
+        ("store", "copy.cu:8", "4", "coalesced"),
+    ]
+    facts = facts_of(page, panel)
+    assert facts["blocks run"] == "4 of 4"
+    assert facts["array a"] == "4.1 kB read"
+    assert facts["floor on Imaginary GPU"] == "8.2 ns, modelled"
+
+
+def test_kernels_counted_without_source_lines_are_shown_as_a_whole() -> None:
+    document = run_documents.run_document([run_documents.counted()])
+    del document["results"][0]["detail"]["lines"]
+    accesses = data_of(Page(render_html(document)))["panels"][0]["accesses"]
+    assert [row[0] for row in accesses["rows"]] == ["load", "store"]
 
 
 def test_device_findings_stand_above_the_table() -> None:
@@ -267,3 +293,9 @@ def test_figures_that_are_not_finite_count_as_absent() -> None:
     document["results"][0]["gbps"] = float("nan")
     document["results"][1]["relative"] = float("inf")
     assert "nan" not in json.dumps(data_of(Page(render_html(document)))["sort"]).lower()
+
+
+def test_every_field_of_a_row_is_read() -> None:
+    read = {name for _, names in document_module._FIELDS for name in names}
+    # the order inside a round says nothing to a reader
+    assert {field.name for field in fields(Outcome)} - read == {"kernel_first"}
