@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, log
-from statistics import median, stdev
+from statistics import stdev
 
 from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
@@ -148,15 +148,13 @@ def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
 
 def _plain_entry(row: Shown) -> dict[str, object]:
     entry = row.entry
-    gbps = [run.gbps for run in entry.runs]
     return {
         "key": entry.key,
         "gbps": entry.gbps,
         "utilization": entry.utilization,
         "judged_on": row.figure,
         "runs": len(entry.runs),
-        "gbps_of_runs": gbps,
-        "gbps_median": median(gbps) if gbps else None,
+        "gbps_of_runs": [run.gbps for run in entry.runs],
         "spread": row.spread,
         "tolerance": row.tolerance,
         "visible_drop": row.sees,

@@ -134,14 +134,19 @@ def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequ
     device = printable(loaded[0][1]["device"]["name"])
     lines = [f"{device}: {_counted(len(loaded) - count, 'run')} against {_counted(count, 'run')} before"]
     lines += aligned(_HEADINGS, [_cells(c) for c in compared], left=("judged on", "verdict"), width=terminal_width())
-    quiet = (Status.WITHIN, Status.IMPROVED, Status.INSUFFICIENT, Status.NO_BASELINE)
-    lines += [
-        f"{c.verdict.status} {printable(c.key)}: {c.verdict.reason}" for c in compared if c.verdict.status not in quiet
-    ]
+    lines += [f"{c.verdict.status} {printable(f'{c.key}: {c.verdict.reason}')}" for c in compared if _wants_words(c)]
     lines += [printable(note["text"]) for note in notes]
     counts = Counter(c.verdict.status for c in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
     return [*lines, f"{len(compared)} compared: {told}"]
+
+
+def _wants_words(one: Compared) -> bool:
+    """Whether the table leaves open why: of counts it shows none, and what is noisy is said once for all."""
+    status = one.verdict.status
+    return status in (Status.REGRESSED, Status.NOT_COMPARABLE, Status.INVALID) or (
+        status is Status.IMPROVED and one.verdict.figure is None
+    )
 
 
 def _cells(one: Compared) -> tuple[str, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.devices.base import Device, TimedDevice
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.roofline import ridge_point
@@ -33,7 +33,10 @@ def run(options: argparse.Namespace) -> int:
     facts = device_plain(device.identity, device.peak)
     facts["probe_gbps"] = _probes(device)
     facts["ridge_points"] = _ridge_points(device)
-    print(json.dumps(facts, indent=1, ensure_ascii=False) if options.json else "\n".join(_lines(facts)))
+    if options.json:
+        print_json(facts)
+    else:
+        print("\n".join(_lines(facts)))
     return 0
 
 

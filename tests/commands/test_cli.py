@@ -1,0 +1,152 @@
+"""The commands' frame: one-line errors, exit statuses, and outputs that close, fill up or lack letters."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from saved_runs import outcome, run_of, save, saved
+
+from pytest_bandwidth import __version__, cli
+from pytest_bandwidth.domain.errors import BandwidthError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+HOSTILE = "tests/\x1b[31mred\u202e.py::test_x"
+DECLARED = [
+    *(("device",), ("selftest",), ("compare",), ("report",), ("plot",)),
+    *(("baseline", action) for action in ("show", "validate", "diff", "prune", "init")),
+]
+
+
+def console_script(*arguments, **more):
+    """The real program in a process of its own."""
+    command = [sys.executable, "-m", "pytest_bandwidth.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
+
+
+def test_version(command):
+    assert command("--version") == (0, f"pytest-bandwidth {__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", DECLARED, ids=" ".join)
+def test_every_command_helps(command, name):
+    said = command(*name, "--help")
+    assert said.status == 0
+    assert f"usage: pytest-bandwidth {' '.join(name)} " in said.out
+
+
+@pytest.mark.parametrize("name", DECLARED, ids=" ".join)
+def test_page_names_every_option(command, name):
+    """What --help offers stands in docs/cli.md, in the row of its command."""
+    row = re.search(rf"^\| `{' '.join(name)} .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert row is not None
+    usage = command(*name, "--help").out.split("\n\n")[0]
+    assert [option for option in re.findall(r"--[a-z][a-z-]+", usage) if option not in row[0]] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("no-such-command",),
+        ("compare",),
+        ("baseline",),
+        ("baseline", "prune"),
+        ("report",),
+        ("plot", "run.json"),
+        ("selftest", "--runs", "many"),
+        ("compare", "a.json", "b.json", "--fail-on", "\x1b[31m"),
+        ("report", "/nowhere/\x1b[31m\n.json"),
+        ("baseline", "show", "/nowhere/x.yaml"),
+        ("device", "--device", "nothing"),
+    ],
+    ids=" ".join,
+)
+def test_unusable_arguments_are_one_line(command, arguments):
+    said = command(*arguments)
+    assert said.status == 2
+    assert said.out == ""
+    assert said.err.startswith("pytest-bandwidth")
+    assert len(said.err.splitlines()) == 1
+    assert said.err.removesuffix("\n").isprintable()
+
+
+def test_several_lines_of_an_error_become_one(command, monkeypatch):
+    def fails(_):
+        raise BandwidthError("nvrtc:\n  line 3: no such thing\x1b[0m\n  line 4: likewise")
+
+    monkeypatch.setattr(import_module("pytest_bandwidth.commands.device"), "run", fails)
+    said = command("device")
+    assert said == (
+        2, "", "pytest-bandwidth device: nvrtc: line 3: no such thing\N{REPLACEMENT CHARACTER}[0m line 4: likewise\n"
+    )  # fmt: skip
+
+
+def test_interrupted(command, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_module("pytest_bandwidth.commands.device"), "run", interrupted)
+    assert command("device").status == cli.INTERRUPTED == 130
+
+
+def test_hostile_names_are_harmless_in_every_table(command, tmp_path):
+    files = [save(tmp_path / f"{i}.json", run_of(outcome(HOSTILE, 800.0))) for i in range(2)]
+    for arguments in (("compare", *files), ("report", files[0])):
+        said = command(*arguments)
+        assert said.status == 0
+        assert all(line.isprintable() for line in said.out.splitlines())
+        assert "\u202e" not in said.out
+
+
+def test_reader_that_has_seen_enough(tmp_path):
+    """`| head` closes the pipe: no traceback, and a status that is no verdict."""
+    run = saved(tmp_path / "run.json", {f"tests/t.py::test_{i}": 1.0 + i for i in range(5000)})
+    command = [sys.executable, "-m", "pytest_bandwidth.cli", "report", str(run)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == cli.PIPE_CLOSED
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_cannot_be_written(tmp_path):
+    run = saved(tmp_path / "run.json", {"t.py::t": 1.0})
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest_bandwidth.cli", "report", str(run)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "No space left" in done.stderr
+
+
+def test_terminal_that_lacks_letters(tmp_path):
+    run = saved(tmp_path / "run.json", {"t.py::test_größe": 1.0})
+    done = console_script("report", run, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert r"test_gr\xf6\xdfe" in done.stdout
+
+
+def test_start_imports_neither_numpy_nor_pytest():
+    """--help and errors come at once; what is heavy is imported by the command that needs it."""
+    code = "import sys, pytest_bandwidth.cli as c\ntry: c.main(['--version'])\nexcept SystemExit: pass\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + "print([m for m in ('numpy', 'pytest', 'yaml', 'cupy') if m in sys.modules])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
