@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import prange, types
 
@@ -19,6 +18,7 @@ from pytest_bandwidth.devices.host_vector import (
     load,
     outside,
     parallel,
+    scratch,
     store,
     stream,
     typed_intrinsic,
@@ -140,7 +140,7 @@ def transpose_tiled(parts: int, out: Array, x: Array, rows: int, cols: int) -> N
     bands, tiles = rows // side, cols // side
     streamable = address(out) % 64 == 0 and rows % side == 0
     for part in prange(parts):
-        tile = np.empty(side * side, out.dtype)
+        tile = scratch(side * side, out.dtype)
         for band in range(bands * part // parts, bands * (part + 1) // parts):
             row0 = band * side
             for t in range(tiles):

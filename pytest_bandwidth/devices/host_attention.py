@@ -21,6 +21,7 @@ from pytest_bandwidth.devices.host_vector import (
     outside,
     parallel,
     put,
+    scratch,
     spread,
     store,
     stream,
@@ -33,6 +34,8 @@ LOWEST = np.float32(-3.402823466e38)
 ZERO = np.float32(0)
 NAN = np.float32(np.nan)
 MOST_COLUMNS = 128  # of a head: the CUDA kernels have registers for no more, and give NaN
+KEYS = 32  # that are weighted at a time
+WORK = MOST_COLUMNS + KEYS
 
 
 @parallel
@@ -56,38 +59,63 @@ def attention_output(parts: int, o: Array, p: Array, v: Array, heads: int, n: in
 
 
 @inlined
-def _add_weighted(result: Array, v: Array, at: int, weight: Any, d: int) -> None:
-    """result += weight · v[at : at + d]."""
+def _block_weights(weights: Array, q: Array, q0: int, k: Array, at: int, scale: Any, d: int, count: int) -> Any:
+    """Scores of `count` keys from element `at` on, left in weights; the largest of them."""
+    high = LOWEST
+    for key in range(count):
+        score = scale * dot_product(q, q0, k, at + key * d, d)
+        weights[key] = score
+        if score > high:
+            high = score
+    return high
+
+
+@inlined
+def _add_weighted(result: Array, weights: Array, v: Array, at: int, d: int, count: int, shrink: Any) -> None:
+    """result = shrink · result + Σ weights[key] · v[key], for `count` values from element `at` on.
+
+    A line of the result stays in a register for the whole block. Stored and loaded again for every key, it takes 1.5
+    times as long in one process as in the next, depending on where buffers and code happen to lie.
+    """
     c = 0
     while c + PANEL <= d:
-        store(result, c, load(result, c) + spread(weight) * load(v, at + c))
+        line = load(result, c) * spread(shrink)
+        for key in range(count):
+            line = line + spread(weights[key]) * load(v, at + key * d + c)
+        store(result, c, line)
         c += PANEL
     while c < d:
-        result[c] += weight * get(v, at + c)
+        value = result[c] * shrink
+        for key in range(count):
+            value += weights[key] * get(v, at + key * d + c)
+        result[c] = value
         c += 1
 
 
 @inlined
 def _attend(
-    result: Array, q: Array, q0: int, k: Array, v: Array, cache: int, scale: Any, d: int, begin: int, end: int
+    work: Array, q: Array, q0: int, k: Array, v: Array, cache: int, scale: Any, d: int, begin: int, end: int
 ) -> tuple[Any, Any]:
-    """One query's attention to some keys: the largest score and Σ exp(score − largest).
+    """One query's attention to some keys, a block of them at a time: the largest score and Σ exp(score − largest).
 
-    result: Σ exp(score − largest) · value, not divided. When the largest score grows, what was summed up shrinks.
+    work: WORK elements; the first d become Σ exp(score − largest) · value, not divided. When the largest score grows,
+    what was summed up shrinks.
     """
+    result, weights = work[:MOST_COLUMNS], work[MOST_COLUMNS:]
     result[:d] = ZERO
     high, summed = LOWEST, ZERO
-    for token in range(begin, end):
-        score = scale * dot_product(q, q0, k, cache + token * d, d)
-        if score > high:
-            shrink = exponential(high - score)
-            summed *= shrink
-            for c in range(d):
-                result[c] *= shrink
-            high = score
-        weight = exponential(score - high)
-        summed += weight
-        _add_weighted(result, v, cache + token * d, weight, d)
+    for token in range(begin, end, KEYS):
+        count = min(KEYS, end - token)
+        of_block = _block_weights(weights, q, q0, k, cache + token * d, scale, d, count)
+        shrink = np.float32(1)
+        if of_block > high:
+            shrink = exponential(high - of_block)
+            high = of_block
+        summed *= shrink
+        for key in range(count):
+            weights[key] = exponential(weights[key] - high)
+            summed += weights[key]
+        _add_weighted(result, weights, v, cache + token * d, d, count, shrink)
     return high, summed
 
 
@@ -95,7 +123,7 @@ def _attend(
 def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: Any, heads: int, n: int, d: int) -> None:
     """o = softmax(scale · q · kᵀ) · v for each head, without the n × n scores; NaN for d above 128."""
     for part in prange(parts):
-        result = np.empty(MOST_COLUMNS, np.float32)
+        result = scratch(WORK, np.float32)
         for at in range(heads * n * part // parts, heads * n * (part + 1) // parts):
             summed = ZERO
             if d <= MOST_COLUMNS:
@@ -168,7 +196,7 @@ def kv_decode(
     """One query token's attention to `tokens` cached ones, for each head; 0 without tokens, NaN for d above 128."""
     heads = batch * query_heads
     for part in prange(parts):
-        result = np.empty(MOST_COLUMNS, np.float32)
+        result = scratch(WORK, np.float32)
         for head in range(heads * part // parts, heads * (part + 1) // parts):
             summed = ZERO
             if d <= MOST_COLUMNS:
@@ -202,7 +230,7 @@ def kv_decode_split(
     ranges = batch * query_heads * splits
     visible = min(tokens, capacity)
     for part in prange(parts):
-        result = np.empty(MOST_COLUMNS, np.float32)
+        result = scratch(WORK, np.float32)
         for at in range(ranges * part // parts, ranges * (part + 1) // parts):
             each = (visible + splits - 1) // splits
             begin = at % splits * each

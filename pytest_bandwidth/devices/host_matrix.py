@@ -23,6 +23,7 @@ from pytest_bandwidth.devices.host_vector import (
     load,
     parallel,
     put,
+    scratch,
     spread,
     store,
     stream,
@@ -56,8 +57,8 @@ def gemm_tiled(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: in
     """As gemm_naive, by 32 × 32 tiles of a and b that stay in a cache while they are used."""
     bands = (m + TILE - 1) // TILE
     for part in prange(parts):
-        tile = np.empty((TILE, TILE), np.float32)
-        sums = np.empty((TILE, TILE), np.float32)
+        tile = scratch(TILE * TILE, np.float32).reshape(TILE, TILE)
+        sums = scratch(TILE * TILE, np.float32).reshape(TILE, TILE)
         for band in range(bands * part // parts, bands * (part + 1) // parts):
             row0 = band * TILE
             rows = min(TILE, m - row0)
@@ -92,14 +93,14 @@ def _pack_panel(panel: Array, b: Array, at: int, n: int, k: int, cols: int) -> N
 
 
 @inlined
-def _put_cols(out: Array, at: int, line: Any, scratch: Array, cols: int) -> None:
+def _put_cols(out: Array, at: int, line: Any, edge: Array, cols: int) -> None:
     """The first `cols` lanes of a line."""
     if cols == PANEL:
         store(out, at, line)
         return
-    store(scratch, 0, line)
+    store(edge, 0, line)
     for c in range(cols):
-        put(out, at + c, scratch[c])
+        put(out, at + c, edge[c])
 
 
 @inlined
@@ -119,7 +120,7 @@ def product(
 
     Four rows of a panel stay in registers while k is walked, so that a line of b serves four multiply-adds.
     """
-    panel, scratch = np.empty(k * PANEL, np.float32), np.empty(PANEL, np.float32)
+    panel, edge = scratch(k * PANEL, np.float32), scratch(PANEL, np.float32)
     for number in range(parts_of_panels[0], parts_of_panels[1]):
         col0 = number * PANEL
         cols = min(PANEL, n - col0)
@@ -135,16 +136,16 @@ def product(
                 s2 = s2 + spread(get(a, at + 2 * k + i)) * line
                 s3 = s3 + spread(get(a, at + 3 * k + i)) * line
             to = out0 + row * n + col0
-            _put_cols(out, to, s0, scratch, cols)
-            _put_cols(out, to + n, s1, scratch, cols)
-            _put_cols(out, to + 2 * n, s2, scratch, cols)
-            _put_cols(out, to + 3 * n, s3, scratch, cols)
+            _put_cols(out, to, s0, edge, cols)
+            _put_cols(out, to + n, s1, edge, cols)
+            _put_cols(out, to + 2 * n, s2, edge, cols)
+            _put_cols(out, to + 3 * n, s3, edge, cols)
             row += ROWS_AT_ONCE
         while row < m:
             s0 = spread(ZERO)
             for i in range(k):
                 s0 = s0 + spread(get(a, a0 + row * k + i)) * load(panel, i * PANEL)
-            _put_cols(out, out0 + row * n + col0, s0, scratch, cols)
+            _put_cols(out, out0 + row * n + col0, s0, edge, cols)
             row += 1
 
 

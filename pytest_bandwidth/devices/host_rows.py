@@ -21,6 +21,7 @@ from pytest_bandwidth.devices.host_vector import (
     outside,
     parallel,
     put,
+    scratch,
     spread,
     store,
     stream,
@@ -159,7 +160,7 @@ def _write_scaled(out: Array, stage: Array, start: int, cols: int, factor: Any) 
 def softmax_staged(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
     """The exponentials are computed once and wait in a stage, unless the row is longer than that."""
     for part in prange(parts):
-        stage = np.empty(STAGED_COLS, np.float32)
+        stage = scratch(STAGED_COLS, np.float32)
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             high = row_largest(x, row * cols, cols)
             if cols <= STAGED_COLS:
@@ -293,7 +294,7 @@ def layer_norm_staged(
 ) -> None:
     """The row waits in a stage as float32, unless it is longer than that."""
     for part in prange(parts):
-        stage = np.empty(STAGED_COLS, np.float32)
+        stage = scratch(STAGED_COLS, np.float32)
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             start = row * cols
             mean = row_sum(x, start, cols) / np.float32(cols)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.extending import intrinsic, models, register_model
@@ -228,6 +229,18 @@ def fence(_typing_context: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+@inlined
+def scratch(count: int, dtype: Any) -> Any:
+    """An array of a thread's own that begins on a line's boundary and shares no line with another thread's.
+
+    Numba's own allocations are aligned to 32 bytes: in half of the processes, lines in them would straddle two of the
+    cache's.
+    """
+    raw = np.empty(count + 2 * LINE_BYTES, dtype)
+    begin = (-address(raw) % LINE_BYTES) // raw.itemsize
+    return raw[begin : begin + count]
 
 
 @inlined
