@@ -6,6 +6,7 @@ Counts are deterministic requests of a functional model without caches: never DR
 from __future__ import annotations
 
 import platform
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +71,8 @@ class TrafficDevice:
             facts={"host": platform.machine(), "host_memory_bytes": memory_bytes(), "numpy": np.__version__},
         )
         self._random = RandomSource()
-        self._unwritten: list[Any] = []
+        # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
+        self._unwritten: list[weakref.ref[Any]] = []
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -95,7 +97,7 @@ class TrafficDevice:
         """An array that a kernel must write before it reads it. Raises UsageError, OutOfMemory."""
         array = np.array(empty_array(shape, dtype))
         fill_untouched(array)
-        self._unwritten.append(array)
+        self._unwritten.append(weakref.ref(array))
         return array
 
     def nbytes(self, array: Any) -> int:
@@ -165,6 +167,12 @@ class TrafficDevice:
     def release(self) -> None:
         """Nothing is held between measurements."""
 
+    def _still_unwritten(self) -> list[Any]:
+        """The arrays from `empty` that still exist."""
+        alive = [(reference, array) for reference in self._unwritten if (array := reference()) is not None]
+        self._unwritten = [reference for reference, _ in alive]
+        return [array for _, array in alive]
+
     def _execute(self, launch: Launch, blocks: int | None, progress: Progress) -> Execution:
         execution = execute(
             launch.kernel.program,
@@ -175,7 +183,7 @@ class TrafficDevice:
             shared_bytes=launch.shared_bytes,
             blocks=blocks,
             progress=progress,
-            uninitialised=self._unwritten,
+            uninitialised=self._still_unwritten(),
         )
         if execution.faults:
             raise KernelFault(_faults_text(launch.kernel.name, execution.faults))

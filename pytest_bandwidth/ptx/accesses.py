@@ -71,10 +71,11 @@ class MemoryUnit:
         if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
             atomic_half(step, region, place, mask, value, other, old)
             return
-        code, data = atomics.ATOMIC_CODES[step.operation], region.typed(step.dtype)
+        data = region.typed(step.dtype)
         if step.dtype.kind == "f":
-            atomics.atomic_float(data, region.block_step, region.thread_step, place, mask, code, value, old)
+            atomics.atomic_float(data, region.block_step, region.thread_step, place, mask, value, old)
         else:
+            code = atomics.ATOMIC_CODES[step.operation]
             atomics.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
     def _observe(self, access: Access) -> None:

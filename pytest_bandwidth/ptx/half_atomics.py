@@ -29,8 +29,6 @@ def atomic_half(
 
 
 def _updated(step: Atomic, was: Array, value: Array, other: Array) -> Array:
-    if step.operation == "exch":
-        return value
     if step.operation == "cas":
         return np.where(was == value, other, was)
     rows = {"add": halves.arithmetic(np.add), "min": halves.minmax("min"), "max": halves.minmax("max")}

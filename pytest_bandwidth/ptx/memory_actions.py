@@ -13,6 +13,19 @@ from pytest_bandwidth.ptx.syntax import Address, Operand, Vector
 
 _ORDERED = ("relaxed", "acquire", "release", "acq_rel", "sc")
 
+# Types that each atomic operation has (PTX ISA 9.0, atom). NVRTC lets inline assembler pass unread, so that anything
+# may come; what is not here would be computed as another operation or as another type.
+_HALVES = ("f16", "f16x2", "bf16", "bf16x2")
+_WHOLE = ("u32", "s32", "u64", "s64")
+_ATOMIC_TYPES = {
+    **dict.fromkeys(("and", "or", "xor", "exch"), ("b32", "b64")),
+    "cas": ("b16", "b32", "b64"),
+    "add": (*_WHOLE, "f32", "f64", *_HALVES),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("min", "max"), (*_WHOLE, *_HALVES)),
+}
+_VECTOR_TYPES = ("f32", *_HALVES)
+
 
 def load(here: Here) -> Sequence[Step]:
     target, address = here.operands
@@ -74,7 +87,10 @@ def atomic(here: Here) -> Sequence[Step]:
     kind = here.choice["attype"]
     target = operands.pop(0) if here.match.form.meaning == "atomic" else None
     address, *values = operands
-    if len(values) != (2 if here.choice["atop"] == "cas" else 1):
+    operation = here.choice["atop"]
+    if len(values) != (2 if operation == "cas" else 1) or kind not in _ATOMIC_TYPES[operation]:
+        here.refuse()
+    if "vec" in here.choice and kind not in _VECTOR_TYPES:
         here.refuse()
     items = [item for value in values for item in (value.items if isinstance(value, Vector) else (value,))]
     results = target.items if isinstance(target, Vector) else () if target is None else (target,)
@@ -85,7 +101,7 @@ def atomic(here: Here) -> Sequence[Step]:
             **here.placed(),
             sources=(read, *(here.read(item, kind) for item in items)),
             targets=tuple(here.write(item, kind) for item in results),
-            operation=here.choice["atop"],
+            operation=operation,
             type=kind,
             **_access(here, kind, count, offset),
         )

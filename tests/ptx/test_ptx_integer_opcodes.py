@@ -306,21 +306,6 @@ def test_selection(kind: str) -> None:
         check(f"slct.{kind}.s32", kind, (kind, kind, "s32"), lambda x, y, z: x if z >= 0 else y, a, b, sign)
 
 
-@pytest.mark.parametrize("left", ["u32", "s32"])
-@pytest.mark.parametrize("right", ["u32", "s32"])
-def test_dot_products_of_bytes(left: str, right: str) -> None:
-    a, b = pairs(left)
-    c = interesting_integers(32, len(a), 14)[: len(a)]
-
-    def lanes(x: int, kind: str) -> list[int]:
-        return [typed(x >> 8 * i & 255, f"{kind[0]}8") for i in range(4)]
-
-    def dotted(x: int, y: int, z: int) -> int:
-        return z + sum(p * q for p, q in zip(lanes(x, left), lanes(y, right), strict=True))
-
-    check(f"dp4a.{left}.{right}", left, (left, right, left), dotted, a, b, c)
-
-
 @pytest.mark.parametrize("to", ["u8", "s8", *TYPES])
 @pytest.mark.parametrize("of", ["u8", "s8", *TYPES])
 def test_conversions_between_integers(to: str, of: str) -> None:

@@ -13,12 +13,11 @@ AND, OR, XOR, EXCHANGE, ADD, INCREMENT, DECREMENT, MINIMUM, MAXIMUM, COMPARE_AND
 ATOMIC_CODES = dict(zip(("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"), range(10), strict=True))
 
 
-def _signature(kind: Any, values: int) -> Any:
-    planes = (memory(kind), I64, I64, given(I64), given(BOOL), I64, *[given(kind)] * values, plane(kind))
-    return types.void(*planes)
+def _signature(kind: Any, *operands: Any) -> Any:
+    return types.void(memory(kind), I64, I64, given(I64), given(BOOL), *operands, plane(kind))
 
 
-@compiled(*(_signature(kind, 2) for kind in _ATOMIC_TYPES[:4]))
+@compiled(*(_signature(kind, I64, given(kind), given(kind)) for kind in _ATOMIC_TYPES[:4]))
 def atomic_integer(
     data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
 ) -> None:
@@ -53,15 +52,13 @@ def atomic_integer(
             data[row, place] = new
 
 
-@compiled(*(_signature(kind, 1) for kind in _ATOMIC_TYPES[4:]))
-def atomic_float(
-    data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, old: Any
-) -> None:
-    """As `atomic_integer`, for add and exchange."""
+@compiled(*(_signature(kind, given(kind)) for kind in _ATOMIC_TYPES[4:]))
+def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, value: Any, old: Any) -> None:
+    """As `atomic_integer`, for add, the only operation that floats have."""
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
             if mask[b, t]:
                 row, place = b * block_step + t * thread_step, index[b, t]
                 was = data[row, place]
                 old[b, t] = was
-                data[row, place] = was + value[b, t] if code == ADD else value[b, t]
+                data[row, place] = was + value[b, t]
