@@ -49,6 +49,8 @@ def test_unchanged_is_within_and_the_results_are_identical(counted):
     assert row["loads"]["sectors_per_request"] == row["stores"]["sectors_per_request"] == 4.0
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32
     assert row["gbps"] is None, "nothing was timed"
+    # Two arrays of 2¹⁴ floats at the 3.35 TB/s of the card's datasheet.
+    assert row["detail"]["modelled_floor_seconds"]["NVIDIA H100 80GB HBM3"] == pytest.approx((1 << 17) / 3.35e12)
 
 
 def test_a_strided_read_fails_with_line_and_pattern(counted):

@@ -148,7 +148,9 @@ def test_fused_multiply_add_rounds_once(kind: str, mode: str) -> None:
         keep = away_from_limits(c)
         a, b, c = a[keep], b[keep], c[keep]
     expected = [fused(int(x), int(y), int(z), kind, mode) for x, y, z in zip(a, b, c, strict=True)]
-    compare(f"fma.{mode}.{kind}", kind, run_opcode(f"fma.{mode}.{kind}", kind, (kind,) * 3, a, b, c), expected, a, b, c)
+    for name in ("fma", "mad"):  # one operation since sm_20
+        opcode = f"{name}.{mode}.{kind}"
+        compare(opcode, kind, run_opcode(opcode, kind, (kind,) * 3, a, b, c), expected, a, b, c)
 
 
 def quotient(x: int, y: int, kind: str) -> tuple[Value, int]:
@@ -297,6 +299,12 @@ def test_comparisons_and_nan(kind: str) -> None:
         assert run_opcode(f"setp.{name}u.{kind}", "pred", (kind, kind), a, b).tolist() == unordered, name
     assert run_opcode(f"setp.nan.{kind}", "pred", (kind, kind), a, b).tolist() == nan
     assert run_opcode(f"setp.num.{kind}", "pred", (kind, kind), a, b).tolist() == [not bad for bad in nan]
+    if kind != "bf16":
+        third = (np.arange(len(a)) % 2).astype(np.uint8)
+        for name, join in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)):
+            less = [not bad and x < y for (x, y), bad in zip(values, nan, strict=True)]
+            found = run_opcode(f"setp.lt.{name}.{kind}", "pred", (kind, kind, "pred"), a, b, third)
+            assert found.tolist() == join(less, third).tolist(), name
     if kind in ("f32", "f64"):
         ones = run_opcode(f"set.lt.u32.{kind}", "u32", (kind, kind), a, b)
         assert (ones != 0).tolist() == [not bad and x < y for (x, y), bad in zip(values, nan, strict=True)]
@@ -473,10 +481,11 @@ def test_packed_conversions() -> None:
             compare(kind, kind, half.astype(np.uint16), expected, operand)
 
 
-def test_properties_of_floats() -> None:
-    a = interesting_floats("f32", 300, 15)
-    x = a.view(np.float32)
-    normal = np.isfinite(x) & (np.abs(x) >= np.finfo(np.float32).tiny)
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_properties_of_floats(kind: str) -> None:
+    a = interesting_floats(kind, 300, 15)
+    x = a.view(f"f{WIDTH[kind] // 8}")
+    normal = np.isfinite(x) & (np.abs(x) >= np.finfo(x.dtype).tiny)
     expected = {
         "finite": np.isfinite(x),
         "infinite": np.isinf(x),
@@ -486,7 +495,7 @@ def test_properties_of_floats() -> None:
         "subnormal": np.isfinite(x) & ~normal & (x != 0),
     }
     for name, truth in expected.items():
-        assert run_opcode(f"testp.{name}.f32", "pred", ("f32",), a).tolist() == truth.tolist(), name
+        assert run_opcode(f"testp.{name}.{kind}", "pred", (kind,), a).tolist() == truth.tolist(), name
 
 
 def test_copysign_and_selection() -> None:
@@ -497,3 +506,56 @@ def test_copysign_and_selection() -> None:
     np.testing.assert_array_equal(
         run_opcode("selp.f32", "f32", ("f32", "f32", "pred"), a, b, chosen), np.where(chosen, a, b)
     )
+
+
+def test_selection_by_the_sign_of_a_float() -> None:
+    a, b = pairs("f32", 200)
+    with np.errstate(invalid="ignore"):
+        keep = b.view(np.float32) >= 0  # also −0; not NaN
+    other = a[::-1].copy()
+    found = run_opcode("slct.u32.f32", "u32", ("u32", "u32", "f32"), a, other, b)
+    np.testing.assert_array_equal(found, np.where(keep, a, other))
+
+
+def test_full_range_division_keeps_the_stated_error() -> None:
+    a, b = pairs("f32", 1500)
+    with np.errstate(all="ignore"):
+        x, y = (v.view(np.float32).astype(np.float64) for v in (a, b))
+        exact = x / y
+    found = run_opcode("div.full.f32", "f32", ("f32", "f32"), a, b).view(np.float32)
+    assert ulps(found, exact) <= 2
+
+
+def test_reciprocal_roots_of_doubles() -> None:
+    a = interesting_floats("f64", 500, 16)
+    found = run_opcode("rsqrt.approx.f64", "f64", ("f64",), a).view(np.float64)
+    with np.errstate(all="ignore"):
+        exact = 1 / np.sqrt(a.view(np.float64))
+    np.testing.assert_allclose(found, exact, rtol=2.0**-50)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_conversions_without_negative_results(kind: str) -> None:
+    a, b = pairs("f32", 300)
+
+    def reference(x: int) -> int | None:
+        narrow = to_bits(exact_value(x, "f32"), sign_bit(x, "f32"), kind, "rn")
+        return narrow if narrow is None or not narrow >> 15 else 0
+
+    expected = [reference(int(x)) for x in a]
+    found = run_opcode(f"cvt.rn.relu.{kind}.f32", kind, ("f32",), a) & np.uint16(0x7FFF)  # of −0 either sign will do
+    compare(f"cvt.rn.relu.{kind}.f32", kind, found, expected, a)
+    words = run_opcode(f"cvt.rn.relu.{kind}x2.f32", "b32", ("f32", "f32"), b, a)
+    compare(f"cvt.rn.relu.{kind}x2.f32", kind, words.astype(np.uint16) & np.uint16(0x7FFF), expected, a)
+
+
+def test_tf32_rounds_ties_away_from_zero() -> None:
+    a, _ = pairs("f32", 300)
+    a = np.concatenate([a, a & np.uint32(0xFFFFE000) | np.uint32(0x1000)])  # ties
+    for bits, got in zip(a.tolist(), run_opcode("cvt.rna.tf32.f32", "b32", ("f32",), a).tolist(), strict=True):
+        if is_nan_bits(bits, "f32"):
+            assert is_nan_bits(got, "f32")
+            continue
+        magnitude = bits & 0x7FFFFFFF
+        rounded = magnitude if magnitude == 0x7F800000 else (magnitude + 0x1000) & 0x7FFFE000
+        assert got & 0xFFFFE000 == bits & 0x80000000 | rounded, hex(bits)

@@ -107,6 +107,13 @@ def test_saturating_sums() -> None:
     check("sub.sat.s32", "s32", ("s32", "s32"), lambda x, y: clamp(x - y, 32), a, b)
 
 
+def test_minima_and_maxima_without_negative_results() -> None:
+    a, b = pairs("s32")
+    for name, pick in (("min", min), ("max", max)):
+        for opcode in (f"{name}.relu.s32", f"{name}.s32.relu"):
+            check(opcode, "s32", ("s32", "s32"), lambda x, y, f=pick: max(0, f(x, y)), a, b)
+
+
 @pytest.mark.parametrize("kind", ["s16", "s32", "s64"])
 def test_signs(kind: str) -> None:
     a, _ = pairs(kind)
@@ -294,6 +301,10 @@ def test_unsigned_spellings_of_comparisons() -> None:
         ("hs", lambda x, y: x >= y),
     ):
         check(f"setp.{name}.u32", "pred", ("u32", "u32"), test, a, b)
+        third = (np.arange(len(a)) % 2).astype(np.uint8)
+        both = ("u32", "u32", "pred")
+        check(f"setp.{name}.xor.u32", "pred", both, lambda x, y, z, f=test: f(x, y) != z, a, b, third)
+        check(f"set.{name}.u32.u32", "u32", ("u32", "u32"), lambda x, y, f=test: -int(f(x, y)), a, b)
 
 
 @pytest.mark.parametrize("kind", ["b16", "u32", "s64", "b64"])
