@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.environment import describe, new_run_id
+from pytest_bandwidth.on_github import commands, is_github, write_summary
 from pytest_bandwidth.rendering.json import document, render_json
 from pytest_bandwidth.rendering.terminal import Line, Span, header_line, summary_lines
 from pytest_bandwidth.settings import Settings, read_settings
@@ -26,7 +27,10 @@ BUNDLE_NAME = "bandwidth_report"
 
 @dataclass(slots=True)
 class Published:
-    """What was done at the end of a run, for the summary. `problems`: what could not be done."""
+    """What was done at the end of a run, for the summary. `problems`: what could not be done.
+
+    notes: lines of no consequence. commands: what the CI system reads on standard output, one a line.
+    """
 
     device: Mapping[str, Any]
     outcomes: list[Outcome]
@@ -34,6 +38,8 @@ class Published:
     changes: list[Line] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    commands: str = ""
 
 
 def publish(
@@ -103,6 +109,10 @@ def _write_files(config: pytest.Config, settings: Settings, published: Published
             published.problems.append(f"{path} was not written: {error}")
         else:
             published.written.append(str(path))
+    if is_github():
+        published.commands = commands(whole, config.rootpath)
+        if refusal := write_summary(whole):
+            published.notes.append(refusal)
 
 
 def _rendered(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
@@ -147,6 +157,10 @@ def show(reporter: pytest.TerminalReporter, published: Published, *, verbose: bo
         _write_line(reporter, line)
     for path in published.written:
         reporter.write_line(f"wrote {path}")
+    for note in published.notes:
+        reporter.write_line(note)
+    for line_of_ci in published.commands.splitlines():
+        reporter.write_line(line_of_ci)
     for problem in published.problems:
         _write_line(reporter, (Span(f"ERROR: {problem}", ("red", "bold")),))
 

@@ -2,7 +2,7 @@
 
 # Without the usual future import: `annotations` is a name of this module.
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
@@ -24,10 +24,11 @@ _HEAD = ("status", "test", "GB/s", "of peak", "of probe", "change", "allowed dro
 _NOT_PLAIN = re.compile(r"""(?:(?<![0-9])\.|\.(?![0-9])|[^A-Za-z0-9 ,;%()/?'".\u00a0-\U0010ffff])""")
 
 
-def job_summary(document: Mapping[str, Any]) -> str:
+def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOST) -> str:
     """Markdown for ``$GITHUB_STEP_SUMMARY``: the verdict, what needs attention, then everything, folded.
 
-    Raises UsageError where the document is not one. Texts are escaped (see `markdown`).
+    at_most: bytes; parts that do not fit are left out, and that is said. Raises UsageError where the document is not
+    one. Texts are escaped (see `markdown`).
     """
     run = read_document(document)
     headline = headline_of(run)
@@ -47,20 +48,20 @@ def job_summary(document: Mapping[str, Any]) -> str:
     left_out = max(0, len(attention) - ROWS_AT_MOST) + max(0, len(rest) - ROWS_AT_MOST)
     if left_out:
         parts.append(f"{left_out} more are in the HTML summary.")
-    return _bounded(parts)
+    return _bounded(parts, at_most)
 
 
-def annotations(document: Mapping[str, Any]) -> str:
+def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] = str) -> str:
     """Workflow commands, one a line: ``::error`` where a test fails, ``::warning`` where it could not be judged.
 
-    Raises UsageError where the document is not one. Only results whose source line is known are annotated.
+    place: a result's file as GitHub knows it, or None where it is no file of the repository; then the annotation
+    stands at the job instead of at a line. Raises UsageError where the document is not one.
     """
     run = read_document(document)
-    placed = [outcome for outcome in run.outcomes if outcome.file]
     lines: list[str] = []
     for kind, tone in (("error", "bad"), ("warning", "warn")):
-        found = [o for o in placed if tone_of(Status[o.status], strict=run.strict) == tone]
-        lines += [_annotation(kind, outcome) for outcome in found[:ANNOTATIONS_AT_MOST]]
+        found = [o for o in run.outcomes if tone_of(Status[o.status], strict=run.strict) == tone]
+        lines += [_annotation(kind, o, place(o.file) if o.file else None) for o in found[:ANNOTATIONS_AT_MOST]]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -69,10 +70,12 @@ def markdown(value: str) -> str:
     return _NOT_PLAIN.sub(lambda match: f"&#{ord(match[0])};", value)
 
 
-def _annotation(kind: str, outcome: Outcome) -> str:
-    properties = [f"file={_property(outcome.file or '')}"]
-    if outcome.line is not None and outcome.line > 0:
-        properties.append(f"line={outcome.line}")
+def _annotation(kind: str, outcome: Outcome, file: str | None) -> str:
+    properties = []
+    if file is not None:
+        properties.append(f"file={_property(file)}")
+        if outcome.line is not None and outcome.line > 0:
+            properties.append(f"line={outcome.line}")
     properties.append(f"title={_property(f'{outcome.status} {one_line(outcome.short_name, 120)}')}")
     return f"::{kind} {','.join(properties)}::{_data(one_line(outcome.message or outcome.reason, 1500))}"
 
@@ -129,13 +132,13 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else format_percent(value, 1)
 
 
-def _bounded(parts: Sequence[str]) -> str:
+def _bounded(parts: Sequence[str], at_most: int) -> str:
     """The parts that fit; a summary that is too large would be refused as a whole."""
     kept: list[str] = []
     size = 0
     for part in parts:
         size += len(part.encode()) + 2
-        if size > SUMMARY_BYTES_AT_MOST:
+        if size > at_most:
             kept.append("The rest is in the HTML summary.")
             break
         kept.append(part)

@@ -1,0 +1,122 @@
+"""Runs as a step of a GitHub Actions job: a summary of the job, and annotations where the tests stand."""
+
+import re
+
+import pytest
+
+FLOORED = """
+import pytest
+
+@pytest.mark.bandwidth(min_gbps=10_000_000)
+def test_slow(bandwidth):
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(bandwidth.xp.copyto, b, a, reads=a, writes=b)
+"""
+HOSTILE = """
+import pytest
+
+LABELS = ["a\\n::error file=x.py::pwned", "::add-mask::pwned", "##[error]pwned", "100%0A::error::pwned",
+          "b\\r\\n::stop-commands::pwned", "<img src=x onerror=pwned()>", "[pwned](javascript:pwned) @pwned #1"]
+
+@pytest.mark.bandwidth(min_gbps=10_000_000)
+@pytest.mark.parametrize("label", LABELS, ids=LABELS)
+def test_slow(bandwidth, label):
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(bandwidth.xp.copyto, b, a, reads=a, writes=b, label=label if label.isprintable() else None)
+"""
+COMMAND = re.compile(r"\s*::(error|warning) (?:file=([^,:]+),(?:line=(\d+),)?)?title=([^,:]+)::(\S.*)")
+
+
+@pytest.fixture
+def github(project, monkeypatch):
+    """A project in a folder of its checkout, run as a step of a job."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.path.parent))
+    project.summary = project.path / "step_summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.summary))
+    return project
+
+
+def commands(result: pytest.RunResult) -> list[str]:
+    """Lines that the runner takes for commands: blanks before them do not count."""
+    return [line for line in result.outlines if line.lstrip().startswith("::")]
+
+
+def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
+    github.file("test_floor.py", FLOORED)
+    github.summary.write_text("# An earlier command of the step\n", encoding="utf-8")
+    result = github.run("--bandwidth-confirm=1")
+    result.assert_outcomes(failed=1)
+    (command,) = commands(result)
+    kind, file, line, title, message = COMMAND.fullmatch(command).groups()
+    assert (kind, file, line) == ("error", f"{github.path.name}/test_floor.py", "4")
+    assert title == "REGRESSED test_floor.py%3A%3Atest_slow"
+    assert "test_slow moved 131 kB" in message
+    assert "Confirmed in 1 fresh process" in message
+    summary = github.summary.read_text(encoding="utf-8")
+    assert summary.startswith("# An earlier command of the step\n\n## ❌ ")
+    assert summary.count("\n## ") == 1, "fresh processes report to their run, not to the job"
+    assert "❌ REGRESSED" in summary
+
+
+def test_hostile_names_start_no_command_and_no_markup(github):
+    github.file("test_hostile.py", HOSTILE)
+    result = github.run_here("--bandwidth-confirm=0")
+    result.assert_outcomes(failed=7)
+    found = [COMMAND.fullmatch(line) for line in commands(result)]
+    assert len(found) == 7
+    assert all(match and match[1] == "error" and match[2].endswith("/test_hostile.py") for match in found)
+    summary = github.summary.read_text(encoding="utf-8")
+    assert summary.count("pwned") >= 7
+    assert not re.search(r"<img|\]\(|@pwned|::|##\[", summary)
+
+
+def test_what_cannot_be_judged_is_a_warning(github):
+    github.file("test_floor.py", FLOORED.replace("min_gbps=10_000_000", ""))
+    result = github.run_here()
+    result.assert_outcomes(passed=1)
+    (command,) = commands(result)
+    assert COMMAND.fullmatch(command)[1] == "warning"
+    assert "no baseline to judge by" in github.summary.read_text(encoding="utf-8")
+
+
+def test_workers_leave_it_to_the_controller(github):
+    github.file("test_floor.py", FLOORED + FLOORED.replace("test_slow", "test_other"))
+    result = github.run("--bandwidth-confirm=0", "-n2")
+    result.assert_outcomes(failed=2)
+    assert len(commands(result)) == 2
+    assert github.summary.read_text(encoding="utf-8").count("## ") == 1
+
+
+def test_elsewhere_nothing_is_said(github, monkeypatch):
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    github.file("test_floor.py", FLOORED)
+    result = github.run_here("--bandwidth-confirm=0")
+    result.assert_outcomes(failed=1)
+    assert commands(result) == []
+    assert not github.summary.exists()
+
+
+def test_a_test_outside_of_the_checkout_is_annotated_at_the_job(github, monkeypatch):
+    elsewhere = github.path / "checkout"
+    elsewhere.mkdir()
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(elsewhere))
+    github.file("test_floor.py", FLOORED)
+    (command,) = commands(github.run_here("--bandwidth-confirm=0"))
+    assert command.startswith("::error title=REGRESSED ")
+
+
+def test_a_summary_that_cannot_be_written_is_told_and_fails_nothing(github, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(github.path / "missing" / "summary.md"))
+    github.file("test_floor.py", FLOORED.replace("min_gbps=10_000_000", ""))
+    result = github.run_here()
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["no job summary: $GITHUB_STEP_SUMMARY cannot be written: *"])
+
+
+def test_a_summary_stays_below_githubs_limit_for_the_whole_step(github):
+    github.file("test_floor.py", FLOORED)
+    github.summary.write_text("x" * 899_900, encoding="utf-8")
+    github.run_here("--bandwidth-confirm=0")
+    assert 899_900 < github.summary.stat().st_size < 2**20
+    assert github.summary.read_text(encoding="utf-8").endswith("The rest is in the HTML summary.\n")
