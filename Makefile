@@ -26,7 +26,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,traffic,report]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[cpu,traffic,report,history]' --group dev --group browser
 	@touch $@
 
 comma := ,

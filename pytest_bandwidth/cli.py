@@ -22,6 +22,7 @@ _COMMANDS = {
     "selftest": "false alarms and found drops on this machine, with a recommendation",
     "baseline": "show, validate, diff, prune or init baseline files",
     "compare": "compare saved runs",
+    "history": "how tests fared over the runs in a history, with the places where their level changed",
     "report": "render a saved run (JSON) as text, HTML, CSV or Markdown",
     "plot": "render a chart of a saved run as SVG or PNG",
 }

@@ -113,6 +113,19 @@ def _write_files(config: pytest.Config, settings: Settings, published: Published
         published.commands = commands(whole, config.rootpath)
         if refusal := write_summary(whole):
             published.notes.append(refusal)
+    if settings.history is not None:
+        _append_to_history(config, settings.history, whole, published)
+
+
+def _append_to_history(config: pytest.Config, folder: Path, document: Mapping[str, Any], published: Published) -> None:
+    from pytest_bandwidth.storage.history import append
+
+    try:
+        added = append(config.invocation_params.dir / folder, document, published.outcomes)
+    except (OSError, BandwidthError) as error:
+        published.problems.append(f"{folder} was not appended to: {error}")
+    else:
+        published.written.append(str(folder / added.name))
 
 
 def _rendered(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:

@@ -45,6 +45,7 @@ class Settings:
     json: Path | None = None
     csv: Path | None = None
     dir: Path | None = None
+    history: Path | None = None
 
     @property
     def writes_baseline(self) -> bool:
@@ -161,6 +162,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "json": Path,
     "csv": Path,
     "dir": Path,
+    "history": Path,
     "peak": parse_gbps,
     "busy-processors": _processors,
     "utilization-classes": _classes,
@@ -191,6 +193,11 @@ def _refuse_contradictions(settings: Settings) -> None:
         raise pytest.UsageError("--bandwidth-update needs measurements and --bandwidth-disable takes none: drop one")
     if settings.runs > 1 and not settings.writes_baseline:
         raise pytest.UsageError("--bandwidth-runs goes with --bandwidth-update or --bandwidth-update-new")
+    if settings.history is not None:
+        from pytest_bandwidth.storage.history import MISSING, available  # kept out of start-up
+
+        if not available():
+            raise pytest.UsageError(f"--bandwidth-history: {MISSING}")
 
 
 _MARKER_PARSERS: Mapping[str, Callable[[str], Any]] = {

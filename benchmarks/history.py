@@ -1,0 +1,120 @@
+"""What the history costs at a million points, and what its change points find in invented runs.
+
+    python benchmarks/history.py [--runs 5150] [--tests 200] [--repeat 3] [--skip-change-points]
+
+The store is filled as years of runs would fill it: appended run by run, merged by the project's own merging, with 150
+runs left in files of their own. Each question is asked by a fresh process, as `pytest-bandwidth history` is, imports
+included. Limit: 2 s a question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from statistics import median
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tests" / "commands")]
+
+QUESTIONS = {
+    "one test by commit": ["*operation[7-*"],
+    "one test, JSON": ["*operation[7-*", "--json"],
+    "SQL: median by test": ["--sql", "SELECT test, median(gbps) FROM history GROUP BY test ORDER BY 2 LIMIT 5"],
+    "SQL: count": ["--sql", "SELECT count(*), count(DISTINCT run_id) FROM history"],
+    "all tests, 100 newest": ["--newest", "100"],
+}
+
+
+def fill(folder: Path, runs: int, tests: int) -> list[float]:
+    """Appends the runs; returns the seconds of each append."""
+    from saved_runs import outcome, run_of
+
+    from pytest_bandwidth.storage.history import append
+
+    random_, begin, seconds = random.Random(1), datetime(2024, 1, 1, tzinfo=timezone.utc), []
+    rows = [outcome(f"tests/test_suite.py::test_operation[{i}-plain-float32]", 700.0) for i in range(tests)]
+    for number in range(runs):
+        probe = random_.gauss(900, 15)
+        varied = [_varied(row, probe, random_) for row in rows]
+        at = f"{begin + timedelta(hours=3 * number):%Y-%m-%dT%H:%M:%SZ}"
+        run = run_of(*varied, environment={"started_at": at, "commit": f"{number // 2:012x}"})
+        started = time.perf_counter()
+        append(folder, run, varied)
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def _varied(row, probe: float, random_: random.Random):
+    from dataclasses import replace
+
+    relative = 0.8 * random_.gauss(1, 0.01)
+    return replace(row, gbps=relative * probe, relative=relative, probe_gbps=probe, samples=row.samples[:1])
+
+
+def ask(folder: Path, arguments: Sequence[str], repeat: int) -> list[float]:
+    """Seconds of fresh processes."""
+    command = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), *arguments]
+    seconds = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def change_points_found(series: int = 400) -> None:
+    """Prints the shares of invented series in which a change is seen, by noise, length and drop in their middle."""
+    import numpy as np
+
+    from pytest_bandwidth.change_points import change_points
+
+    random_ = np.random.default_rng(1)
+    noises = {
+        "normal": lambda n: random_.normal(0, 0.01, n),
+        "heavy-tailed (t3)": lambda n: 0.01 * random_.standard_t(3, n) / 3**0.5,
+    }
+    print("| noise of 1 % between runs | runs | false alarms, of series | 2 % drop found | 3 % | 5 % |")
+    for name, noise in noises.items():
+        for runs in (20, 50, 200):
+            shares = []
+            for drop in (0.0, 0.02, 0.03, 0.05):
+                step = np.where(np.arange(runs) < runs // 2, 0.0, np.log1p(-drop))
+                found = [change_points(np.exp(noise(runs) + step).tolist()) for _ in range(series)]
+                near = [places if drop == 0 else [p for p in places if abs(p - runs // 2) <= 2] for places in found]
+                shares.append(sum(map(bool, near)) / series)
+            print(f"| {name} | {runs} | " + " | ".join(f"{share:.1%}" for share in shares) + " |")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5150)
+    parser.add_argument("--tests", type=int, default=200)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--skip-change-points", action="store_true")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "history"
+        appended = fill(folder, options.runs, options.tests)
+        files = list(os.scandir(folder))
+        size = sum(file.stat().st_size for file in files)
+        print(f"{options.runs * options.tests:,} points in {len(files)} files, {size / 1e6:.0f} MB")
+        print(
+            f"  append of {options.tests} results   median {median(appended) * 1e3:.0f} ms   most {max(appended):.2f} s"
+        )
+        for question, given in QUESTIONS.items():
+            seconds = ask(folder, given, options.repeat)
+            print(f"  {question:24} median {median(seconds):6.3f} s   least {min(seconds):6.3f} s")
+    if not options.skip_change_points:
+        change_points_found()
+
+
+if __name__ == "__main__":
+    main()

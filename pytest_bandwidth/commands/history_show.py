@@ -1,0 +1,107 @@
+"""Trends of a history for the terminal and for programs; its answers to SQL; saved runs added to it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pytest_bandwidth.change_points import change_points
+from pytest_bandwidth.commands.baseline_files import matching
+from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.saved_run import load_run
+from pytest_bandwidth.domain.trend import Series, Trend, TrendFigure, figure_of, points_with, trend_of
+from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.rendering.trends import (
+    COMMIT_HEADINGS,
+    FIGURE_WORDS,
+    OVERVIEW_HEADINGS,
+    bars,
+    commit_rows,
+    overview_row,
+    summary_of,
+    trend_plain,
+)
+from pytest_bandwidth.storage.history import History, append, ask
+from pytest_bandwidth.storage.history.series import names_in, series_in
+
+BARS_WIDE = 100
+
+
+def show(options: argparse.Namespace) -> int:
+    trends = _trends(options)
+    if options.json:
+        print_json({"trends": [trend_plain(trend) for trend in trends]})
+    elif len(trends) == 1 or options.tests:
+        print("\n\n".join("\n".join(_lines(trend, options.commits)) for trend in trends))
+    else:
+        rows = [overview_row(trend) for trend in trends]
+        print("\n".join(aligned(OVERVIEW_HEADINGS, rows, left=("device", "commit", "trend"), width=terminal_width())))
+    return 0
+
+
+def _lines(trend: Trend, commits: int) -> list[str]:
+    """A trend for the terminal: its name, a sentence, its bars, and its newest commits."""
+    rows = commit_rows(trend)
+    left_out = len(rows) - commits
+    width = terminal_width() or BARS_WIDE
+    return [
+        printable(f"{trend.series.test}  on  {trend.series.device}"),
+        printable(summary_of(trend)),
+        f"{FIGURE_WORDS[trend.figure]}, the oldest run first: {bars(trend.values, max(8, min(width, BARS_WIDE) - 42))}",
+        *([f"… {left_out} commits before (--commits N shows more)"] if left_out > 0 else []),
+        *aligned(COMMIT_HEADINGS, rows[-commits:], left=("commit",)),
+    ]
+
+
+def _trends(options: argparse.Namespace) -> list[Trend]:
+    def series(history: History) -> list[Series]:
+        names = names_in(history, options.device)
+        wanted = set(matching(sorted({name.test for name in names}), options.tests))
+        chosen = [name for name in names if name.test in wanted]
+        return series_in(history, chosen, options.newest, options.device)
+
+    trends = [trend for one in ask(options.path, series) if (trend := _trend(one, options.figure)) is not None]
+    if not trends:
+        among = f" of {options.device!r}" if options.device else ""
+        raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
+    return trends
+
+
+def _trend(series: Series, figure: TrendFigure | None) -> Trend | None:
+    chosen = figure or figure_of(series)
+    points = () if chosen is None else points_with(series, chosen)
+    if chosen is None or not points:
+        return None
+    values = [point.figure(chosen) or 0.0 for point in points]
+    return trend_of(series, chosen, points, change_points(values, exact=chosen == "sectors"))
+
+
+def answer(options: argparse.Namespace) -> int:
+    names, rows = ask(options.path, lambda history: history.answer(options.sql))
+    if options.json:
+        print_json({"columns": names, "rows": [[_json_value(value) for value in row] for row in rows]})
+    else:
+        texts = [["" if value is None else str(value) for value in row] for row in rows]
+        words = [name for i, name in enumerate(names) if any(isinstance(row[i], str) for row in rows)]
+        print("\n".join(aligned(names, texts, left=words)))
+    return 0
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, float) and value - value != 0:  # NaN and infinities, which JSON has not
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def add(options: argparse.Namespace) -> int:
+    for path in options.add:
+        document, outcomes = load_run(path)
+        if not outcomes:
+            raise UsageError(f"{path}: found no results, expected a run that measured something")
+        try:
+            added = append(options.path, document, outcomes)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+        print(f"added {added.name}", file=sys.stderr)
+    return 0

@@ -1,0 +1,149 @@
+"""One test on one kind of device over many runs: its figure, the levels between change points, and runs by commit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from statistics import median
+from typing import Literal
+
+TrendFigure = Literal["relative", "gbps", "sectors"]
+# Counts are exact, and a device that is slow as a whole hardly moves kernel ÷ probe.
+FIGURES: tuple[TrendFigure, ...] = ("sectors", "relative", "gbps")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run's figures of one test. GB/s; `relative` is kernel ÷ probe; sectors of 32 bytes; None where there is none.
+
+    judged_on: the figure that the run's verdict was about; None without one.
+    """
+
+    run_id: str
+    at: datetime
+    commit: str | None
+    uncommitted: bool
+    serial: str
+    status: str
+    judged_on: str | None
+    gbps: float | None
+    relative: float | None
+    sectors: int | None
+
+    def figure(self, name: TrendFigure) -> float | None:
+        value: float | int | None = getattr(self, name)
+        return None if value is None else float(value)
+
+    @property
+    def commit_name(self) -> str:
+        """The commit, with a + where files differed from it."""
+        return f"{self.commit or '–'}{'+' if self.commit and self.uncommitted else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A test's runs on devices of one model, the oldest first."""
+
+    test: str
+    device_kind: str
+    device: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Runs between two change points: `start` and `stop` count the trend's points.
+
+    value: median of the figure; change: against the level before, as a fraction of that; None for the first.
+    """
+
+    start: int
+    stop: int
+    value: float
+    change: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A series' points that have the figure, and its levels; there is at least one of each."""
+
+    series: Series
+    figure: TrendFigure
+    points: tuple[Point, ...]
+    levels: tuple[Level, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return tuple(value for point in self.points if (value := point.figure(self.figure)) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRow:
+    """Consecutive runs of one commit: medians of their figures; `changes`: the levels that begin among them."""
+
+    commit: str
+    at: datetime
+    runs: int
+    gbps: float | None
+    relative: float | None
+    sectors: float | None
+    changes: tuple[Level, ...]
+
+
+def figure_of(series: Series) -> TrendFigure | None:
+    """The figure whose trend tells most: what the runs were judged on, else the one that a slow device moves least."""
+    judged = Counter(point.judged_on for point in series.points if point.judged_on in ("relative", "gbps"))
+    usual = judged.most_common(1)[0][0] if judged else None
+    known = [name for name in FIGURES if points_with(series, name)]
+    if usual == "gbps" and "gbps" in known:
+        return "gbps"
+    return known[0] if known else None
+
+
+def points_with(series: Series, figure: TrendFigure) -> tuple[Point, ...]:
+    """The points that have the figure; zero and less is none, since levels are compared by ratio."""
+    return tuple(point for point in series.points if _known(point.figure(figure)))
+
+
+def trend_of(series: Series, figure: TrendFigure, points: Sequence[Point], starts: Sequence[int]) -> Trend:
+    """Levels from the places where new ones start (rising, each within the points, without 0)."""
+    values = [point.figure(figure) or 0.0 for point in points]
+    levels: list[Level] = []
+    for start, stop in zip((0, *starts), (*starts, len(points)), strict=True):
+        value = median(values[start:stop])
+        levels.append(Level(start, stop, value, value / levels[-1].value - 1 if levels else None))
+    return Trend(series, figure, tuple(points), tuple(levels))
+
+
+def by_commit(trend: Trend) -> list[CommitRow]:
+    """The trend's runs, those of one commit that follow each other taken together; the oldest first."""
+    rows = []
+    begins = {level.start: level for level in trend.levels[1:]}
+    place = 0
+    for commit, group in groupby(trend.points, key=lambda point: point.commit_name):
+        runs = list(group)
+        rows.append(
+            CommitRow(
+                commit,
+                runs[0].at,
+                len(runs),
+                _median(point.gbps for point in runs),
+                _median(point.relative for point in runs),
+                _median(point.figure("sectors") for point in runs),
+                tuple(begins[i] for i in range(place, place + len(runs)) if i in begins),
+            )
+        )
+        place += len(runs)
+    return rows
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and value > 0
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

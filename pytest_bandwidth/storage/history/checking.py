@@ -1,0 +1,82 @@
+"""The history's files come from elsewhere: each is held to the table's form, and what they hold is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.history.columns import FORM
+from pytest_bandwidth.storage.history.database import files_literal, first_line
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+ROWS_AT_MOST = 50_000_000
+_EXPECTED = "expected what --bandwidth-history writes"
+
+
+class Moved(Exception):
+    """A file went while it was being read: it has been merged since."""
+
+
+def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
+    """Holds every file's head to the table's form, and their rows to a number.
+
+    Raises UsageError that names the first bad file; Moved where one went meanwhile.
+    """
+    import duckdb
+
+    if not files:
+        return
+    named = files_literal(files)
+    try:
+        heads = connection.execute(
+            "SELECT file_name, list(name ORDER BY file_row), list(duckdb_type ORDER BY file_row) FROM ("
+            f"SELECT *, row_number() OVER () AS file_row FROM parquet_schema({named})) "
+            "WHERE duckdb_type IS NOT NULL GROUP BY file_name ORDER BY file_name"
+        ).fetchall()
+        counted = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({named})").fetchone()
+    except duckdb.Error:
+        _check_values(connection, files)
+        raise
+    for name, names, types in heads:
+        found = tuple(zip(names, types, strict=True))
+        if found != FORM:
+            raise UsageError(f"{name}: found {_difference(found)}, {_EXPECTED}")
+    if counted is not None and counted[0] > ROWS_AT_MOST:
+        raise UsageError(f"{files[0].parent}: found {counted[0]} rows, expected at most {ROWS_AT_MOST}")
+
+
+def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
+    """Reads everything, file by file, to name the one that is bad: how DuckDB names it depends on what is wrong."""
+    import duckdb
+
+    for file in files:
+        if not file.exists():
+            raise Moved
+        try:
+            connection.execute(
+                f"SELECT bit_xor(hash(COLUMNS(*))) FROM read_parquet({files_literal([file])})"
+            ).fetchall()
+        except duckdb.Error as error:
+            if not file.exists():
+                raise Moved from None
+            raise UsageError(f"{file}: cannot be read: {first_line(error)}, {_EXPECTED}") from None
+
+
+def why(connection: DuckDBPyConnection, files: Sequence[Path], error: Exception, where: str) -> UsageError:
+    """What is told of an error of DuckDB's: the file that is bad, else the error itself. Raises Moved."""
+    try:
+        _check_values(connection, files)
+    except UsageError as bad:
+        return bad
+    return UsageError(f"{where}: {first_line(error)}")
+
+
+def _difference(found: tuple[tuple[str, str], ...]) -> str:
+    for have, want in zip(found, FORM, strict=False):
+        if have != want:
+            return f"a column {have[0][:40]!r} of type {have[1][:40]} in place of {want[0]!r} of type {want[1]}"
+    return f"{len(found)} columns in place of {len(FORM)}"

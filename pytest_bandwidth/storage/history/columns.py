@@ -1,0 +1,138 @@
+"""The columns of the history's table, and a run's document as rows of it. One row a measurement."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.form import LARGEST_COUNT, shown
+from pytest_bandwidth.domain.outcome import Outcome
+
+TEXT_AT_MOST = 20_000
+# A run's id is its file's name.
+_RUN_ID = re.compile(r"(?!merged-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MOMENT = "%Y-%m-%dT%H:%M:%SZ"
+_SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a row is made of: one result, and the document of its run."""
+
+    run: Document
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, its type in SQL, what it means, and where its value comes from."""
+
+    name: str
+    type: str
+    meaning: str
+    value: Callable[[Result], object]
+
+
+COLUMNS = (
+    Column("run_id", "VARCHAR", "the run; sorts by time", lambda r: run_id_of(r.run)),
+    Column("started_at", "TIMESTAMP", "when the run started, UTC", lambda r: _moment(r.run)),
+    Column("commit", "VARCHAR", "the tests' commit, short", lambda r: _environment(r.run, "commit", str)),
+    Column(
+        "uncommitted",
+        "BOOLEAN",
+        "whether tracked files differed from it",
+        lambda r: _environment(r.run, "uncommitted_changes", bool),
+    ),
+    Column("host", "VARCHAR", "the machine's name", lambda r: _environment(r.run, "host", str)),
+    Column("ci", "BOOLEAN", "whether CI said that it ran", lambda r: _environment(r.run, "ci", bool)),
+    Column("plugin", "VARCHAR", "version of pytest-bandwidth", lambda r: _environment(r.run, "plugin", str)),
+    Column("device_kind", "VARCHAR", "cuda, cpu or traffic", lambda r: r.run["device"]["kind"]),
+    Column("device", "VARCHAR", "the device's model", lambda r: r.run["device"]["name"]),
+    Column("serial", "VARCHAR", "tells two of one model apart", lambda r: r.run["device"]["serial"]),
+    Column("test", "VARCHAR", "the baseline's key: node id, and label", lambda r: r.outcome.key),
+    Column("status", "VARCHAR", "the verdict", lambda r: r.outcome.status),
+    Column("figure", "VARCHAR", "what was judged: relative, gbps or null", lambda r: r.outcome.verdict.get("figure")),
+    Column("gbps", "DOUBLE", "achieved bandwidth, GB/s", lambda r: r.outcome.gbps),
+    Column("probe_gbps", "DOUBLE", "the probe's, GB/s", lambda r: r.outcome.probe_gbps),
+    Column("relative", "DOUBLE", "kernel ÷ probe, median over the rounds", lambda r: r.outcome.relative),
+    Column(
+        "utilization",
+        "DOUBLE",
+        "share of the device's peak, null where that is unknown",
+        lambda r: r.outcome.utilization if r.outcome.utilization_of == "peak" else None,
+    ),
+    Column("seconds", "DOUBLE", "median of one run on the device", lambda r: r.outcome.seconds),
+    Column("noise", "DOUBLE", "IQR ÷ median of the samples", lambda r: r.outcome.noise),
+    Column("samples", "BIGINT", "how many", lambda r: len(r.outcome.samples)),
+    Column("bytes_read", "BIGINT", "declared distinct bytes of one run", lambda r: r.outcome.bytes_read),
+    Column("bytes_written", "BIGINT", "declared distinct bytes of one run", lambda r: r.outcome.bytes_written),
+    Column("sectors", "BIGINT", "32-byte sectors moved (traffic device)", lambda r: _sectors(r.outcome)),
+    Column("method", "VARCHAR", "how time was taken", lambda r: r.outcome.method),
+    Column("drop", "DOUBLE", "against the baseline; negative for a gain", lambda r: r.outcome.verdict.get("drop")),
+    Column("allowed_drop", "DOUBLE", "what the baseline let pass", lambda r: r.outcome.verdict.get("allowed_drop")),
+    Column("sm_clock_mhz", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "sm_clock_mhz")),
+    Column("temperature_c", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "temperature_c")),
+)
+FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
+
+
+def run_id_of(document: Document) -> str:
+    """The run's id. Raises UsageError for one that could name anything but a file in the history's own folder."""
+    run_id = document["run_id"]
+    if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
+        raise UsageError(f"run_id is {shown(run_id)}, expected letters, digits, dots and dashes, at most 100")
+    return run_id
+
+
+def columns_of(document: Document, outcomes: Sequence[Outcome]) -> list[list[object]]:
+    """The run's values, one list for each of COLUMNS. Raises UsageError for a run that no row can be made of.
+
+    document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results.
+    """
+    results = [Result(document, outcome) for outcome in outcomes]
+    return [[_kept(column.value(result), column.type) for result in results] for column in COLUMNS]
+
+
+def _kept(value: object, type_: str) -> object:
+    """The value where a column of that type can hold it, else None: a gap is of more use than no history."""
+    if value is None:
+        return None
+    if type_ == "VARCHAR":
+        return str(value)[:TEXT_AT_MOST].encode("utf-8", "backslashreplace").decode()
+    if type_ == "DOUBLE":
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if type_ == "BIGINT":
+        return value if isinstance(value, int) and abs(value) <= LARGEST_COUNT else None
+    return value
+
+
+def _environment(document: Document, name: str, kind: type) -> object:
+    value = document["environment"].get(name)
+    return value if isinstance(value, kind) else None
+
+
+def _moment(document: Document) -> str:
+    value = document["environment"].get("started_at")
+    try:
+        return datetime.strptime(value, _MOMENT).replace(tzinfo=timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"environment.started_at is {shown(value)}, expected a moment like 2026-11-21T04:00:00Z"
+        ) from None
+
+
+def _sectors(outcome: Outcome) -> int | None:
+    found = [outcome.counts[name] for name in _SECTORS if name in outcome.counts]
+    return sum(found) if found else None
+
+
+def _condition(outcome: Outcome, name: str) -> object:
+    after = outcome.conditions.get("after")
+    return after.get(name) if isinstance(after, Mapping) else None

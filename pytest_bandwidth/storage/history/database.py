@@ -1,0 +1,80 @@
+"""DuckDB as the history uses it: in memory, bounded, without extensions from elsewhere; files are all it touches."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_bandwidth.domain.errors import UsageError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'"
+MEMORY_AT_MOST = "2GB"
+
+
+def available() -> bool:
+    """Whether DuckDB is installed; it is imported only when it is needed."""
+    return importlib.util.find_spec("duckdb") is not None
+
+
+@contextmanager
+def database() -> Iterator[DuckDBPyConnection]:
+    """An empty database in memory. Raises UsageError where DuckDB is missing."""
+    if not available():
+        raise UsageError(MISSING)
+    import duckdb
+
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "memory_limit": MEMORY_AT_MOST,
+        "temp_directory": "",
+    }
+    connection = duckdb.connect(":memory:", config=settings)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def quoted(text: str) -> str:
+    """Text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def literal_pattern(name: str) -> str:
+    """The pattern that means just this name: DuckDB takes every name of a file for a pattern."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def files_literal(files: Sequence[Path]) -> str:
+    """Files as a list of SQL."""
+    return f"[{', '.join(quoted(literal_pattern(str(file))) for file in files)}]"
+
+
+def copy_to(
+    connection: DuckDBPyConnection,
+    query: str,
+    file: Path,
+    values: Sequence[object] = (),
+    *,
+    rows_of_group: int = 122_880,
+) -> None:
+    """Writes what a query finds as one Parquet file. Raises UsageError where it cannot be written."""
+    import duckdb
+
+    form = f"(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, ROW_GROUP_SIZE {rows_of_group})"
+    try:
+        connection.execute(f"COPY ({query}) TO {quoted(str(file))} {form}", list(values))
+    except duckdb.Error as error:
+        raise UsageError(f"{file.parent}: cannot be written to: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """What DuckDB says, less the excerpt of the statement that it quotes."""
+    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

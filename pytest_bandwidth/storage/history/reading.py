@@ -1,0 +1,90 @@
+"""The history as a table to ask: the view `history` over a folder's files, for our own questions and a user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.history.checking import Moved, check_files, why
+from pytest_bandwidth.storage.history.columns import FORM
+from pytest_bandwidth.storage.history.database import database, files_literal, first_line, literal_pattern, quoted
+from pytest_bandwidth.storage.history.files import listing
+from pytest_bandwidth.storage.history.merging import runs_in
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+OPENINGS_AT_MOST = 5
+
+Row = tuple[Any, ...]
+Answer = TypeVar("Answer")
+
+
+class History:
+    """The table `history` of one folder, over the files that it held when it was opened."""
+
+    def __init__(self, connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
+        self._connection = connection
+        self._files = files
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
+        """The rows that one of the project's own questions finds. Raises UsageError that names a bad file."""
+        return self._asked(query, values, "the history")[1]
+
+    def answer(self, query: str) -> tuple[list[str], list[Row]]:
+        """Names of the columns, and the rows, of a user's question. Raises UsageError for anything but one SELECT."""
+        import duckdb
+
+        try:
+            statements = self._connection.extract_statements(query)
+        except duckdb.Error as error:
+            raise UsageError(f"--sql: {first_line(error)}") from None
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise UsageError(f"--sql: found {query[:80]!r}, expected one SELECT")
+        return self._asked(query, (), "--sql")
+
+    def _asked(self, query: str, values: Sequence[object], where: str) -> tuple[list[str], list[Row]]:
+        import duckdb
+
+        try:
+            result = self._connection.execute(query, list(values))
+            return [str(column[0]) for column in result.description or ()], result.fetchall()
+        except duckdb.Error as error:
+            raise why(self._connection, self._files, error, where) from None
+
+
+def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
+    """Opens the folder's history and lets `question` ask it; again where files were merged under its hands.
+
+    Raises UsageError, one line that names the file, for what no history holds.
+    """
+    for _ in range(OPENINGS_AT_MOST):
+        with suppress(Moved), _opened(folder) as history:
+            return question(history)
+    raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[History]:
+    resolved = folder.resolve()
+    found = listing(resolved)
+    if not found.files:
+        raise UsageError(f"{folder}: found no runs, expected a folder that --bandwidth-history wrote to")
+    with database() as connection:
+        check_files(connection, found.files)
+        merged = runs_in(connection, found.merged)
+        files = [*found.merged, *(file for file in found.runs if file.stem not in merged.ids)]
+        names = ", ".join(f'"{name}"' for name, _ in FORM)
+        source = f"SELECT {names} FROM read_parquet({files_literal(files)})"
+        if merged.overlap:
+            source += " QUALIFY row_number() OVER (PARTITION BY run_id, test) = 1"
+        connection.execute(f"CREATE VIEW history AS {source}")
+        # From here on a user's question may run: it reads this folder, and nothing else of the machine.
+        folders = {f"{resolved}/", f"{literal_pattern(str(resolved))}/"}  # it is looked up as it is spelt
+        connection.execute(f"SET allowed_directories = [{', '.join(map(quoted, folders))}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        yield History(connection, files)

@@ -1,0 +1,61 @@
+"""What the history knows of tests: which there are, and each one's runs on devices of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pytest_bandwidth.domain.trend import Point, Series
+from pytest_bandwidth.storage.history.reading import History, Row
+
+SERIES_AT_MOST = 20_000
+# What tells of a test's level.
+_EVIDENCE = "started_at IS NOT NULL AND status <> 'INVALID' AND (isfinite(gbps) OR sectors IS NOT NULL)"
+_POINT = 'run_id, started_at, "commit", uncommitted, serial, coalesce(status, ), figure, gbps, relative, sectors'
+_SAME = "coalesce(test, ''), coalesce(device_kind, ''), coalesce(device, '')"
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesName:
+    """A series that the history holds, and how many runs it has."""
+
+    test: str
+    device_kind: str
+    device: str
+    runs: int
+
+
+def names_in(history: History, device: str | None = None) -> list[SeriesName]:
+    """Every test on every model of device, by name. device: only those of this model or serial."""
+    rows = history.rows(
+        f"SELECT {_SAME}, count(*) FROM history "
+        f"WHERE {_EVIDENCE} AND ($1 IS NULL OR device = $1 OR serial = $1) "
+        f"GROUP BY ALL ORDER BY ALL LIMIT {SERIES_AT_MOST}",
+        [device],
+    )
+    return [SeriesName(*row) for row in rows]
+
+
+def series_in(history: History, names: Sequence[SeriesName], newest: int, device: str | None = None) -> list[Series]:
+    """The named series, with at most the `newest` runs of each, the oldest first. device: as in `names_in`."""
+    rows = history.rows(
+        f"SELECT {_SAME}, {_POINT} FROM history "
+        f"WHERE {_EVIDENCE} AND ($2 IS NULL OR device = $2 OR serial = $2) "
+        "AND list_contains($1::VARCHAR[], coalesce(test, '')) "
+        f"QUALIFY row_number() OVER (PARTITION BY {_SAME} ORDER BY started_at DESC, run_id DESC) <= $3 "
+        f"ORDER BY {_SAME}, started_at, run_id",
+        [sorted({name.test for name in names}), device, newest],
+    )
+    wanted = {(name.test, name.device_kind, name.device) for name in names}
+    return [
+        Series(test, device_kind, model, tuple(_point(row[3:]) for row in group))
+        for (test, device_kind, model), group in groupby(rows, key=lambda row: row[:3])
+        if (test, device_kind, model) in wanted
+    ]
+
+
+def _point(row: Row) -> Point:
+    """The types are the table's own, which every file was held to; any column may be null."""
+    run_id, at, commit, uncommitted, serial, *rest = row
+    return Point(run_id or "", at, commit, uncommitted is True, serial or "", *rest)

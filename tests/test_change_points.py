@@ -1,0 +1,83 @@
+"""Change points in invented runs: where they are found, and where there are none to find."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pytest_bandwidth import change_points as module
+from pytest_bandwidth.change_points import change_points
+from pytest_bandwidth.domain.errors import UsageError
+
+pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
+
+
+def runs(*levels: tuple[int, float], sd: float = 0.01, seed: int = 0) -> list[float]:
+    """So many runs at each level, with normal noise of that share between them."""
+    random_ = random.Random(seed)
+    return [level * (1 + random_.gauss(0, sd)) for many, level in levels for _ in range(many)]
+
+
+def test_a_step_is_found_where_it_is():
+    (place,) = change_points(runs((30, 900.0), (30, 855.0)))
+    assert abs(place - 30) <= 1
+
+
+def test_several_steps_up_and_down_are_all_found():
+    found = change_points(runs((40, 0.90), (25, 0.85), (30, 0.93), (20, 0.90)))
+    assert len(found) == 3
+    assert all(abs(place - true) <= 2 for place, true in zip(found, (40, 65, 95), strict=True))
+
+
+def test_noise_alone_has_hardly_ever_a_change():
+    alarms = sum(bool(change_points(runs((60, 900.0), seed=seed))) for seed in range(200))
+    assert alarms <= 8
+
+
+def test_a_small_drop_is_mostly_found_and_a_tiny_one_mostly_not():
+    def found(drop: float) -> int:
+        return sum(bool(change_points(runs((30, 1.0), (30, 1 - drop), seed=seed))) for seed in range(50))
+
+    assert found(0.03) >= 48
+    assert found(0.002) <= 5
+
+
+@pytest.mark.parametrize("strange", [0.5, 2.0])
+def test_one_strange_run_is_no_change(strange):
+    values = runs((60, 900.0))
+    values[20] *= strange
+    assert change_points(values) == []
+
+
+def test_a_strange_run_hides_no_change():
+    values = runs((30, 900.0), (30, 855.0))
+    values[10] *= 0.5
+    (place,) = change_points(values)
+    assert abs(place - 30) <= 1
+
+
+def test_equal_runs_have_no_change_and_the_least_step_between_equal_ones_that_matters_is_one():
+    assert change_points([900.0] * 50) == []
+    assert change_points([900.0] * 25 + [900.1] * 25) == []
+    assert change_points([900.0] * 25 + [880.0] * 25) == [25]
+
+
+def test_the_units_of_the_figure_do_not_matter():
+    values = runs((30, 900.0), (30, 855.0))
+    assert change_points(values) == change_points([value / 1e6 for value in values])
+
+
+def test_too_few_runs_for_two_levels_have_none():
+    assert change_points([1.0, 1.0, 0.5, 0.5, 0.5]) == []
+    assert change_points([]) == []
+
+
+def test_every_other_count_is_a_change():
+    assert change_points([8.0, 8.0, 9.0, 8.0, 8.0, 8.0], exact=True) == [2, 3]
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'pytest-bandwidth\[history\]'"):
+        change_points([1.0] * 10)
