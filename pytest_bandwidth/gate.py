@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
 from statistics import median
 from typing import Literal
 
-from pytest_bandwidth.domain import judging
+from pytest_bandwidth.domain import device_change, judging
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.counting import judge_counts
+from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import Conduct, Figures, Floors, Reference
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.units import format_gbps, format_percent
+from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # Figures by label, from one fresh process each.
@@ -60,6 +60,7 @@ class _Case:
     figures: Figures
     reference: Reference | None
     tolerance: float
+    known: Known | None
 
 
 def figures_of(measurement: Measurement) -> Figures:
@@ -128,8 +129,7 @@ def _first_look(
     if case.reference is None:
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
     verdict = judging.look(figures, case.reference, case.tolerance, limits.confirm)
-    verdict = _device_trouble(verdict, case, baseline, probe_alone) or verdict
-    return case, verdict
+    return case, _device_trouble(verdict, case, probe_alone) or _not_gained(verdict, case)
 
 
 def _conduct(measurement: Measurement) -> Conduct:
@@ -174,8 +174,11 @@ def _case(
         if t is not None
     )
     figure = judging.choose_figure(limits.judged_on, entry, figures, measurement.regime)
-    reference = None if entry is None else _reference(entry, figure, measurement, baseline)
-    return _Case(measurement, entry, figures, reference, tolerance)
+    if entry is None:
+        return _Case(measurement, None, figures, None, tolerance, None)
+    gbps, relative = (_reference(entry, which, measurement, baseline) for which in ("gbps", "relative"))
+    known = device_change.known_of(entry, gbps, relative, tolerance)
+    return _Case(measurement, entry, figures, gbps if figure == "gbps" else relative, tolerance, known)
 
 
 def _reference(entry: Entry, figure: Figure, measurement: Measurement, baseline: Baseline | None) -> Reference | None:
@@ -193,36 +196,33 @@ def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:
     return Verdict(Status.NO_BASELINE, "no-entry", f"no entry in {baseline.path}: --bandwidth-update-new writes it")
 
 
-def _device_trouble(
-    verdict: Verdict, case: _Case, baseline: Baseline | None, probe_alone: ProbeAlone
-) -> Verdict | None:
-    """DEVICE where GB/s dropped, the share of the probe did not, and a probe alone in a fresh process is down, too."""
-    entry, figures = case.entry, case.figures
-    if entry is None or figures.relative is None:
-        return None
-    absolute = _reference(entry, "gbps", case.measurement, baseline)
-    share = _reference(entry, "relative", case.measurement, baseline)
-    probes = [run.probe_gbps for run in entry.runs if run.probe_gbps is not None]
-    if absolute is None or share is None or not probes:
-        return None
-    allowed = absolute.bound(judging.SUSPECT_LEVEL, case.tolerance, 1)
-    drop = absolute.centre - log(figures.gbps)
-    if drop <= allowed or share.centre - log(figures.relative) > share.bound(judging.SUSPECT_LEVEL, case.tolerance, 1):
-        return None
+def _device_trouble(verdict: Verdict, case: _Case, probe_alone: ProbeAlone) -> Verdict | None:
+    """DEVICE where one figure dropped, the other did not, and a probe alone in a fresh process has changed likewise."""
+    known = case.known
+    direction = None if known is None else device_change.suspected(case.figures, known)
+    if known is None or direction is None or (direction == "up" and verdict.figure != "relative"):
+        return None  # judged on GB/s, a share may drop
     try:
         alone = probe_alone(case.measurement.traffic.bytes_read, case.measurement.traffic.bytes_written)
     except BandwidthError:
         return None  # without that evidence the kernel is judged as if the device were well
-    known = median(probes)
-    if log(known) - log(alone) <= allowed:
+    if not device_change.moved(direction, alone, known):
         return None
-    return replace(
-        verdict,
-        status=Status.DEVICE,
-        code="device",
-        reason=f"the device is down, not the kernel: a probe alone reaches {format_gbps(alone)}, "
-        f"{format_gbps(known)} with the baseline; the kernel keeps {format_percent(figures.relative, 1)} of it",
-    )
+    return _device(verdict, device_change.sentence(direction, case.figures, alone, known))
+
+
+def _device(verdict: Verdict, reason: str) -> Verdict:
+    return replace(verdict, status=Status.DEVICE, code="device", reason=reason)
+
+
+def _not_gained(verdict: Verdict, case: _Case) -> Verdict:
+    """A larger share of a slower probe is no improvement where GB/s are as before."""
+    if verdict.status is not Status.IMPROVED or verdict.figure != "relative" or case.known is None:
+        return verdict
+    if device_change.gained_gbps(case.figures.gbps, case.known):
+        return verdict
+    reason = f"{format_percent(-(verdict.drop or 0.0), 1)} above the baseline's share of the probe, GB/s are as before"
+    return replace(verdict, status=Status.WITHIN, code="share-gain", reason=reason)
 
 
 def _fresh_figures(
@@ -254,4 +254,18 @@ def _last_word(
         return replace(
             first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; no probe ran"
         )
-    return judging.confirm_drop(first, case.reference, values, case.tolerance)
+    verdict = judging.confirm_drop(first, case.reference, values, case.tolerance)
+    if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
+        return _device_up(verdict, case.known, fresh) or verdict
+    return verdict
+
+
+def _device_up(verdict: Verdict, known: Known, fresh: Sequence[Figures]) -> Verdict | None:
+    """DEVICE where the fresh processes' kernels kept their GB/s, beside probes that are faster than the baseline's."""
+    probes = [f.probe_gbps for f in fresh if f.probe_gbps is not None]
+    middle = Figures(median(f.gbps for f in fresh), probe_gbps=median(probes) if probes else None)
+    if middle.probe_gbps is None or not device_change.kept_gbps(middle.gbps, known):
+        return None
+    if not device_change.moved("up", middle.probe_gbps, known):
+        return None
+    return _device(verdict, device_change.sentence("up", middle, middle.probe_gbps, known))

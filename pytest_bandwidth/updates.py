@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.counting import pattern_of
-from pytest_bandwidth.domain.judging import Figures, choose_figure, prior_spread
+from pytest_bandwidth.domain.judging import Figures, choose_figure, prior_spread, steadier_figure
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.updating import merged
@@ -113,4 +113,6 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str
             if o.gbps is not None
         ),
     )
+    if judged_on is not None:
+        entry = replace(entry, judged_on=steadier_figure(judged_on, entry, identity.kind == "cpu"))
     return replace(entry, utilization=last.utilization if last.utilization_of == "peak" else None)

@@ -37,6 +37,7 @@ def baseline(*gbps, probe_gbps=100.0, **more):
 
 FIVE = baseline(90.0, 90.0, 90.0, 90.0, 90.0)
 LIMITS = Limits(None, 0.05, Floors(), None, 3)
+LIMITS_10 = replace(LIMITS, tolerance_of_options=0.10)
 
 
 def never():
@@ -125,6 +126,50 @@ def test_device_trouble_is_not_the_kernels():
 def test_a_slow_probe_beside_the_kernel_is_no_device_trouble_when_alone_it_is_well():
     verdict = judge(measured(60.0, probe_gbps=66.7), FIVE, probe=lambda _r, _w: 100.0)
     assert verdict.status is Status.WITHIN
+
+
+def test_a_faster_device_is_not_a_slower_kernel():
+    # The kernel's 89 GB/s are the baseline's 90, but the probe went from 100 to 145: a share of 61 % instead of 90 %.
+    verdict = judge(measured(89.0, probe_gbps=145.0), FIVE, probe=lambda _r, _w: 146.0)
+    assert verdict.status is Status.DEVICE
+    assert verdict.reason == (
+        "the device is up, not the kernel down: a probe reaches 146 GB/s, 100 GB/s with the baseline; "
+        "the kernel's 89.0 GB/s are what they were (90.0 GB/s)"
+    )
+
+
+def test_a_device_that_was_faster_for_a_moment_is_seen_in_the_fresh_processes():
+    def run():
+        return {None: Figures(89.5, 0.62, 144.0)}
+
+    verdict = judge(measured(89.0, probe_gbps=145.0), FIVE, fresh=run, probe=lambda _r, _w: 100.0)
+    assert (verdict.status, "device is up" in verdict.reason) == (Status.DEVICE, True)
+
+
+def test_a_slower_kernel_on_a_faster_device_is_a_slower_kernel():
+    def run():
+        return {None: Figures(85.0, 0.59, 144.0)}  # 5.6 % under 90 GB/s: more than the tolerance
+
+    verdict = judge(measured(85.0, probe_gbps=145.0), FIVE, fresh=run, probe=lambda _r, _w: 145.0)
+    assert verdict.status is Status.REGRESSED
+
+
+def test_a_probe_that_is_a_little_faster_excuses_nothing():
+    def run():
+        return {None: Figures(86.0, 0.82, 105.0)}
+
+    verdict = judge(measured(86.0, probe_gbps=105.0), FIVE, fresh=run, probe=lambda _r, _w: 105.0)
+    assert verdict.status is Status.REGRESSED
+
+
+def test_judged_on_gbps_a_faster_probe_takes_nothing_away():
+    entry = baseline(90.0, 90.0, 90.0, 90.0, 90.0, judged_on="gbps")
+    assert judge(measured(89.0, probe_gbps=145.0), entry, LIMITS_10).status is Status.WITHIN
+
+
+def test_a_larger_share_of_a_slower_device_is_no_improvement():
+    verdict = judge(measured(90.5, probe_gbps=80.0), FIVE)
+    assert (verdict.status, verdict.code) == (Status.WITHIN, "share-gain")
 
 
 def test_floor_fails_whatever_the_baseline_says():

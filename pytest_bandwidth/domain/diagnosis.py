@@ -44,4 +44,6 @@ def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:
     seen = f"{format_gbps(before)} then, {format_gbps(now)} now"
     if now < before * (1 - PROBE_UNCHANGED):
         return f"the device is slower, too: a plain copy reached {seen}"
+    if now > before * (1 + PROBE_UNCHANGED):
+        return f"the kernel did not follow the device, which is faster now: a plain copy reached {seen}"
     return f"the kernel, not the device: a plain copy reached {seen}"

@@ -24,6 +24,7 @@ REGRESSED_LEVEL = 0.999
 # A kernel under this share of its probe's bandwidth is not waiting for memory, so the probe does not share its fate.
 SHARED_FATE = 0.35
 RUNS_CONSIDERED = range(1, 21)
+FIGURES: tuple[Figure, Figure] = ("gbps", "relative")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,23 @@ def choose_figure(asked: Figure | None, entry: Entry | None, figures: Figures, r
     if wanted == "relative" and (figures.relative is None or (entry is not None and not _logs(entry.runs, "relative"))):
         return "gbps"
     return wanted
+
+
+def steadier_figure(figure: Figure, entry: Entry, on_host: bool) -> Figure:
+    """`relative`, unless the entry's own runs show GB/s to repeat better from process to process.
+
+    So for a kernel that waits for memory at one time and for arithmetic at another. Under five runs their spread tells
+    too little.
+    """
+    if figure != "relative" or len(entry.runs) < PRIOR_DEGREES:
+        return figure
+    by_gbps, by_share = (_spread_of(entry, which, on_host) for which in FIGURES)
+    return "gbps" if by_gbps < by_share else "relative"
+
+
+def _spread_of(entry: Entry, figure: Figure, on_host: bool) -> float:
+    reference = reference_of(entry, figure, prior_spread(figure, on_host))
+    return math.inf if reference is None else reference.spread
 
 
 def reference_of(entry: Entry, figure: Figure, prior: float) -> Reference | None:

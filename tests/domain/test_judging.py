@@ -21,6 +21,7 @@ from pytest_bandwidth.domain.judging import (
     prior_spread,
     reference_of,
     runs_needed,
+    steadier_figure,
 )
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.verdict import Status
@@ -196,3 +197,23 @@ def test_identical_code_raises_next_to_no_alarm_and_five_percent_is_found():
     slow = [_verdict_of_a_run(draw, 0.007, 0.95) for _ in range(3000)]
     assert same.count(Status.REGRESSED) <= 3
     assert slow.count(Status.REGRESSED) >= 0.9 * len(slow)
+
+
+def runs_of(*pairs):
+    return Entry("t", runs=tuple(Run(gbps=gbps, probe_gbps=probe) for gbps, probe in pairs))
+
+
+def test_the_figure_that_repeats_better_over_five_runs():
+    # The probe goes from 49 to 72 and back; one kernel follows, the other does not.
+    probes = (49.0, 72.0, 49.5, 71.0, 49.2)
+    waits = runs_of(*((p * 0.9, p) for p in probes))
+    computes = runs_of(*((30.0, p) for p in probes))
+    assert steadier_figure("relative", waits, on_host=True) == "relative"
+    assert steadier_figure("relative", computes, on_host=True) == "gbps"
+
+
+def test_under_five_runs_or_once_on_gbps_the_spread_decides_nothing():
+    few = runs_of((30.0, 49.0), (30.0, 72.0), (30.0, 49.0), (30.0, 72.0))
+    steady = runs_of(*((p * 0.2, p) for p in (49.0, 72.0, 49.5, 71.0, 49.2)))
+    assert steadier_figure("relative", few, on_host=True) == "relative"
+    assert steadier_figure("gbps", steady, on_host=True) == "gbps"

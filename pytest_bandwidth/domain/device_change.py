@@ -1,0 +1,85 @@
+"""The device told apart from the kernel, by both figures and a probe.
+
+A slower kernel loses GB/s and share of the probe alike. A device that changed moves one of them: slower memory takes
+GB/s and leaves the share of a kernel that waits for memory; faster memory takes the share of one that does not, and
+leaves its GB/s. On a virtual machine that happens within minutes: two processors behind one link to memory copied
+49 GB/s, and 72 GB/s once the hypervisor had put them behind two (docs/measurements.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, log1p
+from statistics import median
+from typing import Literal
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.judging import SUSPECT_LEVEL, Figures, Reference
+from pytest_bandwidth.domain.units import format_gbps, format_percent
+
+Direction = Literal["down", "up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an entry knows of both figures, and of the probe's GB/s beside them."""
+
+    gbps: Reference
+    relative: Reference
+    probe_gbps: float
+    tolerance: float
+
+
+def known_of(entry: Entry, gbps: Reference | None, relative: Reference | None, tolerance: float) -> Known | None:
+    """None where the entry was not measured beside a probe."""
+    probes = [run.probe_gbps for run in entry.runs if run.probe_gbps is not None]
+    if gbps is None or relative is None or not probes:
+        return None
+    return Known(gbps, relative, median(probes), tolerance)
+
+
+def suspected(figures: Figures, known: Known) -> Direction | None:
+    """Which way the device seems to have gone, by the kernel's figures alone; None where they tell of no change.
+
+    Down: GB/s dropped by more than noise explains, the share of the probe did not. Up: the other way round.
+    """
+    if figures.relative is None:
+        return None
+    share_dropped = known.relative.centre - log(figures.relative) > _noise(known.relative, known)
+    if not share_dropped:
+        return "down" if known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known) else None
+    return "up" if kept_gbps(figures.gbps, known) else None
+
+
+def moved(direction: Direction, probe_gbps: float, known: Known) -> bool:
+    """Whether a probe has gone that way since the baseline, by more than noise explains."""
+    change = log(probe_gbps) - log(known.probe_gbps)
+    return (change if direction == "up" else -change) > _noise(known.gbps, known)
+
+
+def kept_gbps(gbps: float, known: Known) -> bool:
+    """Whether the kernel's GB/s are the baseline's but for the tolerance, or above."""
+    return known.gbps.centre - log(gbps) <= -log1p(-known.tolerance)
+
+
+def gained_gbps(gbps: float, known: Known) -> bool:
+    """Whether the kernel's GB/s are above the baseline's by more than the tolerance."""
+    return log(gbps) - known.gbps.centre > -log1p(-known.tolerance)
+
+
+def sentence(direction: Direction, figures: Figures, probe_gbps: float, known: Known) -> str:
+    """What happened, for the reason of a verdict."""
+    probe = f"a probe reaches {format_gbps(probe_gbps)}, {format_gbps(known.probe_gbps)} with the baseline"
+    if direction == "down":
+        return (
+            f"the device is down, not the kernel: {probe}; "
+            f"the kernel keeps {format_percent(figures.relative or 0.0, 1)} of it"
+        )
+    return (
+        f"the device is up, not the kernel down: {probe}; "
+        f"the kernel's {format_gbps(figures.gbps)} are what they were ({format_gbps(known.gbps.value)})"
+    )
+
+
+def _noise(reference: Reference, known: Known) -> float:
+    return reference.bound(SUSPECT_LEVEL, known.tolerance, 1)
