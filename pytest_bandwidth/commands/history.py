@@ -20,6 +20,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure", choices=FIGURES, help="which figure (default: the one that was judged)")
     parser.add_argument("--newest", type=_runs, default=NEWEST_RUNS, metavar="N", help="runs of each test (2000)")
     parser.add_argument("--commits", type=_runs, default=COMMITS_SHOWN, metavar="N", help="newest commits to list (20)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="FILE.html: a page with charts")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--sql", metavar="SELECT", help="one question of your own over the table `history`")
     parser.add_argument("--add", type=Path, nargs="+", metavar="RUN.json", help="append saved runs")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from pytest_bandwidth.change_points import change_points
 from pytest_bandwidth.commands.baseline_files import matching
@@ -30,6 +32,8 @@ BARS_WIDE = 100
 
 def show(options: argparse.Namespace) -> int:
     trends = _trends(options)
+    if options.output is not None:
+        return _write_page(options.output, trends)
     if options.json:
         print_json({"trends": [trend_plain(trend) for trend in trends]})
     elif len(trends) == 1 or options.tests:
@@ -37,6 +41,16 @@ def show(options: argparse.Namespace) -> int:
     else:
         rows = [overview_row(trend) for trend in trends]
         print("\n".join(aligned(OVERVIEW_HEADINGS, rows, left=("device", "commit", "trend"), width=terminal_width())))
+    return 0
+
+
+def _write_page(output: Path, trends: Sequence[Trend]) -> int:
+    from pytest_bandwidth.rendering.history_html import render_history
+
+    if output.suffix.lower() != ".html":
+        raise UsageError(f"-o {output}: found ending {output.suffix!r}, expected .html")
+    output.write_text(render_history(trends), encoding="utf-8")
+    print(f"wrote {output}", file=sys.stderr)
     return 0
 
 

@@ -1,33 +1,27 @@
 """The HTML summary: one self-contained file that needs no network and trusts nothing in the document.
 
-All text goes through Jinja2's autoescape or, as JSON, into a script element that is never executed; scripts and styles
-run by their hashes under a Content-Security-Policy that allows nothing else. Charts are Vega-Lite, drawn in the page by
-Vega with its expression interpreter, so that the policy needs no ``unsafe-eval``.
+How it keeps what is hostile from running: `html_page`.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.rendering.charts import MISSING, token_specs
 from pytest_bandwidth.rendering.charts_library import charts_available, javascript_bundle
-from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
 from pytest_bandwidth.rendering.document import RunDevice, RunDocument, read_document
 from pytest_bandwidth.rendering.headline import Headline, headline_of
 from pytest_bandwidth.rendering.html_data import page_data
+from pytest_bandwidth.rendering.html_page import policy, render, script_of, style_sheet
 from pytest_bandwidth.rendering.html_rows import Row, Table, table_of
 from pytest_bandwidth.rendering.texts import clean, one_line, prose
 
 FAILURES_LISTED = 12
 # About what title, legend and axis add to a chart's height, in pixels.
 CHART_FRAME = 110
-_TEMPLATES = "pytest_bandwidth.rendering"
 
 
 def render_html(document: Mapping[str, Any]) -> str:
@@ -44,13 +38,13 @@ def render_html(document: Mapping[str, Any]) -> str:
 def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:
     table, headline = table_of(run), headline_of(run)
     data = page_data(run, table, specs)
-    style, script = _render("report.css", columns=table.columns, light=LIGHT, dark=DARK), _text("report.js")
-    rows = _render("rows.html.j2", table=table)
+    style, script = style_sheet(table.columns), script_of("report.js")
+    rows = render("rows.html.j2", table=table)
     bundle = library()
-    return _render(
+    return render(
         "report.html.j2",
         title=f"{headline.sentence} · {one_line(run.device.name, 60)}",
-        policy=_policy(style, [script, *([bundle] if bundle else [])]),
+        policy=policy(style, [script, *([bundle] if bundle else [])]),
         style=style,
         script=script,
         library=bundle,
@@ -130,28 +124,3 @@ def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
             columns[shorter].append(name)
             heights[shorter] += spec["height"] + CHART_FRAME
     return [column for column in columns if column]
-
-
-def _policy(style: str, scripts: list[str]) -> str:
-    sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    return (
-        f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(content: str) -> str:
-    return base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-
-
-def _text(name: str) -> str:
-    return resources.files(_TEMPLATES).joinpath(f"templates/{name}").read_text(encoding="utf-8")
-
-
-def _render(name: str, **values: Any) -> str:
-    from jinja2 import BaseLoader, Environment, StrictUndefined  # not before a page is asked for
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=BaseLoader()
-    )
-    return environment.from_string(_text(name)).render(**values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from pytest_bandwidth.rendering.charts_detail import detail_specs
 from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
 from pytest_bandwidth.rendering.document import RunDocument
 from pytest_bandwidth.rendering.html_details import detail_of
+from pytest_bandwidth.rendering.html_page import embedded
 from pytest_bandwidth.rendering.html_rows import Table
 from pytest_bandwidth.rendering.html_series import samples_each
 
@@ -21,7 +21,7 @@ _FACT_GROUPS = ("verdict", "measured", "work")
 
 
 def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
-    """JSON for a script element that is never executed; rows in the table's order. Nothing in it ends the element."""
+    """The data as `embedded` in the page; rows in the table's order."""
     each = samples_each(len(run.outcomes))
     texts: dict[str, int] = {}
     position = {row.index: place for place, row in enumerate(table.rows)}
@@ -36,8 +36,7 @@ def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
         "detailCharts": detail_specs() if specs else {},
         "palettes": {"light": LIGHT, "dark": DARK},
     }
-    dense = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return dense.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return embedded(data)
 
 
 def _packed(panel: dict[str, Any], texts: dict[str, int]) -> dict[str, Any]:

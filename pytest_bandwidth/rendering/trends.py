@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.trend import CommitRow, Level, Trend, TrendFigure, 
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.rendering.headline import signed_percent
 
-FIGURE_WORDS = {"relative": "share of the probe", "gbps": "GB/s", "sectors": "sectors"}
+FIGURE_WORDS = {"relative": "share of the probe, %", "gbps": "GB/s", "sectors": "sectors of 32 bytes"}
 COMMIT_HEADINGS = ("since", "commit", "runs", "GB/s", "of probe", "sectors", "change")
 OVERVIEW_HEADINGS = ("test", "device", "runs", "GB/s", "of probe", "sectors", "last change", "commit", "trend")
 BARS_IN_OVERVIEW = 16

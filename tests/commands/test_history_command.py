@@ -61,7 +61,7 @@ def test_one_test_is_shown_by_commit_with_its_change(command, folder):
         r"60 runs of 30 commits, 1 change of level, the last −[56]\.\d % at c016 \(2026-01-02\): now 8\S+ % of probe",
         summary,
     )
-    assert bars.startswith("share of the probe, the oldest run first: ")
+    assert bars.startswith("share of the probe, %, the oldest run first: ")
     assert "… 10 commits before" in rest[0]
     rows = {row.split()[2]: row for row in rest[2:]}
     assert list(rows) == [f"c{number:03d}" for number in range(10, 30)]

@@ -1,0 +1,75 @@
+"""The page of a history in a real browser: charts, dark mode, a phone's width, hostile texts, accessibility."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from chromium import DESKTOP, PHONE
+from hostile_texts import HOSTILE
+from test_history_page import trend
+from test_report_accessibility import axe, violations
+
+from pytest_bandwidth.rendering.charts_library import charts_available
+from pytest_bandwidth.rendering.history_html import render_history
+
+if TYPE_CHECKING:
+    from chromium import Open
+
+__all__ = ["axe"]
+DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
+
+
+def scroll_through(page) -> None:
+    for figure in page.locator("figure[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+    if charts_available():
+        page.wait_for_function(DRAWN)
+
+
+@pytest.fixture(scope="module")
+def history() -> str:
+    return render_history(
+        [trend(), trend(test="tests/a_folder/test_stream.py::test_triad[float32-16777216]", starts=())]
+    )
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_opens_draws_fits_and_is_accessible(open_page: Open, history: str, axe: str, size, dark) -> None:
+    page = open_page(history, size=size, dark=dark).page
+    assert page.locator("h1").inner_text() == "1 of 2 trends changed level"
+    scroll_through(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert page.get_by_text("need JavaScript").count() == 0
+    page.locator("summary").first.click()
+    assert page.get_by_text("c9").first.is_visible()
+    assert violations(page, axe) == []
+
+
+@pytest.mark.skipif(not charts_available(), reason="vl-convert-python is not installed")
+def test_a_point_tells_its_run_and_changes_are_named(open_page: Open, history: str) -> None:
+    page = open_page(history).page
+    scroll_through(page)
+    assert page.locator("figure").first.get_by_text("−5.6 % at c5").count() == 1
+    page.locator("figure").first.locator(".mark-symbol.role-mark path").first.hover(force=True)
+    tip = page.locator(".tip")
+    assert tip.is_visible()
+    assert "of probe" in tip.inner_text()
+    assert "WITHIN" in tip.inner_text()
+
+
+def test_without_javascript_the_tables_are_there(open_page: Open, history: str) -> None:
+    page = open_page(history, java_script_enabled=False).page
+    assert page.get_by_text("need JavaScript").is_visible()
+    page.locator("summary").first.click()
+    assert page.get_by_text("c9").first.is_visible()
+
+
+def test_hostile_texts_run_nothing(open_page: Open) -> None:
+    hostile = [trend(6, (3,), test=t, device=t, commit=t, serial=t, status=t[:30]) for t in HOSTILE[::3]]
+    page = open_page(render_history(hostile)).page
+    scroll_through(page)
+    for figure in page.locator("figure").all()[:5]:
+        figure.locator(".mark-symbol.role-mark path").first.hover(force=True)
+    assert page.evaluate("window.pwned") is None
