@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_bandwidth.checkout import REVISION
 from pytest_bandwidth.processes import Invocation, started_as_module
+from pytest_bandwidth.worktree import Revision
 
 
 def tell_worker(node: Any) -> None:
@@ -15,6 +18,8 @@ def tell_worker(node: Any) -> None:
     node.workerinput["bandwidth_args"] = [str(arg) for arg in node.config.invocation_params.args]
     node.workerinput["bandwidth_folder"] = str(node.config.invocation_params.dir)
     node.workerinput["bandwidth_as_module"] = started_as_module()
+    revision = node.config.stash.get(REVISION, None)
+    node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 
 
 def invocation_of(config: pytest.Config) -> Invocation:
@@ -32,3 +37,9 @@ def invocation_of(config: pytest.Config) -> Invocation:
         as_module=given.get("bandwidth_as_module", started_as_module()),
         extra_args=tuple(extra),
     )
+
+
+def revision_of(config: pytest.Config) -> Revision | None:
+    """The revision that this run judges by: checked out by the controller, for its workers too."""
+    given: dict[str, Any] | None = getattr(config, "workerinput", {}).get("bandwidth_revision")
+    return config.stash.get(REVISION, None) if given is None else Revision(**given)

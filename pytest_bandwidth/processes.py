@@ -58,6 +58,24 @@ class Invocation:
         return [sys.executable, *start, *self.args, *self.extra_args]
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a child ended. code: its exit status, None after the time-out; rows: its outcomes; tail: its last lines."""
+
+    code: int | None
+    rows: list[dict[str, Any]]
+    tail: tuple[str, ...]
+    timeout_seconds: float
+
+    def __str__(self) -> str:
+        how = (
+            f"did not end in {self.timeout_seconds:.0f} s"
+            if self.code is None
+            else f"ended with exit status {self.code}"
+        )
+        return f"{how} and measured nothing; its last lines:\n  " + "\n  ".join(self.tail)
+
+
 def started_as_module() -> bool:
     """Whether this process is ``python -m pytest`` (which puts the current folder on sys.path)."""
     return Path(sys.argv[0]).name == "__main__.py"
@@ -89,21 +107,35 @@ def run_fresh(
 
     Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
     """
-    with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as folder:
-        report, order_file = Path(folder, "report.json"), Path(folder, "order.json")
+    ended = run_child(invocation.command(), invocation.folder, device, timeout_seconds, nodeid=nodeid, target=target)
+    if not ended.rows:
+        raise FreshProcessFailed(f"a fresh process {ended}")
+    return ended.rows
+
+
+def run_child(
+    command: Sequence[str],
+    folder: Path,
+    device: str,
+    timeout_seconds: float,
+    *,
+    nodeid: str | None = None,
+    target: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Ended:
+    """Starts a child with an order and waits for it. Whatever ends this call, no child is left behind."""
+    with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+        report, order_file = Path(own, "report.json"), Path(own, "order.json")
         order = Order(str(report), device, nodeid, target)
         order_file.write_text(json.dumps(asdict(order)), encoding="utf-8")
-        environment = {**os.environ, ORDER_VARIABLE: str(order_file)}
-        with Path(folder, "output").open("w+b") as output:
-            code = _run(invocation.command(), invocation.folder, environment, output, timeout_seconds)
+        rows: list[dict[str, Any]] = []
+        with Path(own, "output").open("w+b") as output:
+            code = _run(command, folder, {**environment, ORDER_VARIABLE: str(order_file)}, output, timeout_seconds)
             if code is not None and report.exists():
                 rows = json.loads(report.read_text(encoding="utf-8"))
-                if rows:
-                    return list(rows)
             output.seek(0)
             tail = output.read().decode(errors="replace").strip().splitlines()[-OUTPUT_LINES_KEPT:]
-        how = f"did not end in {timeout_seconds:.0f} s" if code is None else f"ended with exit status {code}"
-        raise FreshProcessFailed(f"a fresh process {how} and measured nothing; its last lines:\n  " + "\n  ".join(tail))
+        return Ended(code, rows, tuple(tail), timeout_seconds)
 
 
 def _run(

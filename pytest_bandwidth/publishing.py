@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.distributed import invocation_of
+from pytest_bandwidth.distributed import invocation_of, revision_of
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status
@@ -51,7 +51,8 @@ def publish(
     """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done."""
     settings = read_settings(config)
     outcomes = [from_plain(row) for row in rows]
-    published = Published(device, outcomes, None if settings.baseline is None else str(settings.baseline))
+    judged_by = revision_of(config) or settings.baseline
+    published = Published(device, outcomes, None if judged_by is None else str(judged_by))
     if settings.writes_baseline:
         _update(config, settings, published, failed)
     _write_files(config, settings, published)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth import storage
+from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.devices.base import Budget, Device, Workload
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.devices.sampling import above_peak
@@ -23,7 +24,9 @@ from pytest_bandwidth.fresh_probe import probe_alone
 from pytest_bandwidth.gate import Judged, Limits, judge_test
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
+from pytest_bandwidth.revision import Sides
 from pytest_bandwidth.settings import MarkerOptions, Settings
+from pytest_bandwidth.worktree import Revision
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2
@@ -35,10 +38,18 @@ FRESH_SECONDS_FACTOR = 20.0
 class BandwidthRun:
     """Everything of a run that outlives one test. Opens the device and reads the baseline when first asked."""
 
-    def __init__(self, settings: Settings, invocation: Invocation, root: Path, order: Order | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        invocation: Invocation,
+        root: Path,
+        order: Order | None = None,
+        revision: Revision | None = None,
+    ) -> None:
         self.settings = settings
         self.root = root
         self.order = order
+        self.revision = revision
         self.tell: Callable[[str], None] = lambda _: None
         self._invocation = invocation
         self._lost: str | None = None
@@ -70,7 +81,7 @@ class BandwidthRun:
     @cached_property
     def baseline_file(self) -> Path | None:
         """The file that belongs to this device; it need not exist yet where this run writes it."""
-        if self.settings.baseline is None:
+        if self.settings.baseline is None or self.revision is not None:
             return None
         return storage.find_file(self.settings.baseline, self.device.identity)
 
@@ -142,7 +153,14 @@ class BandwidthRun:
 
         self.device.release()
         with self._lock.held():
-            return judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
+            if self.revision is None:
+                return judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
+            file = Path(target.partition("::")[0])
+            sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
+            judged = judge_against(measurements, limits, sides, settings.pairs, self.tell)
+            if not limits.floors:
+                return judged
+            return with_floors(judged, judge_test(measurements, None, limits, fresh_run, self._probe_alone))
 
     def unjudged(self, measurements: Mapping[str, Measurement]) -> dict[str, Judged]:
         """What a fresh process reports: figures without a verdict; its parent judges."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.distributed import invocation_of
+from pytest_bandwidth.distributed import invocation_of, revision_of
 from pytest_bandwidth.domain.diagnosis import likely_causes
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
 from pytest_bandwidth.domain.measurement import Measurement
@@ -46,13 +46,13 @@ class BandwidthSession:
     def header(self) -> str:
         """The line that names device, peak and baseline."""
         run = self._run
-        file = run.baseline_file
+        judged_by = run.revision or run.baseline_file
         peak = run.peak
         return header_line(
             run.device.identity.name,
             None if peak is None else peak.gbps,
             None if peak is None else peak.source,
-            None if file is None else str(file),
+            None if judged_by is None else str(judged_by),
             run.device.identity.kind,
         )
 
@@ -113,7 +113,9 @@ class BandwidthSession:
             message = None
             if one.verdict.status.fails(strict=self._run.settings.strict):
                 name = _shown_name(item, one.measurement)
-                message = failure_message(name, one.measurement, one.verdict, likely_causes(one.measurement, one.entry))
+                causes = likely_causes(one.measurement, one.entry)
+                against = self._run.revision is not None
+                message = failure_message(name, one.measurement, one.verdict, causes, against=against)
                 failures.append((key, message))
             outcome: Outcome = outcome_of(
                 item.nodeid,
@@ -141,7 +143,9 @@ def start_session(config: pytest.Config) -> BandwidthSession:
     Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
     test fails with it instead.
     """
-    run = BandwidthRun(read_settings(config), invocation_of(config), config.rootpath, order_of_environment())
+    order = order_of_environment()
+    revision = revision_of(config) if order is None else None
+    run = BandwidthRun(read_settings(config), invocation_of(config), config.rootpath, order, revision)
     problem: BandwidthError | None = None
     if not config.option.collectonly:
         try:

@@ -29,6 +29,8 @@ class Settings:
     update_new: bool = False
     runs: int = 1
     confirm: int = 3
+    against: str | None = None
+    pairs: int = 5
     strict: bool = False
     only: bool = False
     skip: bool = False
@@ -154,6 +156,8 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "tolerance": parse_fraction,
     "runs": _count(1),
     "confirm": _count(0),
+    "against": str,
+    "pairs": _count(2),
     "max-time": _seconds,
     "min-samples": _count(1),
     "precision": _positive_fraction,
@@ -191,6 +195,8 @@ def _refuse_contradictions(settings: Settings) -> None:
         raise pytest.UsageError("--bandwidth-update needs --bandwidth-baseline=PATH to write to")
     if settings.writes_baseline and settings.disable:
         raise pytest.UsageError("--bandwidth-update needs measurements and --bandwidth-disable takes none: drop one")
+    if settings.writes_baseline and settings.against is not None:
+        raise pytest.UsageError("--bandwidth-update writes a baseline and --bandwidth-against needs none: drop one")
     if settings.runs > 1 and not settings.writes_baseline:
         raise pytest.UsageError("--bandwidth-runs goes with --bandwidth-update or --bandwidth-update-new")
     if settings.history is not None:

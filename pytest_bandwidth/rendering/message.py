@@ -16,8 +16,13 @@ REMEDIES = {
 }
 
 
-def failure_message(name: str, measurement: Measurement, verdict: Verdict, causes: tuple[str, ...] = ()) -> str:
-    """The message of a verdict that fails its test."""
+AGAINST_REMEDY = "If intended: accept it in review; --bandwidth-against stores nothing that could be updated."
+
+
+def failure_message(
+    name: str, measurement: Measurement, verdict: Verdict, causes: tuple[str, ...] = (), *, against: bool = False
+) -> str:
+    """The message of a verdict that fails its test. against: it compares with another revision, not with a baseline."""
     parts = [f"{name} {observation(measurement)}."]
     if verdict.status is Status.REGRESSED and verdict.code == "drop":
         parts.append(_limit(verdict))
@@ -31,6 +36,8 @@ def failure_message(name: str, measurement: Measurement, verdict: Verdict, cause
         parts.append(f"Likely cause: {'; '.join(causes)}.")
     if verdict.code.startswith("floor:"):
         parts.append("If intended: lower the floor in the test's marker.")
+    elif against:
+        parts.append(AGAINST_REMEDY)
     elif verdict.status in REMEDIES:
         parts.append(REMEDIES[verdict.status])
     return " ".join(parts)

@@ -1,0 +1,159 @@
+"""Whether `pytest --bandwidth-against=HEAD~1` finds a last commit that slows one of three kernels, and just that.
+
+    python benchmarks/against.py                  # 10 rounds of each, about an hour and a half
+    python benchmarks/against.py --rounds 3
+
+Every round is a git repository of its own: a first commit with three kernels (a triad and a sum that wait for memory,
+an exponential that computes), a last commit that makes one of them, in turn, take 8 % longer, or changes a comment.
+A round is right where just the slowed test fails, or none. Prints each round's verdicts, and the counts with limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pytest_bandwidth.domain.resampling import upper_limit
+from pytest_bandwidth.domain.units import format_percent, parse_fraction
+
+KERNELS = ("triad", "total", "exponential")
+PACKAGE = '''
+"""Three kernels. WORK: how much more than asked for each of them does."""
+import numpy as np
+
+WORK = {work}
+
+def worked(name, n):
+    return round(n * WORK.get(name, 1.0))
+
+def total(x, n):
+    return np.sum(x[: worked("total", n)])
+
+def exponential(x, y, n):
+    m = worked("exponential", n)
+    return np.exp(x[:m], out=y[:m])
+'''
+TESTS = """
+import numpy as np
+import kernels
+
+N = 1 << 24
+ROOM = N + N // 2
+
+def test_triad(bandwidth):
+    a, b, c = (bandwidth.random(ROOM, "float32") for _ in range(3))
+    kernel = bandwidth.kernel("stream.cu", "triad_f32")
+    worked = kernels.worked("triad", N)
+    launch = bandwidth.bind(kernel, 4096, 256, (a[:worked], b[:worked], c[:worked], np.float32(3), np.int64(worked)))
+    bandwidth(launch, reads=8 * N, writes=4 * N)
+
+def test_total(bandwidth):
+    x = bandwidth.random(ROOM, "float32")
+    bandwidth(kernels.total, x, N, reads=4 * N)
+
+def test_exponential(bandwidth):
+    n = N // 8
+    x, y = bandwidth.random(ROOM // 8, "float64"), bandwidth.empty(ROOM // 8, "float64")
+    bandwidth(kernels.exponential, x, y, n, reads=8 * n, writes=8 * n)
+"""
+
+
+def repository(folder: Path, slowed: str | None, share: float) -> None:
+    """Two commits; the last one slows a kernel by doing `share` more work, or changes a comment."""
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = src\n")
+    for name in ("src", "tests"):
+        (folder / name).mkdir()
+    (folder / "tests/test_kernels.py").write_text(TESTS)
+    git(folder, "init", "--quiet")
+    commit(folder, {}, "")
+    commit(folder, {} if slowed is None else {slowed: 1 + share}, "\n# a comment\n")
+
+
+def commit(folder: Path, work: dict[str, float], tail: str) -> None:
+    (folder / "src/kernels.py").write_text(PACKAGE.format(work=work) + tail)
+    git(folder, "add", "--all")
+    git(
+        folder,
+        "-c",
+        "user.name=benchmark",
+        "-c",
+        "user.email=benchmark@localhost",
+        "commit",
+        "--quiet",
+        "-m",
+        "kernels",
+    )
+
+
+def git(folder: Path, *args: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True, text=True).stdout
+
+
+def judged(folder: Path) -> tuple[dict[str, dict[str, object]], int]:
+    """Verdict of each test by its kernel's name, and pytest's exit status."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command += ["--bandwidth-against=HEAD~1", "--bandwidth-device=cpu", "--bandwidth-json=run.json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    document = folder / "run.json"
+    if not document.exists():
+        raise SystemExit(f"nothing was measured:\n{done.stdout}{done.stderr}")
+    left = git(folder, "worktree", "list").strip().splitlines()
+    if len(left) != 1:
+        raise SystemExit(f"a worktree was left behind: {left}")
+    rows = json.loads(document.read_text())["results"]
+    return {row["nodeid"].rpartition("test_")[2]: row for row in rows}, done.returncode
+
+
+def told(name: str, row: dict[str, object]) -> str:
+    verdict = row["verdict"]
+    if verdict["drop"] is None:
+        return f"{name} {row['status']}: {row['reason']}"
+    pairs, spread = verdict["baseline_runs"], format_percent(verdict["spread"], 1)
+    return (
+        f"{name} {row['status']} ({-verdict['drop'] * 100:+.1f} % on {verdict['figure']}, {pairs} pairs, sd {spread})"
+    )
+
+
+def one_round(slowed: str | None, share: float) -> bool:
+    """Whether pytest failed just the slowed kernel's test."""
+    with tempfile.TemporaryDirectory() as name:
+        repository(Path(name), slowed, share)
+        begun = time.monotonic()
+        rows, code = judged(Path(name))
+        failed = [kernel for kernel, row in rows.items() if row["status"] == "REGRESSED"]
+        right = len(rows) == len(KERNELS) and failed == [slowed] * (slowed is not None) and code == bool(slowed)
+        texts = "; ".join(told(kernel, rows[kernel]) for kernel in rows)
+        print(
+            f"{'right' if right else 'WRONG'}, slowed: {slowed}, {time.monotonic() - begun:.0f} s: {texts}", flush=True
+        )
+        return right
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--rounds", type=int, default=10, help="rounds with and rounds without a slow-down (default: 10)"
+    )
+    parser.add_argument("--slower", type=parse_fraction, default=0.08, help="how much longer it takes (default: 8%%)")
+    options = parser.parse_args()
+    print(
+        f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}"
+    )
+    wrong = {True: 0, False: 0}
+    for i in range(options.rounds):
+        for slow in (True, False):
+            wrong[slow] += not one_round(KERNELS[i % len(KERNELS)] if slow else None, options.slower)
+    for slow, text in ((True, f"{format_percent(options.slower)} longer"), (False, "unchanged")):
+        limit = format_percent(upper_limit(wrong[slow], options.rounds), 1)
+        print(f"{text}: {options.rounds - wrong[slow]} of {options.rounds} right (wrong in ≤ {limit}, 95 %)")
+
+
+if __name__ == "__main__":
+    main()

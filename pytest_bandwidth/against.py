@@ -1,0 +1,189 @@
+"""Judging a test against another revision: pairs of fresh processes, AB BA AB …, until the rule can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure, Run
+from pytest_bandwidth.domain.judging import Conduct, Figures, choose_figure, not_comparable
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.pairing import Pair, judge_pairs
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.gate import Judged, Limits, judge_test
+from pytest_bandwidth.revision import NothingThere, Sides
+
+# Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
+ATTEMPTS_FACTOR = 2
+# Undecided tests get so many times the pairs.
+EXTENSION = 2
+_UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
+
+Rows = Mapping[str | None, Outcome]
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The processes of one test so far, by pair; `tell` is told what is being done."""
+
+    sides: Sides
+    tell: Callable[[str], None]
+    pairs: list[tuple[Rows, Rows]] = field(default_factory=list)
+
+    def take(self) -> None:
+        """One more pair, in the other order than the one before."""
+        self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.sides.revision}")
+        if len(self.pairs) % 2 == 0:
+            here = _by_label(self.sides.here())
+            there = _by_label(self.sides.there())
+        else:
+            there = _by_label(self.sides.there())
+            here = _by_label(self.sides.here())
+        self.pairs.append((here, there))
+
+    def of(self, label: str | None) -> list[Pair]:
+        """The pairs in which both processes measured something valid."""
+        figures = ((_figures(here.get(label)), _figures(there.get(label))) for here, there in self.pairs)
+        return [Pair(here, there) for here, there in figures if here is not None and there is not None]
+
+    def there(self, label: str | None) -> list[Outcome]:
+        """What the other revision's processes said of a measurement, valid ones first in time."""
+        return [rows[label] for _, rows in self.pairs if label in rows]
+
+
+def judge_against(
+    measurements: Mapping[str, Measurement],
+    limits: Limits,
+    sides: Sides,
+    pairs: int,
+    tell: Callable[[str], None],
+) -> dict[str, Judged]:
+    """Verdicts by key. `pairs` pairs of processes for all measurements together, twice as many where undecided.
+
+    Raises FreshProcessFailed and WrongTree where a process of either side ran wrong: a comparison that did not take
+    place is no pass.
+    """
+    try:
+        if all(m.device.kind == "traffic" for m in measurements.values()):
+            return _judge_counts(measurements, limits, sides)
+        taken = _Taken(sides, tell)
+        return _judge_timed(measurements, limits, taken, pairs)
+    except NothingThere as reason:
+        return {key: Judged(m, None, _no_baseline(str(reason))) for key, m in measurements.items()}
+
+
+def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:
+    """The verdicts, where a floor of the marker was missed that one, unless the comparison fails by itself."""
+    return {
+        key: floor
+        if (floor := by_floors[key]).verdict.code.startswith("floor:") and not one.verdict.status.always_fails
+        else one
+        for key, one in judged.items()
+    }
+
+
+def _judge_counts(measurements: Mapping[str, Measurement], limits: Limits, sides: Sides) -> dict[str, Judged]:
+    """Counts are the same in every process: one of the other revision is enough, and is this run's baseline."""
+    there = _by_label(sides.there())
+    entries = {key: _entry(key, [there[m.label]], sides) for key, m in measurements.items() if m.label in there}
+    known = Baseline(None, entries, path=str(sides.revision))
+    judged = judge_test(measurements, known, limits, dict, lambda _read, _written: 0.0)
+    return {key: one if key in entries else replace(one, verdict=_no_label(sides)) for key, one in judged.items()}
+
+
+def _judge_timed(
+    measurements: Mapping[str, Measurement], limits: Limits, taken: _Taken, pairs: int
+) -> dict[str, Judged]:
+    judged: dict[str, Judged] = {}
+    open_keys = list(measurements)
+    for wanted in (pairs, EXTENSION * pairs):
+        while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(
+            sum(pair.even for pair in taken.of(measurements[key].label)) < wanted for key in open_keys
+        ):
+            taken.take()
+            # What the other revision does not measure needs no pairs.
+            open_keys = [key for key in open_keys if taken.there(measurements[key].label)]
+        judged.update(
+            {
+                key: _judge_one(key, measurements[key], limits, taken)
+                for key in measurements
+                if key not in judged or key in open_keys
+            }
+        )
+        open_keys = [key for key in open_keys if judged[key].verdict.status in _UNDECIDED]
+        if not open_keys:
+            break
+    return judged
+
+
+def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken) -> Judged:
+    rows = taken.there(measurement.label)
+    if not rows:
+        return Judged(measurement, None, _no_label(taken.sides))
+    entry = _entry(key, rows, taken.sides)
+    conduct = Conduct(
+        measurement.traffic.bytes_read,
+        measurement.traffic.bytes_written,
+        measurement.method,
+        measurement.device.settings,
+    )
+    different = not_comparable(conduct, entry)
+    if different is not None:
+        return Judged(measurement, entry, different)
+    pairs = taken.of(measurement.label)
+    if not pairs:
+        reason = next((row.reason for row in rows if row.status == Status.INVALID.value), "nothing was measured")
+        return Judged(measurement, entry, Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}"))
+    tolerance = limits.tolerance_of_options if limits.tolerance_of_marker is None else limits.tolerance_of_marker
+    figure = _figure(limits, pairs, rows)
+    return Judged(measurement, entry, judge_pairs(pairs, figure, tolerance, str(taken.sides.revision)))
+
+
+def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> Figure:
+    """Chosen by what the other revision shows: a kernel that has lost its bandwidth must not choose its own figure."""
+    relatives = [pair.there.relative for pair in pairs if pair.there.relative is not None]
+    if not relatives or any(pair.here.relative is None for pair in pairs):
+        return "gbps"
+    figures = Figures(median(pair.there.gbps for pair in pairs), median(relatives))
+    return choose_figure(limits.judged_on, None, figures, rows[-1].regime)
+
+
+def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:
+    """The other revision's processes as a baseline's entry, for messages and reports."""
+    last, commit = rows[-1], sides.revision.commit
+    valid = [row for row in rows if row.gbps is not None and row.status != Status.INVALID.value]
+    return Entry(
+        key,
+        gbps=median(row.gbps for row in valid if row.gbps is not None) if valid else None,
+        bytes_read=last.bytes_read,
+        bytes_written=last.bytes_written,
+        method=last.method,
+        resources={name: v for name, v in (last.resources or {}).items() if isinstance(v, int)},
+        counts=dict(last.counts),
+        runs=tuple(
+            Run(row.gbps, row.probe_gbps, row.relative, len(row.samples), commit=commit)
+            for row in valid
+            if row.gbps is not None
+        ),
+    )
+
+
+def _by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    return {outcome.label: outcome for outcome in map(from_plain, rows)}
+
+
+def _figures(row: Outcome | None) -> Figures | None:
+    if row is None or row.status == Status.INVALID.value or not row.gbps:
+        return None
+    return Figures(row.gbps, row.relative, row.probe_gbps)
+
+
+def _no_label(sides: Sides) -> Verdict:
+    return _no_baseline(f"{sides.revision} has the test, and does not measure this in it")
+
+
+def _no_baseline(reason: str) -> Verdict:
+    return Verdict(Status.NO_BASELINE, "not-there", reason)

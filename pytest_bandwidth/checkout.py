@@ -1,0 +1,51 @@
+"""The revision that a run is judged by: checked out before the first test, gone when pytest ends, however it ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from functools import partial
+from types import FrameType
+
+import pytest
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.settings import read_settings
+from pytest_bandwidth.worktree import CheckedOut, Revision
+
+REVISION = pytest.StashKey[Revision]()
+# What asks a process to end and would end Python without any clean-up.
+_ENDING = ("SIGTERM", "SIGHUP")
+
+
+def check_out(config: pytest.Config) -> None:
+    """Stashes the run's Revision. Raises pytest.UsageError, one line, where there is no such revision."""
+    name = read_settings(config).against
+    if name is None or config.option.collectonly:
+        return
+    _end_in_order(config)
+    try:
+        checked_out = CheckedOut(config.rootpath, name)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.add_cleanup(checked_out.remove)
+    config.stash[REVISION] = checked_out.revision
+
+
+def _end_in_order(config: pytest.Config) -> None:
+    """A request to end becomes an interrupt, which pytest cleans up after."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    for name in _ENDING:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, interrupt)
+            config.add_cleanup(partial(_restore, number))
+
+
+def _restore(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)

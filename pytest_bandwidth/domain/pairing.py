@@ -1,0 +1,140 @@
+"""The rule of ``against``: two revisions measured in pairs of fresh processes, judged on the paired log-ratios.
+
+What a pair's two processes share (the machine's state in those seconds) leaves the ratio; what changed between them is
+the noise that Student's t-interval knows about. No prior: the pairs are this run's only evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, median, stdev
+
+from pytest_bandwidth.domain.baseline import Figure
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Figures
+from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.units import format_percent
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+# |ln| of the probes' ratio past which the machine itself changed between the two processes of a pair. The memory of a
+# shared host was seen in two states for seconds to minutes each, copies at 49 and at 72 GB/s: |ln| = 0.385.
+EVEN_PROBES = 0.10
+# An interval needs two pairs; with them it is so wide that nothing is ever judged by it alone.
+FEWEST_PAIRS = 2
+MOST_ADVISED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One measurement's figures in two fresh processes, taken one after the other: this code's, the other's."""
+
+    here: Figures
+    there: Figures
+
+    @property
+    def even(self) -> bool:
+        """Whether both processes saw the same machine: their probes agree, as far as both have one."""
+        here, there = self.here.probe_gbps, self.there.probe_gbps
+        return not here or not there or abs(math.log(here / there)) <= EVEN_PROBES
+
+    def drop(self, figure: Figure) -> float | None:
+        """ln(there ÷ here) of a figure: positive where this code is slower."""
+        here, there = self.here.of(figure), self.there.of(figure)
+        return math.log(there / here) if here and there else None
+
+
+def half_width(spread: float, pairs: int) -> float:
+    """How far below its mean the one-sided interval of so many pairs reaches; `spread`: their standard deviation."""
+    return t_quantile(REGRESSED_LEVEL, pairs - 1) * spread / math.sqrt(pairs)
+
+
+def judge_pairs(pairs: Sequence[Pair], figure: Figure, tolerance: float, other: str) -> Verdict:
+    """REGRESSED, INVALID, INSUFFICIENT, IMPROVED or WITHIN; `other` is what the other revision is called.
+
+    REGRESSED where the mean drop exceeds the tolerance and the interval excludes none. INSUFFICIENT where the interval
+    is wider than the tolerance: neither a drop of that size nor its absence is shown. INVALID where the machine changed
+    within so many pairs that too few are left. Uneven pairs never count.
+    """
+    even = [pair for pair in pairs if pair.even]
+    drops = [drop for pair in even if (drop := pair.drop(figure)) is not None]
+    uneven = len(pairs) - len(even)
+    if len(drops) < FEWEST_PAIRS:
+        return Verdict(
+            Status.INVALID,
+            "unsteady",
+            f"{len(drops)} of {len(pairs)} pairs can be compared: the probe's GB/s differed by more than "
+            f"{format_percent(math.expm1(EVEN_PROBES), 1)} between the two processes of {uneven}",
+            figure=figure,
+        )
+    centre, spread, n = mean(drops), stdev(drops), len(drops)
+    half, allowed = half_width(spread, n), -math.log1p(-tolerance)
+    here = [value for pair in even if (value := pair.here.of(figure)) is not None]
+    there = [value for pair in even if (value := pair.there.of(figure)) is not None]
+    verdict = Verdict(
+        Status.WITHIN,
+        "pairs",
+        "",
+        figure=figure,
+        observed=median(here),
+        reference=median(there),
+        tolerance=tolerance,
+        drop=_as_fraction(centre),
+        allowed_drop=tolerance,
+        visible_drop=_as_fraction(max(half, allowed)),
+        spread=spread,
+        degrees=n - 1,
+        baseline_runs=n,
+        confirmations=tuple(here),
+    )
+    verdict = replace(verdict, reason=_sentence(verdict, half, uneven, other))
+    if centre > allowed and centre > half:
+        return replace(verdict, status=Status.REGRESSED)
+    if half > allowed:
+        return _insufficient(verdict, uneven)
+    if -centre > allowed and -centre > half:
+        return replace(verdict, status=Status.IMPROVED)
+    return verdict
+
+
+def pairs_needed(spread: float, tolerance: float) -> int | None:
+    """The fewest pairs of this spread whose interval is as narrow as the tolerance; None where 100 do not do."""
+    limit = -math.log1p(-tolerance)
+    return next((n for n in range(FEWEST_PAIRS, MOST_ADVISED + 1) if half_width(spread, n) <= limit), None)
+
+
+def _insufficient(verdict: Verdict, uneven: int) -> Verdict:
+    needed = pairs_needed(verdict.spread or 0.0, verdict.tolerance or 0.0)
+    remedy = (
+        f"--bandwidth-pairs={needed} would do"
+        if needed
+        else f"no number of pairs up to {MOST_ADVISED} would do: raise the tolerance or quiet the machine"
+    )
+    return replace(
+        verdict,
+        status=Status.INSUFFICIENT,
+        code="noise",
+        reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise in "
+        f"{verdict.baseline_runs} pairs (tolerance {format_percent(verdict.tolerance or 0, 1)}){_again(uneven)}; "
+        f"{remedy}",
+    )
+
+
+def _sentence(verdict: Verdict, half: float, uneven: int, other: str) -> str:
+    drop = verdict.drop or 0.0
+    side = "below" if drop >= 0 else "above"
+    # The interval is one-sided, to the side that would excuse the code.
+    least = -math.expm1(half - abs(math.log1p(-drop)))
+    bound = f"at least {format_percent(least, 1)} with 99.9 % confidence" if least > 0 else "not told from none"
+    return (
+        f"{format_percent(abs(drop), 1)} {side} {other} in {verdict.baseline_runs} pairs of fresh processes ({bound}), "
+        f"{format_percent(verdict.tolerance or 0, 1)} allowed{_again(uneven)}"
+    )
+
+
+def _again(uneven: int) -> str:
+    return f"; {uneven} taken again, since the machine changed between its processes" if uneven else ""
+
+
+def _as_fraction(log_drop: float) -> float:
+    return -math.expm1(-log_drop)

@@ -1,0 +1,235 @@
+"""A test in a fresh process, on the code of one of two trees, with the proof that it came from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth import tree_process
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.processes import Ended, FreshProcessFailed, Invocation, run_child
+from pytest_bandwidth.worktree import Revision
+
+# What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
+_PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
+_DEVICE = (".cu", ".cuh", ".cubin", ".fatbin", ".ptx", ".hip", ".cl")
+_INCLUDED = (".h", ".hh", ".hpp", ".hxx", ".inc", ".c", ".cc", ".cpp", ".cxx")
+CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
+# pytest's exit statuses (pytest.ExitCode).
+_PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
+_OWN_OPTIONS = ("--bandwidth-against", "--bandwidth-pairs")
+_FILES_SHOWN = 3
+
+
+class NothingThere(BandwidthError):
+    """The other revision has no measurement to compare with; the message says why."""
+
+
+class WrongTree(BandwidthError):
+    """A process ran code that is not its tree's, or could not show that it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both trees of one test. target: the test's file; nodeid: the test as this run names it."""
+
+    invocation: Invocation
+    revision: Revision
+    device: str
+    nodeid: str
+    target: Path
+    timeout_seconds: float
+
+    def here(self) -> list[dict[str, Any]]:
+        """Outcomes of the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, WrongTree."""
+        plan = _plan(other=self.revision.tree, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
+        ended = self._run(plan, self.invocation, self.target, dict(os.environ))
+        if not ended.rows:
+            raise FreshProcessFailed(f"a fresh process {ended}")
+        return ended.rows
+
+    def there(self) -> list[dict[str, Any]]:
+        """Outcomes of the other revision. Raises NothingThere, FreshProcessFailed, WrongTree."""
+        target = self.revision.counterpart(self.target)
+        if target is None:
+            raise WrongTree(
+                f"{self.target} lies outside the repository {self.revision.top}: --bandwidth-against compares tests "
+                "that git has both revisions of"
+            )
+        if not target.exists():
+            raise NothingThere(f"{self.revision} has no {self.target.name}")
+        plan = _plan(
+            other=self.revision.top,
+            tree=self.revision.tree,
+            names=names_of_finders(self.revision),
+            as_module=self.invocation.as_module,
+        )
+        environment = _environment_at(os.environ, self.revision)
+        ended = self._run(plan, invocation_at(self.invocation, self.revision), target, environment)
+        if ended.rows:
+            return ended.rows
+        if ended.code == _NOTHING_COLLECTED:
+            raise NothingThere(f"{self.revision} has no such test")
+        if ended.code == _PASSED:
+            raise NothingThere(f"the test skips or measures nothing at {self.revision}")
+        if ended.code == _TEST_FAILED:
+            raise NothingThere(f"the test fails at {self.revision}: {_last_error(ended)}")
+        raise FreshProcessFailed(f"a fresh process at {self.revision} {ended}")
+
+    def _run(self, plan: dict[str, Any], invocation: Invocation, target: Path, environment: Mapping[str, str]) -> Ended:
+        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+            plan_file, proof_file = Path(own, "plan.json"), Path(own, "proof.json")
+            plan_file.write_text(json.dumps({**plan, "proof": str(proof_file)}), encoding="utf-8")
+            arguments = [*without_own_options(invocation.args), *invocation.extra_args]
+            ended = run_child(
+                [sys.executable, tree_process.__file__, str(plan_file), *arguments],
+                invocation.folder,
+                self.device,
+                self.timeout_seconds,
+                nodeid=self.nodeid,
+                target=str(target),
+                environment=environment,
+            )
+            if ended.code is None or not proof_file.exists():
+                if ended.rows:
+                    raise WrongTree(f"a fresh process measured, but did not say what it loaded: it {ended}")
+                return ended
+            proof = json.loads(proof_file.read_text(encoding="utf-8"))
+        check_proof(proof, plan, self.revision)
+        return ended
+
+
+def check_proof(proof: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
+    """Raises WrongTree where a process used code of the other tree, or an installed copy instead of its own tree's."""
+    modules: dict[str, str] = proof["modules"]
+    used = {file for file in (*modules.values(), *proof["files"]) if Path(file).suffix in CODE_SUFFIXES}
+    strays = sorted(file for file in used if _belongs(file, plan["other"], plan["environment"]))
+    if strays:
+        raise WrongTree(
+            f"a process for {plan['tree']} ran code of {plan['other']}: {_listed(strays)}; nothing it measured counts. "
+            f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
+        )
+    roots = [plan["tree"], os.path.join(plan["tree"], "src")]
+    roots += [entry for entry in proof["path"] if tree_process.inside(entry, plan["tree"])]
+    copies = sorted(name for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
+    if copies:
+        raise WrongTree(
+            f"{_listed([f'{name} ({modules[name]})' for name in copies])} is an installed copy, and {revision} has its "
+            "own: both sides would measure the copy. Install it editable (pip install -e), or not at all"
+        )
+
+
+def names_of_finders(revision: Revision) -> dict[str, str]:
+    """Top-level modules that this process has from the repository though no entry of sys.path leads there.
+
+    Editable installs with a finder of their own do that. Name → the folder that holds the module at the revision.
+    """
+    top, found = Path(revision.top), {}
+    searched = {os.path.realpath(entry or os.getcwd()) for entry in sys.path}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if (
+            "." in name
+            or not isinstance(file, str)
+            or not _belongs(os.path.realpath(file), str(top), environment_in(str(top)))
+        ):
+            continue
+        path = Path(os.path.realpath(file))
+        folder = path.parent.parent if path.stem == "__init__" else path.parent
+        if str(folder) not in searched and (at := revision.counterpart(folder)) is not None:
+            found[name] = str(at)
+    return found
+
+
+def environment_in(top: str) -> list[str]:
+    """Folders inside a tree that belong to the Python environment, not to the repository."""
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    if os.path.realpath(top) in prefixes:  # the environment is the checkout itself
+        prefixes = set()
+    libraries = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+    return sorted(path for path in prefixes | libraries if tree_process.inside(path, os.path.realpath(top)))
+
+
+def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
+    """The same command line, in the revision's tree: paths into the repository become paths into that tree."""
+    folder = revision.counterpart(invocation.folder)
+    args = tuple(_argument_at(arg, invocation.folder, revision, relative=folder is None) for arg in invocation.args)
+    if folder is None:
+        return Invocation(args, invocation.folder, invocation.as_module, invocation.extra_args)
+    while not folder.is_dir():  # a folder that the revision does not have yet
+        folder = folder.parent
+    return Invocation(args, folder, invocation.as_module, invocation.extra_args)
+
+
+def without_own_options(args: Sequence[str]) -> list[str]:
+    """The arguments without --bandwidth-against and --bandwidth-pairs, which an older plugin would not know."""
+    kept: list[str] = []
+    is_value = False
+    for arg in args:
+        name, given, _ = arg.partition("=")
+        if name in _OWN_OPTIONS:
+            is_value = not given
+        elif is_value:
+            is_value = False
+        else:
+            kept.append(arg)
+    return kept
+
+
+def _plan(*, other: str, tree: str, names: Mapping[str, str], as_module: bool) -> dict[str, Any]:
+    return {
+        "other": other,
+        "tree": tree,
+        "environment": environment_in(other),
+        "names": dict(names),
+        "current_folder_first": as_module,
+    }
+
+
+def _argument_at(arg: str, folder: Path, revision: Revision, *, relative: bool) -> str:
+    option, equals, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
+    path, colons, rest = value.partition("::")
+    if not (os.path.isabs(path) or (relative and (folder / path).exists())) or not path:
+        return arg
+    at = revision.counterpart(folder / path)
+    return arg if at is None else f"{option}{equals}{at}{colons}{rest}"
+
+
+def _environment_at(environment: Mapping[str, str], revision: Revision) -> dict[str, str]:
+    """For processes that the test starts itself."""
+    entries = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if not entries:
+        return dict(environment)
+    moved = [str(revision.counterpart(Path(e)) or e) if os.path.isabs(e) else e for e in entries]
+    return {**environment, "PYTHONPATH": os.pathsep.join(moved)}
+
+
+def _belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
+    return tree_process.inside(file, tree) and not any(tree_process.inside(file, folder) for folder in environment)
+
+
+def _is_copy(name: str, file: str, tree: str, roots: Iterable[str]) -> bool:
+    """Whether a module came from elsewhere though the tree has one of that name."""
+    if tree_process.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
+        return False
+    relative = name.replace(".", os.sep)
+    places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))
+    return any(os.path.isfile(place) for place in places)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _FILES_SHOWN
+    return ", ".join(names[:_FILES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _last_error(ended: Ended) -> str:
+    """The line that pytest's short summary, or else the output, ends with about the failure."""
+    lines = [line for line in ended.tail if line.startswith(("E ", "FAILED", "ERROR"))]
+    return (lines or list(ended.tail) or ["no output"])[-1][:300]

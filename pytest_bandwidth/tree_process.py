@@ -1,0 +1,104 @@
+"""Runs pytest on the code of one of two trees and records which files it loaded: `python tree_process.py PLAN ARGS…`.
+
+A script on the standard library alone: the package that it lies in may itself be what the two trees differ in.
+
+PLAN is a JSON file: `other` (the tree that nothing may come from), `tree` (the one to use instead), `environment`
+(folders inside `other` that are no part of it, such as its virtual environment), `names` (modules that a finder of the
+environment would take from `other`: name → folder), `current_folder_first` (as `python -m` does), `proof` (the file to
+write). What was asked of `other` is found out twice, by what Python was asked to open and by what is mapped in the end.
+"""
+
+import sys
+
+sys.path[:1] = []  # this script's own folder
+
+import importlib.machinery  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+from typing import Any  # noqa: E402
+
+_opened: set[str] = set()
+
+
+def _record(event: str, args: tuple[Any, ...]) -> None:
+    """An audit hook: every file that Python opens for reading, and every library that it loads."""
+    if event == "open":
+        path, flags = args[0], args[2]
+        if isinstance(path, (str, bytes)) and not (isinstance(flags, int) and flags & os.O_WRONLY):
+            _opened.add(os.path.abspath(os.fsdecode(path)))
+    elif event == "ctypes.dlopen" and isinstance(args[0], str) and os.sep in args[0]:
+        _opened.add(os.path.abspath(args[0]))
+
+
+class _FromTree:
+    """Finds the named top-level modules in the tree, before any other finder is asked."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        folder = self._names.get(name)
+        return None if folder is None else importlib.machinery.PathFinder.find_spec(name, [folder])
+
+
+def inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def moved(path: str, plan: dict[str, Any]) -> str:
+    """The path's counterpart in the tree where it lies in the other; the path itself elsewhere."""
+    real = os.path.realpath(path)
+    if not inside(real, plan["other"]) or any(inside(real, folder) for folder in plan["environment"]):
+        return path
+    return os.path.join(plan["tree"], os.path.relpath(real, plan["other"]))
+
+
+def loaded_modules() -> dict[str, str]:
+    """Files of all loaded modules, by name."""
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    return {
+        name: os.path.realpath(file) for name, file in files.items() if isinstance(file, str) and name != "__main__"
+    }
+
+
+def mapped_files() -> set[str]:
+    """Files in this process's memory map (Linux): libraries that no hook of Python's hears of."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
+            return {line.split(None, 5)[5].rstrip("\n") for line in lines if line.count("/")}
+    except OSError:
+        return set()
+
+
+def _write_proof(plan: dict[str, Any]) -> None:
+    opened = {os.path.realpath(path) for path in _opened}
+    seen = {path for path in opened | mapped_files() if inside(path, plan["other"]) or path.endswith((".cu", ".cuh"))}
+    proof = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path}
+    partial = f"{plan['proof']}.partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(proof, file)
+    os.replace(partial, plan["proof"])
+
+
+def main(plan_file: str, arguments: list[str]) -> int:
+    """pytest's exit status."""
+    with open(plan_file, encoding="utf-8") as file:
+        plan = json.load(file)
+    sys.path[:] = [moved(entry, plan) if entry else entry for entry in sys.path]
+    if plan["current_folder_first"]:
+        sys.path.insert(0, os.getcwd())
+    if plan["names"]:
+        sys.meta_path.insert(0, _FromTree(plan["names"]))
+    sys.argv[:] = ["pytest", *arguments]
+    sys.addaudithook(_record)
+    try:
+        import pytest
+
+        return pytest.console_main()
+    finally:
+        _write_proof(plan)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

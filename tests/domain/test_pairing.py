@@ -1,0 +1,107 @@
+"""The rule of --bandwidth-against, at its boundaries and on drawn noise."""
+
+import math
+import random
+
+import pytest
+
+from pytest_bandwidth.domain.judging import Figures
+from pytest_bandwidth.domain.pairing import EVEN_PROBES, Pair, half_width, judge_pairs, pairs_needed
+from pytest_bandwidth.domain.verdict import Status
+
+
+def pairs(*log_drops, probe_here=100.0, probe_there=100.0):
+    """One pair for each drop of ln(GB/s) and of ln(relative)."""
+    return [
+        Pair(Figures(80 * math.exp(-d), 0.8 * math.exp(-d), probe_here), Figures(80.0, 0.8, probe_there))
+        for d in log_drops
+    ]
+
+
+def judge(taken, figure="relative", tolerance=0.05):
+    return judge_pairs(taken, figure, tolerance, "HEAD~1 (3f2c1ab)")
+
+
+LIMIT = -math.log(0.95)
+
+
+@pytest.mark.parametrize(
+    ("log_drop", "status"),
+    [
+        (LIMIT + 1e-9, Status.REGRESSED),
+        (LIMIT - 1e-9, Status.WITHIN),
+        (0.0, Status.WITHIN),
+        (-LIMIT + 1e-9, Status.WITHIN),
+        (-LIMIT - 1e-9, Status.IMPROVED),
+    ],
+)
+@pytest.mark.parametrize("figure", ["relative", "gbps"])
+def test_without_noise_the_tolerance_decides(log_drop, status, figure):
+    verdict = judge(pairs(*[log_drop] * 5), figure)
+    assert verdict.status is status
+    assert verdict.drop == pytest.approx(-math.expm1(-log_drop))
+    assert (verdict.figure, verdict.baseline_runs, verdict.degrees) == (figure, 5, 4)
+
+
+def test_a_mean_past_the_tolerance_is_not_enough_while_the_interval_holds_none():
+    # t₀.₉₉₉ with one degree of freedom is 318.3: two pairs that differ by 2·a have a half-width of 318.3·a.
+    centre = 2 * LIMIT
+    reach = centre / 318.3088
+    assert judge(pairs(centre - 0.999 * reach, centre + 0.999 * reach)).status is Status.REGRESSED
+    assert judge(pairs(centre - 1.001 * reach, centre + 1.001 * reach)).status is Status.INSUFFICIENT
+
+
+def test_noise_wider_than_the_tolerance_is_insufficient_and_says_how_many_pairs_would_do():
+    noisy = judge(pairs(0.03, -0.03, 0.03, -0.03, 0.03))
+    assert noisy.status is Status.INSUFFICIENT
+    needed = pairs_needed(noisy.spread, 0.05)
+    assert half_width(noisy.spread, needed) <= LIMIT < half_width(noisy.spread, needed - 1)
+    assert f"--bandwidth-pairs={needed} would do" in noisy.reason
+    hopeless = judge(pairs(0.5, -0.5, 0.5, -0.5, 0.5))
+    assert "no number of pairs up to 100" in hopeless.reason
+
+
+def test_pairs_within_which_the_machine_changed_do_not_count():
+    flipped = pairs(1.0, 1.0, probe_here=49.0, probe_there=72.0)
+    verdict = judge([*pairs(*[0.0] * 5), *flipped])
+    assert verdict.status is Status.WITHIN
+    assert verdict.baseline_runs == 5
+    assert "2 taken again" in verdict.reason
+
+
+def test_with_too_few_even_pairs_nothing_is_judged():
+    flipped = pairs(1.0, 1.0, 1.0, probe_here=49.0, probe_there=72.0)
+    assert judge([*flipped, *pairs(0.0)]).status is Status.INVALID
+    assert judge([*flipped, *pairs(0.0, 0.0)]).status is Status.WITHIN
+
+
+def test_evenness_at_its_boundary_and_without_a_probe():
+    def even(log_ratio):
+        (pair,) = pairs(0.0, probe_here=100.0 * math.exp(log_ratio))
+        return pair.even
+
+    assert even(EVEN_PROBES - 1e-9)
+    assert even(-EVEN_PROBES + 1e-9)
+    assert not even(EVEN_PROBES + 1e-9)
+    assert Pair(Figures(80.0), Figures(70.0)).even
+
+
+@pytest.mark.parametrize("n", [5, 10])
+def test_false_alarms_of_the_interval_are_one_in_a_thousand(n):
+    """With a tolerance of next to nothing the interval alone decides; 6,000 draws of identical code."""
+    draw = random.Random(n)
+    trials = 6_000
+    alarms = sum(
+        judge(pairs(*(draw.gauss(0, 0.02) for _ in range(n))), tolerance=1e-9).status is Status.REGRESSED
+        for _ in range(trials)
+    )
+    # Poisson with mean 6: outside 1 to 16 in one of 300 seeds.
+    assert 1 <= alarms <= 16
+
+
+def test_power_against_a_drop_of_eight_percent():
+    draw = random.Random(8)
+    found = sum(
+        judge(pairs(*(0.08 + draw.gauss(0, 0.01) for _ in range(5)))).status is Status.REGRESSED for _ in range(500)
+    )
+    assert found >= 495

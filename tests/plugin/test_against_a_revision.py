@@ -1,0 +1,124 @@
+"""--bandwidth-against from the outside: the tests of a git repository, with changes that are not committed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+KERNEL = "import time\ndef pause():\n    time.sleep({})\n"
+TEST = """
+import numpy as np
+import pytest
+import kern
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="50%")
+def test_kernel(bandwidth):
+    a, b = bandwidth.random(1 << 18, "float32"), bandwidth.empty(1 << 18, "float32")
+    def kernel():
+        np.copyto(b, a)
+        kern.pause()
+    bandwidth(kernel, reads=a, writes=b)
+"""
+NEW = "\ndef test_new(bandwidth):\n    bandwidth(len, 'abc', reads=100)\n"
+
+
+def git(folder, *args):
+    return subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def repo(project, monkeypatch):
+    """One commit; in the working tree the kernel takes ten times as long and there is a test more."""
+    # Plugins that take no part would only cost time in every process.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth")
+    project.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
+    project.file("kern.py", KERNEL.format(0.002))
+    project.file("test_kernel.py", TEST)
+    git(project.path, "init", "-q")
+    git(project.path, "add", "-A")
+    git(project.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    project.file("kern.py", KERNEL.format(0.02))
+    project.file("test_kernel.py", TEST + NEW)
+    return project
+
+
+def worktrees(project):
+    return len(git(project.path, "worktree", "list").splitlines())
+
+
+def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
+    result = repo.run("--bandwidth-against=HEAD", "--bandwidth-pairs=3", "--bandwidth-json=run.json")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.re_match_lines(
+        [
+            r"bandwidth: .*; baseline: HEAD \([0-9a-f]{10}\)",
+            r"test_kernel moved .* REGRESSED: .* below HEAD \([0-9a-f]{10}\) in \d pairs of fresh processes .*"
+            r"accept it in review.*",
+            r"test_new .* NO_BASELINE",
+        ]
+    )
+    assert "--bandwidth-update" not in result.stdout.str()
+    kernel, new = json.loads((repo.path / "run.json").read_text())["results"]
+    assert kernel["baseline"]["runs"][0]["commit"] == git(repo.path, "rev-parse", "HEAD").strip()
+    assert new["reason"].endswith("has no such test")
+    assert worktrees(repo) == 1
+
+
+def test_workers_of_xdist_share_the_controllers_worktree(repo):
+    pytest.importorskip("xdist")
+    repo.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\naddopts = -p xdist\n")
+    repo.file("test_later.py", NEW)
+    result = repo.run("-n1", "--bandwidth-against=HEAD", "test_later.py")
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r".*NO_BASELINE", r"NO_BASELINE .*HEAD \([0-9a-f]{10}\) has no test_later\.py"])
+    assert worktrees(repo) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--bandwidth-against=nope",), "*'nope' is no commit of *fetch it*"),
+        (("--bandwidth-against=HEAD", "--bandwidth-update", "--bandwidth-baseline=b.yaml"), "*drop one*"),
+        (("--bandwidth-against=HEAD", "--bandwidth-pairs=1"), "*bandwidth-pairs: found '1', expected * from 2 *"),
+    ],
+)
+def test_what_cannot_be_is_told_before_any_test(repo, args, message):
+    result = repo.run_here(*args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])
+    assert worktrees(repo) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_no_worktree_is_left_where_pytest_is_told_to_end(repo):
+    """SIGTERM, which becomes what Ctrl-C is, comes while a child of the other revision sleeps in its test."""
+    repo.file(
+        "test_kernel.py",
+        TEST.replace(
+            "    a, b", "    import os, time; open(os.environ['ASLEEP'], 'a').write('x'); time.sleep(1)\n    a, b"
+        ),
+    )
+    git(repo.path, "add", "-A")
+    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
+    asleep = repo.path / "asleep"
+    command = [sys.executable, "-m", "pytest", "--bandwidth-against=HEAD", "--bandwidth-device=cpu"]
+    with (repo.path / "output").open("w") as output:
+        process = subprocess.Popen(
+            command, cwd=repo.path, env={**os.environ, "ASLEEP": str(asleep)}, stdout=output, stderr=output
+        )
+        try:
+            while not (asleep.exists() and len(asleep.read_text()) == 3):  # the run, a child here, a child there
+                assert process.poll() is None, (repo.path / "output").read_text()
+                time.sleep(0.05)
+            assert worktrees(repo) == 2
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == pytest.ExitCode.INTERRUPTED
+        finally:
+            process.kill()
+            process.wait()
+    assert worktrees(repo) == 1

@@ -1,0 +1,161 @@
+"""How many pairs are taken, in which order, and what stands in their way; processes are scripted rows here."""
+
+from itertools import count
+
+import pytest
+
+from pytest_bandwidth.against import judge_against, with_floors
+from pytest_bandwidth.domain.judging import Floors
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
+from pytest_bandwidth.domain.outcome import outcome_of
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.gate import Judged, Limits
+from pytest_bandwidth.processes import FreshProcessFailed
+from pytest_bandwidth.revision import NothingThere
+from pytest_bandwidth.worktree import Revision
+
+BYTES = 10**9
+HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
+LIMITS = Limits(None, 0.05, Floors(), None, 3)
+
+
+def measured(gbps, probe_gbps=100.0, label=None, reads=BYTES):
+    rounds = Rounds((BYTES / gbps / 1e9,), (BYTES / probe_gbps / 1e9,), (True,), probe_bytes=BYTES)
+    return Measurement(label, Traffic(reads, BYTES - reads), HOST, "clock", rounds)
+
+
+def row(measurement, status=Status.NO_BASELINE):
+    return outcome_of("t.py::t", "t.py::t", measurement, Verdict(status, "", "busy with others")).to_plain()
+
+
+class ScriptedSides:
+    """A side's processes give its steps in turn: (GB/s, probe's GB/s) by label, an error, None for an invalid one."""
+
+    revision = Revision("main", "3f2c1ab" * 6, "/r", "/t")
+
+    def __init__(self, here, there):
+        self._scripts = {"here": here, "there": there}
+        self._positions = {"here": count(), "there": count()}
+        self.order = ""
+
+    def here(self):
+        return self._next("here")
+
+    def there(self):
+        return self._next("there")
+
+    def _next(self, side):
+        self.order += {"here": "A", "there": "B"}[side]
+        script = self._scripts[side]
+        step = script[next(self._positions[side]) % len(script)]
+        if isinstance(step, Exception):
+            raise step
+        if step is None:
+            return [row(measured(1.0), Status.INVALID)]
+        return [row(measured(*figures, label)) for label, figures in step.items()]
+
+
+def judge(sides, labels=(None,), pairs=4, limits=LIMITS):
+    found = judge_against({str(label): measured(70.0, label=label) for label in labels}, limits, sides, pairs, str)
+    return {key: one.verdict for key, one in found.items()}
+
+
+def only(*figures):
+    return [{None: one} for one in figures]
+
+
+def test_pairs_alternate_in_order_and_end_with_the_number_asked_for():
+    sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
+    assert judge(sides)["None"].status is Status.WITHIN
+    assert sides.order == "ABBAABBA"
+
+
+def test_regressed_after_the_number_asked_for():
+    sides = ScriptedSides(only((70.0, 100.0)), only((80.0, 100.0)))
+    verdict = judge(sides)["None"]
+    assert (verdict.status, verdict.code, verdict.baseline_runs) == (Status.REGRESSED, "pairs", 4)
+    assert verdict.confirmations == pytest.approx((0.7,) * 4)
+
+
+def test_undecided_pairs_are_extended_to_twice_as_many():
+    noisy = only((80.0, 100.0), (80.0, 100.0), (85.0, 100.0), (75.0, 100.0))
+    sides = ScriptedSides(noisy, only((80.0, 100.0)))
+    verdict = judge(sides)["None"]
+    assert (verdict.status, verdict.baseline_runs) == (Status.INSUFFICIENT, 8)
+    assert len(sides.order) == 16
+
+
+def test_what_was_decided_stays_so_while_others_are_extended():
+    steady, noisy = (70.0, 100.0), [(80.0, 100.0), (60.0, 100.0), (80.0, 100.0), (100.0, 100.0)]
+    sides = ScriptedSides(
+        [{"steady": steady, "noisy": one} for one in noisy], [{"steady": (80.0, 100.0), "noisy": (80.0, 100.0)}]
+    )
+    found = judge(sides, ("steady", "noisy"))
+    assert (found["steady"].status, found["steady"].baseline_runs) == (Status.REGRESSED, 4)
+    assert (found["noisy"].status, found["noisy"].baseline_runs) == (Status.INSUFFICIENT, 8)
+
+
+def test_pairs_within_which_the_machine_changed_are_taken_again():
+    flips = only((80.0, 100.0), (54.0, 68.0), (80.0, 100.0), (80.0, 100.0), (80.0, 100.0))
+    sides = ScriptedSides(flips, only((80.0, 100.0)))
+    verdict = judge(sides)["None"]
+    assert (verdict.status, verdict.baseline_runs) == (Status.WITHIN, 4)
+    assert sides.order == "ABBAABBAAB"
+    assert "1 taken again" in verdict.reason
+
+
+def test_a_machine_that_changes_within_every_pair_ends_in_invalid():
+    sides = ScriptedSides(only((54.0, 68.0)), only((80.0, 100.0)))
+    assert judge(sides)["None"].status is Status.INVALID
+    assert len(sides.order) == 2 * 2 * 2 * 4
+
+
+def test_invalid_measurements_make_no_pair():
+    sides = ScriptedSides([None, *only((80.0, 100.0))], only((80.0, 100.0)))
+    assert judge(sides)["None"].baseline_runs == 4
+    assert judge(ScriptedSides([None], only((80.0, 100.0))))["None"].code == "no-pair"
+
+
+def test_the_other_revision_chooses_the_figure():
+    """A kernel that fell from 80 % to 20 % of its probe must not be judged as if memory were not what it waits for."""
+    sides = ScriptedSides(only((20.0, 100.0)), only((80.0, 100.0)))
+    assert judge(sides)["None"].figure == "relative"
+    assert judge(ScriptedSides(only((80.0, 100.0)), only((20.0, 100.0))))["None"].figure == "gbps"
+
+
+def test_absent_there():
+    sides = ScriptedSides(only((80.0, 100.0)), [NothingThere("main has no such test")])
+    verdict = judge(sides)["None"]
+    assert (verdict.status, verdict.reason) == (Status.NO_BASELINE, "main has no such test")
+    assert sides.order == "AB"
+
+
+def test_a_label_that_is_absent_there_does_not_ask_for_pairs():
+    sides = ScriptedSides([{"a": (80.0, 100.0), "b": (80.0, 100.0)}], [{"a": (80.0, 100.0)}])
+    found = judge(sides, ("a", "b"))
+    assert (found["a"].status, found["b"].status) == (Status.WITHIN, Status.NO_BASELINE)
+    assert len(sides.order) == 8
+
+
+def test_other_byte_counts_are_not_comparable():
+    here = measured(80.0, reads=BYTES // 2)
+    sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
+    found = judge_against({"k": here}, LIMITS, sides, 2, str)
+    assert (found["k"].verdict.status, found["k"].verdict.code) == (Status.NOT_COMPARABLE, "bytes")
+
+
+def test_a_process_that_breaks_is_an_error_and_no_verdict():
+    with pytest.raises(FreshProcessFailed, match="broke"):
+        judge(ScriptedSides([FreshProcessFailed("broke")], only((80.0, 100.0))))
+
+
+def test_a_missed_floor_counts_unless_the_comparison_fails_by_itself():
+    def one(status, code):
+        return {"k": Judged(measured(80.0), None, Verdict(status, code, ""))}
+
+    floor, passed = one(Status.UNCONFIRMED, "floor:min_gbps"), one(Status.WITHIN, "floors")
+    assert with_floors(one(Status.WITHIN, "pairs"), floor) == floor
+    assert with_floors(one(Status.REGRESSED, "pairs"), floor) == one(Status.REGRESSED, "pairs")
+    assert with_floors(one(Status.WITHIN, "pairs"), passed) == one(Status.WITHIN, "pairs")
