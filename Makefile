@@ -9,11 +9,13 @@ PYTEST_ARGS ?=
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
 DEVICE_EXTRA := $(if $(filter 12,$(CUDA_MAJOR)),cuda12,$(if $(CUDA_MAJOR),cuda13))
 
-.PHONY: help demo test lint unit bench gpu clean
+.PHONY: help demo test lint unit docs traffic bench gpu gpu-venv clean
 
 help:
 	@echo "make demo   measure this machine, compare with a baseline taken just now, write the summary ($(RESULTS)/)"
 	@echo "make test   lint, types, architecture and every test that this machine can run"
+	@echo "make docs   the site, strict, into docs/_build"
+	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (about 5 minutes)"
 	@echo "make bench  the long experiments behind docs/measurements.md (quiet machine, about an hour)"
 	@echo "make gpu    on a machine with a GPU: tests/gpu, the suite, baselines/<device>.yaml, docs/gpu/<device>.md"
 
@@ -41,6 +43,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/zizmor --offline --no-progress --quiet .github
 
 unit: $(VENV)/.test
 	$(BIN)/coverage erase
@@ -48,16 +51,27 @@ unit: $(VENV)/.test
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
+docs: $(VENV)/.test
+	rm -rf docs/_build
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
+	@echo "docs/_build/index.html"
+
+traffic: $(VENV)/.test
+	$(BIN)/python -m pytest --pyargs pytest_bandwidth.suite --bandwidth-device=traffic --bandwidth-baseline=baselines/ \
+		$(PYTEST_ARGS)
+
 bench: $(VENV)/.test
 	$(BIN)/python -m pytest -m experiment
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/ceiling.py
 	$(BIN)/python benchmarks/gate.py
 
-gpu: $(VENV)/.test
+gpu-venv: $(VENV)/.test
 	$(if $(DEVICE_EXTRA),$(BIN)/python -m pip install --quiet --editable '.[$(DEVICE_EXTRA)]')
+
+gpu: gpu-venv
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/python benchmarks/gpu.py
 
 clean:
-	rm -rf $(VENV) $(RESULTS) build dist .coverage* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(RESULTS) build dist docs/_build docs/_generated .coverage* .mypy_cache .ruff_cache .pytest_cache
