@@ -58,6 +58,14 @@ class Settings:
 class MarkerOptions:
     """What `@pytest.mark.bandwidth(...)` says about one test; None where it is silent.
 
+    min_gbps: floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.
+    min_utilization: floor of the share of the peak; an error where the peak is unknown.
+    min_relative: floor of the share of the probe's bandwidth, which may pass 1.
+    tolerance: the drop that matters to this test, such as "3%".
+    judged_on: the figure that verdicts compare, "relative" or "gbps".
+    max_time: budget of each of the test's measurements, in seconds.
+    min_samples: samples of each measurement, time permitting.
+    device: the kind of device that the test is for; on others it skips.
     blocks: the traffic device runs only so many of the grid's blocks, evenly spread (None: all).
     """
 

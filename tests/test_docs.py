@@ -1,12 +1,11 @@
 """What README and docs say is there, and what they show runs."""
 
 import re
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from documented import PAGES, ROOT
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -65,3 +64,43 @@ def test_readmes_baseline_loads(tmp_path):
     file = tmp_path / "b.yaml"
     file.write_text(snippet, encoding="utf-8")
     assert len(storage.load(file).entries["tests/test_triad.py::test_triad"].runs) == 3
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built as `make docs` builds it: warnings are errors."""
+    built = tmp_path_factory.mktemp("site")
+    strict = ("--fail-on-warning", "--keep-going", "--quiet")
+    command = [sys.executable, "-m", "sphinx", *strict, "-d", str(built / "doctrees"), str(ROOT / "docs"), str(built)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return built
+
+
+def test_the_site_has_every_page(site):
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    index = (site / "index.html").read_text(encoding="utf-8")
+    assert [page for page in pages if f'href="{page}.html"' not in index and page != "index"] == []
+
+
+def test_the_reference_is_the_codes(site):
+    from dataclasses import fields
+
+    from pytest_bandwidth.fixture import Bandwidth
+    from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest
+    from pytest_bandwidth.settings import MarkerOptions
+
+    text = re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8"))
+    assert [name for name, _, _ in OPTIONS if f"--bandwidth-{name}" not in text] == []
+    assert [name for name, _, _ in (*OPTIONS, *INI_ONLY) if dest(name) not in text] == []
+    assert [f.name for f in fields(MarkerOptions) if f.name not in text] == []
+    offered = [name for name in vars(Bandwidth) if not name.startswith("_")]
+    assert [name for name in offered if f"bandwidth.{name}" not in text] == []
+
+
+def test_the_site_loads_nothing_from_elsewhere(site):
+    for page in site.glob("*.html"):
+        loaded = re.findall(
+            r"<(?:script|img|link)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text(encoding="utf-8")
+        )
+        assert loaded == [], page.name

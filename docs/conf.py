@@ -1,0 +1,29 @@
+"""The site, built by Sphinx: `make docs`. Pages are Markdown (MyST) that GitHub shows as well."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from reference_tables import write_reference  # noqa: E402
+
+import pytest_bandwidth  # noqa: E402
+
+write_reference(HERE / "_generated")
+
+project = "pytest-bandwidth"
+author = "The pytest-bandwidth authors"
+copyright = "The pytest-bandwidth authors"
+version = release = pytest_bandwidth.__version__
+
+extensions = ["myst_parser"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build", "_generated"]
+nitpicky = True
+
+html_theme = "furo"
+html_title = "pytest-bandwidth"
+# No page loads anything from elsewhere.
+html_theme_options = {"top_of_page_buttons": []}

@@ -1,0 +1,99 @@
+"""The reference's tables and entries, from the code: options, marker arguments, what the fixture offers, verdicts.
+
+Sphinx calls `write_reference` before it reads the pages (docs/conf.py); nothing of it is kept in the repository.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.domain.comparison import Comparison, Ratio
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.fixture import Bandwidth
+from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest
+from pytest_bandwidth.settings import MarkerOptions
+
+_FIELD = re.compile(r"^(\w+(?:, \w+)*): ", re.MULTILINE)
+
+
+def options_table() -> str:
+    """Every option: on the command line, in the ini file, and its meaning."""
+    rows = [
+        (f"`--bandwidth-{name}{'' if metavar is None else f'={metavar}'}`", f"`{dest(name)}`", text)
+        for name, metavar, text in OPTIONS
+    ]
+    rows += [("ini only", f"`{dest(name)}`", text) for name, _, text in INI_ONLY]
+    return _table(("command line", "ini file", "meaning"), rows)
+
+
+def marker_table() -> str:
+    """Every argument of the marker with what its docstring says; a KeyError names one that has no line there."""
+    said = described(MarkerOptions)
+    return _table(("argument", "meaning"), [(f"`{f.name}`", said[f.name]) for f in fields(MarkerOptions)])
+
+
+def fixture_entries() -> str:
+    """What a test can ask of `bandwidth`, of a measurement and of a comparison."""
+    parts = []
+    for name, owner, title in (
+        ("bandwidth", Bandwidth, "The fixture"),
+        ("measurement", Measurement, "A measurement"),
+        ("comparison", Comparison, "A comparison"),
+        ("ratio", Ratio, "A ratio"),
+    ):
+        parts.append(f"## {title}\n\n{inspect.getdoc(owner)}\n")
+        parts += [_entry(name, member, value) for member, value in _public(owner)]
+    return "\n".join(parts)
+
+
+def described(owner: type) -> dict[str, str]:
+    """What a class's docstring says of its fields: lines that begin with ``name: `` or ``name, name: ``."""
+    text = inspect.getdoc(owner) or ""
+    found: dict[str, str] = {}
+    marks = list(_FIELD.finditer(text))
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        said = " ".join(text[mark.end() : following.start() if following else None].split())
+        found.update(dict.fromkeys(mark[1].split(", "), said))
+    return found
+
+
+def write_reference(folder: Path) -> None:
+    """Writes the parts that docs/reference.md includes."""
+    folder.mkdir(exist_ok=True)
+    parts: dict[str, Callable[[], str]] = {
+        "options.md": options_table,
+        "marker.md": marker_table,
+        "fixture.md": fixture_entries,
+    }
+    for name, make in parts.items():
+        (folder / name).write_text(make() + "\n", encoding="utf-8")
+
+
+def _public(owner: type) -> Iterable[tuple[str, Any]]:
+    for name, value in vars(owner).items():
+        callable_or_property = inspect.isfunction(value) or isinstance(value, property)
+        if callable_or_property and (not name.startswith("_") or name in ("__call__", "__getitem__")):
+            yield name, value
+
+
+def _entry(name: str, member: str, value: Any) -> str:
+    if isinstance(value, property):
+        head = f"{name}.{member}"
+    else:
+        signature = inspect.signature(value)
+        bare = [p.replace(annotation=p.empty) for p in list(signature.parameters.values())[1:]]
+        call = str(signature.replace(parameters=bare, return_annotation=signature.empty))
+        head = {"__call__": f"{name}{call}", "__getitem__": f"{name}[{call[1:-1]}]"}.get(
+            member, f"{name}.{member}{call}"
+        )
+    return f"### `{head}`\n\n{inspect.getdoc(value) or ''}\n"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
