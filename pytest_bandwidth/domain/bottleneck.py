@@ -31,7 +31,7 @@ def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors
     """
     if factor < WORTH_TELLING:
         return None
-    return f"{pattern} {verb} ask for {factor:.1f}× the {unit} they need".lstrip()
+    return f"{pattern} {verb} ask for {_times(factor)} the {unit} they need".lstrip()
 
 
 def _counted(detail: Mapping[str, object]) -> str | None:
@@ -66,4 +66,8 @@ def _asked_again(measurement: Measurement) -> str | None:
     factor = traffic.requested_read / traffic.bytes_read
     if factor < READ_AGAIN:
         return None
-    return f"reads ask for {factor:.1f}× the distinct bytes: what caches do not serve comes from memory again"
+    return f"reads ask for {_times(factor)} the distinct bytes: what caches do not serve comes from memory again"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:.1f}×" if factor < 100 else f"{factor:,.0f}×"

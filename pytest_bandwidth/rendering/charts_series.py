@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
@@ -15,6 +16,7 @@ from pytest_bandwidth.rendering.texts import one_line
 
 PAIRS_AT_MOST = 40
 SWEEPS_AT_MOST = 24
+TEXT_ROOM = 1.4
 
 
 def pairs_spec(run: RunDocument) -> Spec | None:
@@ -24,7 +26,8 @@ def pairs_spec(run: RunDocument) -> Spec | None:
         return None
     rows = {id(outcome): index for index, outcome in enumerate(run.outcomes)}
     names = unique([one_line(pair.name, 60) for pair in pairs[:PAIRS_AT_MOST]])
-    points, spans = [], []
+    points: list[dict[str, Any]] = []
+    spans: list[dict[str, Any]] = []
     for name, pair in zip(names, pairs, strict=False):
         ratios = _ratio_text(pair.bandwidth_ratio, pair.time_ratio)
         ends = [pair.fp32.gbps or 0.0, pair.fp16.gbps or 0.0]
@@ -46,25 +49,27 @@ def pairs_spec(run: RunDocument) -> Spec | None:
         f"GB/s of {len(spans)} operations in both",
         14 + 22 * len(spans),
     )
+    # The ratios stand at the right of the larger half and need room there.
+    scale: Spec = {"domain": [0, TEXT_ROOM * max(span["high"] for span in spans)], "nice": True}
     y: Spec = {"field": "pair", "type": "nominal", "sort": names, "axis": {"title": None, "labelColor": "$ink"}}
     spec["layer"] = [
         {
             "data": {"values": spans},
             "mark": {"type": "rule", "color": "$axis", "strokeWidth": 2},
-            "encoding": {"y": y, "x": _gbps("low"), "x2": {"field": "high"}},
+            "encoding": {"y": y, "x": _gbps("low", scale), "x2": {"field": "high"}},
         },
         {
             "data": {"values": spans},
             "name": WIDE_ONLY,
             "mark": {"type": "text", "align": "left", "dx": 9},
-            "encoding": {"y": y, "x": _gbps("high"), "text": {"field": "ratio"}},
+            "encoding": {"y": y, "x": _gbps("high", scale), "text": {"field": "ratio"}},
         },
         {
             "data": {"values": points},
             "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "cursor": "pointer"},
             "encoding": {
                 "y": y,
-                "x": _gbps("gbps"),
+                "x": _gbps("gbps", scale),
                 **_by_precision(["FP32", "FP16"]),
                 "tooltip": tooltip("pair", "precision", "bandwidth", "FP16 ÷ FP32"),
             },
@@ -146,8 +151,8 @@ def _by_precision(present: Iterable[str]) -> dict[str, Spec]:
     }
 
 
-def _gbps(field: str) -> Spec:
-    return {"field": field, "type": "quantitative", "scale": {"zero": True}, "axis": {"title": "GB/s", "tickCount": 5}}
+def _gbps(field: str, scale: Mapping[str, Any] = MappingProxyType({"zero": True})) -> Spec:
+    return {"field": field, "type": "quantitative", "scale": dict(scale), "axis": {"title": "GB/s", "tickCount": 5}}
 
 
 def _ratio_text(bandwidth: float | None, time: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,8 @@ from pytest_bandwidth.rendering.values import mapping, mappings, number, numbers
 
 Facts = list[tuple[str, str]]
 ACCESSES_AT_MOST = 100
+# How a key names the file of a test that --pyargs found.
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 COMMAND_AT_MOST = 300
 
 
@@ -213,7 +216,13 @@ def _command(outcome: Outcome) -> str:
     """How to run the test again; none where its id holds what a terminal would not show as it is."""
     if len(outcome.nodeid) > COMMAND_AT_MOST or not outcome.nodeid.isprintable() or outcome.nodeid.startswith("-"):
         return ""
-    return "pytest " + shlex.quote(outcome.nodeid) if clean(outcome.nodeid) == outcome.nodeid else ""
+    if clean(outcome.nodeid) != outcome.nodeid:
+        return ""
+    module, _, test = outcome.key.removesuffix(f" @ {outcome.label}").partition("::")
+    file, _, same = outcome.nodeid.partition("::")
+    if module != file and test == same and _MODULE.fullmatch(module):
+        return "pytest --pyargs " + shlex.quote(f"{module}::{test}")
+    return "pytest " + shlex.quote(outcome.nodeid)
 
 
 def _optional(value: float | None, show: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.outcome import Outcome
@@ -22,15 +22,21 @@ _SPELLINGS = {
 }
 _TOKEN = re.compile(r"(?<![A-Za-z0-9])(fp16-tensor|fp32|float32|f32|single|fp16|float16|f16|half)(?![A-Za-z0-9])")
 SWEEP_SIZES_AT_LEAST = 3
+# Two results move as many bytes where these differ by no more than this share.
+BYTES_ALIKE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class PrecisionPair:
-    """The same operation at the same shape in FP32 and in FP16; ratios are FP16 ÷ FP32, None without the figures."""
+    """The same operation in FP32 and in FP16; ratios are FP16 ÷ FP32, None without the figures.
+
+    same_shape: else it is the bytes that are alike, and times tell of different amounts of work: no ratio of those.
+    """
 
     name: str
     fp32: Outcome
     fp16: Outcome
+    same_shape: bool = True
 
     @property
     def bandwidth_ratio(self) -> float | None:
@@ -38,7 +44,9 @@ class PrecisionPair:
 
     @property
     def time_ratio(self) -> float | None:
-        return self.fp16.seconds / self.fp32.seconds if self.fp16.seconds and self.fp32.seconds else None
+        if not self.same_shape or not self.fp16.seconds or not self.fp32.seconds:
+            return None
+        return self.fp16.seconds / self.fp32.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +59,31 @@ class Sweep:
 
 
 def precision_pairs(outcomes: Iterable[Outcome]) -> list[PrecisionPair]:
-    """Pairs in the order in which their FP32 halves come; anything that is ambiguous (two of one kind) is left out."""
-    groups: dict[tuple[str, ...], dict[str, list[Outcome]]] = {}
+    """Pairs of the same shape, then those that move as many bytes, each in the order in which the FP32 halves come.
+
+    Anything that is ambiguous (two of one kind) is left out.
+    """
+    halves = [o for o in outcomes if precision_of(o) in ("fp32", "fp16") and o.gbps is not None]
+    alike = [PrecisionPair(_pair_name(a), a, b) for a, b in _paired(halves, _identity)]
+    taken = {id(half) for pair in alike for half in (pair.fp32, pair.fp16)}
+    rest = [o for o in halves if id(o) not in taken and "operation" in o.tags]
+    of_size = [
+        PrecisionPair(_sweep_name(a), a, b, same_shape=False)
+        for a, b in _paired(rest, _variant)
+        if abs(a.bytes_moved - b.bytes_moved) <= BYTES_ALIKE * a.bytes_moved
+    ]
+    return [*alike, *of_size]
+
+
+def _paired(outcomes: Iterable[Outcome], key: Callable[[Outcome], tuple[str, ...]]) -> list[tuple[Outcome, Outcome]]:
+    """(FP32, FP16) of each key that has exactly one of each."""
+    groups: dict[tuple[str, ...], dict[str | None, list[Outcome]]] = {}
     for outcome in outcomes:
-        precision = precision_of(outcome)
-        if precision in ("fp32", "fp16") and outcome.gbps is not None:
-            groups.setdefault(_identity(outcome), {}).setdefault(precision, []).append(outcome)
+        groups.setdefault(key(outcome), {}).setdefault(precision_of(outcome), []).append(outcome)
     return [
-        PrecisionPair(_pair_name(halves["fp32"][0]), halves["fp32"][0], halves["fp16"][0])
-        for halves in groups.values()
-        if len(halves.get("fp32", ())) == len(halves.get("fp16", ())) == 1
+        (group["fp32"][0], group["fp16"][0])
+        for group in groups.values()
+        if len(group.get("fp32", ())) == len(group.get("fp16", ())) == 1
     ]
 
 
@@ -88,6 +111,11 @@ def _identity(outcome: Outcome) -> tuple[str, ...]:
     if "operation" in outcome.tags:
         return tuple(sorted(f"{k}={v}" for k, v in outcome.tags.items() if k != "precision"))
     return (_TOKEN.sub("*", outcome.key),)
+
+
+def _variant(outcome: Outcome) -> tuple[str, ...]:
+    """The operation and its version, whatever its sizes."""
+    return (str(outcome.tags["operation"]), *_words(outcome))
 
 
 def _pair_name(outcome: Outcome) -> str:

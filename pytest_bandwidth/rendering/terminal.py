@@ -53,12 +53,12 @@ def by_attention(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[Line]:
-    """The table and the counts, at most `width` columns wide (names are shortened in the middle)."""
+    """The table and the counts; the table is at most `width` columns wide, but for names that are longer themselves."""
     rows = by_attention(outcomes)
     shown = rows if verbose else _shown(rows)
-    names = told_apart([printable(o.short_name) for o in shown])
+    heading, names = told_apart([printable(o.short_name) for o in shown])
     rows_of_text = [_cells(o, name) for o, name in zip(shown, names, strict=True)]
-    lines = _table(rows_of_text, [Status(o.status) for o in shown], width)
+    lines = _table(heading, rows_of_text, [Status(o.status) for o in shown], width)
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
     lines.extend(_reasons(shown, verbose=verbose))
@@ -95,15 +95,23 @@ def _shown(rows: list[Outcome]) -> list[Outcome]:
     return loud + [o for o in rows if o.status in quiet][:MOST_QUIET_ROWS]
 
 
-_HEADINGS = ("test", "GB/s", "share", "sectors/request", "access", "against baseline", "sees", "verdict")
+_HEADINGS = ("GB/s", "share", "sectors/request", "access", "against baseline", "sees", "verdict")
 
 
-def told_apart(names: Sequence[str]) -> list[str]:
-    """The names without the file where all of them are in one file."""
-    files = {name.partition("::")[0] for name in names}
-    if len(names) < 2 or len(files) > 1:
-        return list(names)
-    return [name.partition("::")[2] or name for name in names]
+def told_apart(names: Sequence[str]) -> tuple[str, list[str]]:
+    """The first column's heading, and what tells the names apart: less the file, or the test, that all of them share.
+
+    Of one parametrized test the heading keeps the name, ``test_operation[…]``, and the rows their parameters.
+    """
+    if len(names) < 2:
+        return "test", list(names)
+    tests = {name.partition("[")[0] for name in names}
+    if len(tests) == 1 and all("[" in name and name.endswith("]") for name in names):
+        (test,) = tests
+        return f"{test.rpartition('::')[2]}[…]", [name[len(test) + 1 : -1] for name in names]
+    if len({name.partition("::")[0] for name in names}) == 1:
+        return "test", [name.partition("::")[2] or name for name in names]
+    return "test", list(names)
 
 
 def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
@@ -156,24 +164,31 @@ def _sees(outcome: Outcome) -> str:
     return "" if visible is None else f"≥ {visible * 100:.1f} %"
 
 
-def _table(rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[Line]:
+def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[Line]:
     # A column that says nothing in any row is left out: there may be no baseline, or no peak.
-    kept = [i for i in range(len(_HEADINGS)) if any(row[i] for row in rows)]
-    headings = [_HEADINGS[i] for i in kept]
+    all_headings = (heading, *_HEADINGS)
+    kept = [i for i in range(len(all_headings)) if any(row[i] for row in rows)]
+    headings = [all_headings[i] for i in kept]
     cells = [[row[i] for i in kept] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     spare = width - sum(widths[1:]) - 2 * (len(widths) - 1)
     widths[0] = min(widths[0], max(spare, NARROWEST_NAME))
-    lines: list[Line] = [(Span(_joined(headings, widths), ("bold",)),)]
-    for row, status in zip(cells, statuses, strict=True):
-        lines.append((Span(_joined((*row[:-1], ""), widths)), Span(row[-1], _MARKUP[status])))
+    lines: list[Line] = []
+    for row, span in zip([headings, *cells], [None, *statuses], strict=True):
+        markup = ("bold",) if span is None else ()
+        name, *others = row
+        if len(name) > widths[0]:
+            # Names are never cut, for any part of one may be what tells two tests apart: it has a line of its own.
+            lines.append((Span(name, markup),))
+            name = ""
+        figures = _joined((name, *others[:-1], ""), widths)
+        lines.append((Span(figures, markup), Span(others[-1], markup if span is None else _MARKUP[span])))
     return lines
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
-    name = shortened(cells[0], widths[0]).ljust(widths[0])
     middle = (cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True))
-    return "  ".join((name, *middle, cells[-1]))
+    return "  ".join((cells[0].ljust(widths[0]), *middle, cells[-1]))
 
 
 def shortened(text: str, width: int) -> str:

@@ -44,7 +44,6 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
         operation=operation.name,
         version=operation.version,
         precision=PRECISIONS[dtype],
-        pair=f"{operation.title} {' '.join(f'{k}={v}' for k, v in sizes.items())}",
         **{name.upper() if name in ("m", "n", "k") else name: value for name, value in sizes.items()},
     )
     _measure(bandwidth, case, PRECISIONS[dtype])

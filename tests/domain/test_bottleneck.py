@@ -59,7 +59,7 @@ def test_spills_are_told():
 def test_bytes_that_a_model_asks_for_again_are_told():
     naive = traffic.gemm(256, 256, 256, "float32", tile=1)
     assert bottleneck_of(measured(naive)) == (
-        "reads ask for 256.0× the distinct bytes: what caches do not serve comes from memory again"
+        "reads ask for 256× the distinct bytes: what caches do not serve comes from memory again"
     )
     assert bottleneck_of(measured(traffic.softmax(8, 1024, "float32", row_reads=2))) is None
     assert bottleneck_of(measured(Traffic(0, 8, requested_read=8))) is None

@@ -41,11 +41,25 @@ def test_the_same_shape_in_both_precisions_is_a_pair() -> None:
 def test_another_shape_or_variant_is_no_pair() -> None:
     outcomes = [
         tagged(operation="gemm", precision="fp32", M=1),
-        tagged(operation="gemm", precision="fp16", M=2),
+        tagged(operation="gemm", precision="fp16", M=2, bytes_read=10**12),
         tagged(operation="copy", precision="fp32", variant="plain"),
         tagged(operation="copy", precision="fp16", variant="float4"),
     ]
     assert precision_pairs(outcomes) == []
+
+
+def test_as_many_bytes_of_one_version_are_a_pair_without_a_ratio_of_times() -> None:
+    def sized(precision: str, n: int, nbytes: int, version: str = "plain") -> Outcome:
+        one = tagged(operation="copy", version=version, precision=precision, N=n, bytes_read=nbytes)
+        return replace(one, bytes_written=0, gbps=10.0, seconds=1e-3)
+
+    (pair,) = precision_pairs([sized("fp32", 100, 1000), sized("fp16", 199, 995)])
+    assert (pair.name, pair.bandwidth_ratio, pair.time_ratio) == ("copy plain", 1.0, None)
+    assert precision_pairs([sized("fp32", 100, 1000), sized("fp16", 195, 980)]) == []
+    assert precision_pairs([sized("fp32", 100, 1000), sized("fp16", 200, 1000, "float4")]) == []
+    assert precision_pairs([sized("fp32", 100, 1000), sized("fp16", 200, 1000), sized("fp16", 201, 1005)]) == []
+    (pair,) = precision_pairs([sized("fp32", 100, 1000), sized("fp16", 200, 1000), sized("fp16", 100, 500)])
+    assert pair.same_shape
 
 
 def test_without_tags_the_ids_pair_by_their_precision() -> None:

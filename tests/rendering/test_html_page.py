@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -145,6 +146,21 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
     assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
     assert len(panel["history"]["runs"]) == 2 * 5
     assert len(panel["history"]["fresh"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "key", "command"),
+    [
+        ("t/test_a.py::test[x-1]", "t/test_a.py::test[x-1] @ there", "pytest 't/test_a.py::test[x-1]'"),
+        ("test_a.py::test[x]", "pkg.suite.test_a::test[x] @ there", "pytest --pyargs 'pkg.suite.test_a::test[x]'"),
+        ("test_a.py::test", "$(id).x::test @ there", "pytest test_a.py::test"),
+        ("test_a.py::test", "pkg.test_a::other @ there", "pytest test_a.py::test"),
+    ],
+)
+def test_the_command_runs_the_test_again_wherever_it_was_found(nodeid: str, key: str, command: str) -> None:
+    outcome = dataclasses.replace(run_documents.outcomes(1)[0], nodeid=nodeid, key=key, label="there")
+    page = Page(render_html(run_documents.run_document([outcome])))
+    assert data_of(page)["panels"][0]["command"] == command
 
 
 def test_samples_survive_the_packing(failing: Page) -> None:
