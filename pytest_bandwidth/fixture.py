@@ -10,6 +10,7 @@ from typing import Any
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.comparison import Comparison
+from pytest_bandwidth.domain.doubled import with_doubled_batch
 from pytest_bandwidth.domain.errors import BandwidthError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -106,6 +107,7 @@ class Bandwidth:
         precision: str | None = None,
         label: str | None = None,
         setup: Callable[[], object] | None = None,
+        doubled: Callable[[], object] | None = None,
         shared_mem: int = 0,
         stream: Any = None,
     ) -> Measurement:
@@ -114,7 +116,9 @@ class Bandwidth:
         reads, writes: what the launch has to move, as arrays (their nbytes), ints (bytes) or a Traffic model.
         flop: floating-point operations of one launch; precision: "fp32", "fp16-tensor", … (else the arrays' dtype).
         label: tells several measurements of one test apart. setup: runs, untimed, before each launch.
-        stream: the stream to launch on. Raises UsageError for arguments that the kernel would misread.
+        doubled: does twice the work (see `bind`) and is sampled in the same rounds: where that takes hardly longer, the
+        regime is overhead-bound. stream: the stream to launch on. Raises UsageError for arguments that the kernel would
+        misread.
         """
         launch = _launch(kernel, grid, block, args, shared_mem)
         traffic, read_arrays, written_arrays = self._declared(reads, writes, flop)
@@ -125,6 +129,7 @@ class Bandwidth:
                 traffic,
                 label=_label(label),
                 setup=_callable_or_none("setup", setup),
+                beside=_beside(doubled),
                 stream=stream,
                 launch=launch,
                 blocks=self.marker.blocks,
@@ -145,6 +150,7 @@ class Bandwidth:
         precision: str | None = None,
         label: str | None = None,
         setup: Callable[[], object] | None = None,
+        doubled: Callable[[], object] | None = None,
         stream: Any = None,
         **kwargs: Any,
     ) -> Measurement:
@@ -162,6 +168,7 @@ class Bandwidth:
                 traffic,
                 label=_label(label),
                 setup=_callable_or_none("setup", setup),
+                beside=_beside(doubled),
                 stream=stream,
                 reads=read_arrays,
                 writes=written_arrays,
@@ -211,7 +218,7 @@ class Bandwidth:
 
     def _measure(self, workload: Workload) -> Measurement:
         self._refuse_second(workload.label)
-        measurement = self._run.measure(_told_apart(workload), self.marker)
+        measurement = with_doubled_batch(self._run.measure(_told_apart(workload), self.marker))
         self.measurements[workload.label] = measurement
         return measurement
 
@@ -298,6 +305,10 @@ def _callable_or_none(name: str, value: Any) -> Any:
     return value
 
 
+def _beside(doubled: Any) -> tuple[Callable[[], object], ...]:
+    return () if _callable_or_none("doubled", doubled) is None else (doubled,)
+
+
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -342,7 +353,8 @@ def _told_apart(workload: Workload) -> Workload:
 
     name = f" ({workload.label})" if workload.label else ""
     setup = None if workload.setup is None else guarded(f"setup{name}", workload.setup)
-    return replace(workload, call=guarded(f"the measured callable{name}", workload.call), setup=setup)
+    beside = tuple(guarded(f"the callable beside it{name}", other) for other in workload.beside)
+    return replace(workload, call=guarded(f"the measured callable{name}", workload.call), setup=setup, beside=beside)
 
 
 def refuse_other_devices(marker: MarkerOptions, run: BandwidthRun) -> None:

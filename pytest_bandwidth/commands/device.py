@@ -17,7 +17,8 @@ from pytest_bandwidth.rendering.json import device_plain
 from pytest_bandwidth.rendering.terminal import printable
 
 # Read and written shares of a probe's bytes.
-MIXES = {"read only": (1, 0), "write only": (0, 1), "copy (1:1)": (1, 1), "2 reads, 1 write": (2, 1)}
+_COPY = "copy (1:1)"
+MIXES = {"read only": (1, 0), "write only": (0, 1), _COPY: (1, 1), "2 reads, 1 write": (2, 1)}
 PROBE_BYTES = 768 * 2**20
 SAMPLES = 15
 PRECISIONS = ("fp64", "fp32", "fp16-tensor", "bf16-tensor")
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     device = open_device(options.device)
     facts = device_plain(device.identity, device.peak)
     facts["probe_gbps"] = _probes(device)
-    facts["ridge_points"] = _ridge_points(device)
+    facts["ridge_points"] = _ridge_points(device, facts["probe_gbps"])
     if options.json:
         print_json(facts)
     else:
@@ -52,12 +53,13 @@ def _probes(device: Device) -> dict[str, float]:
     return found
 
 
-def _ridge_points(device: Device) -> dict[str, float]:
-    peak = device.peak
-    if peak is None:
+def _ridge_points(device: Device, probes: Mapping[str, float]) -> dict[str, float]:
+    """FLOP per byte by precision; by the plain copy's bandwidth where no peak is known."""
+    bandwidth = probes.get(_COPY, 0.0) * 1e9 if device.peak is None else device.peak.bytes_per_second
+    if not bandwidth:
         return {}
     rates = {name: device.peak_flops(name) for name in PRECISIONS}
-    return {name: ridge_point(rate, peak.bytes_per_second) for name, rate in rates.items() if rate is not None}
+    return {name: ridge_point(rate, bandwidth) for name, rate in rates.items() if rate is not None}
 
 
 def _lines(facts: Mapping[str, Any]) -> list[str]:
@@ -70,7 +72,8 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
     for name, gbps in facts["probe_gbps"].items():
         share = f" ({format_percent(gbps / peak['gbps'])} of peak)" if peak else ""
         lines.append(f"  {name:16} {format_gbps(gbps)}{share}")
-    lines += [f"  ridge {name:10} {digits(point)} FLOP/byte" for name, point in facts["ridge_points"].items()]
+    by = "" if peak else " (by the rates measured here)"
+    lines += [f"  ridge {name:10} {digits(point)} FLOP/byte{by}" for name, point in facts["ridge_points"].items()]
     lines += [f"  {name:16} {printable(str(value))}" for name, value in facts["settings"].items()]
     lines += [f"  {name:16} {printable(str(value))}" for name, value in facts["facts"].items() if value is not None]
     return lines

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.units import format_gbps
 
 _RESOURCES = {
     "registers": "registers {then} → {now}",
     "local_bytes": "spills {then} → {now} B a thread",
     "shared_bytes": "shared memory {then} → {now} B a block",
+    "occupancy_percent": "occupancy {then} → {now} %",
 }
 # The probe counts as unchanged inside this share of what it was.
 PROBE_UNCHANGED = 0.03
+
+
+def recorded_resources(resources: KernelResources | None) -> dict[str, int]:
+    """What a baseline keeps of a kernel's resources: whole numbers by name; occupancy in percent."""
+    if resources is None:
+        return {}
+    occupancy = None if resources.occupancy is None else round(100 * resources.occupancy)
+    known = {
+        "registers": resources.registers,
+        "local_bytes": resources.local_bytes,
+        "shared_bytes": resources.shared_bytes,
+        "max_threads_per_block": resources.max_threads_per_block,
+        "occupancy_percent": occupancy,
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, ...]:
@@ -20,11 +36,11 @@ def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, .
     if entry is None:
         return ()
     causes = []
-    if measurement.resources is not None:
-        for name, text in _RESOURCES.items():
-            then, now = entry.resources.get(name), getattr(measurement.resources, name)
-            if then is not None and then != now:
-                causes.append(text.format(then=then, now=now))
+    resources = recorded_resources(measurement.resources)
+    for name, text in _RESOURCES.items():
+        then, now = entry.resources.get(name), resources.get(name)
+        if then is not None and now is not None and then != now:
+            causes.append(text.format(then=then, now=now))
     recorded = entry.runs[-1].extra if entry.runs else {}
     for name, value in measurement.device.facts.items():
         known = recorded.get(name)

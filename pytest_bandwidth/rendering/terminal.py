@@ -11,6 +11,7 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.rendering.pairs import PrecisionPair, precision_pairs
 
 # Colours by meaning, as pytest's terminal writer names them.
 _MARKUP = {
@@ -30,6 +31,7 @@ _ATTENTION = list(_MARKUP)
 MOST_QUIET_ROWS = 30
 NARROWEST_NAME = 20
 MOST_REASONS = 4
+MOST_PAIRS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,9 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     lines = _table(heading, rows_of_text, [Status(o.status) for o in shown], width)
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
+    lines.extend(_pairs(outcomes, verbose=verbose))
     lines.extend(_reasons(shown, verbose=verbose))
+    lines.extend(_evidence(shown) if verbose else ())
     lines.extend(_findings(outcomes, verbose=verbose))
     lines.append(_counts(outcomes))
     return lines
@@ -95,7 +99,7 @@ def _shown(rows: list[Outcome]) -> list[Outcome]:
     return loud + [o for o in rows if o.status in quiet][:MOST_QUIET_ROWS]
 
 
-_HEADINGS = ("GB/s", "share", "sectors/request", "access", "against baseline", "sees", "verdict")
+_HEADINGS = ("GB/s", "share", "bound by", "sectors/request", "access", "against baseline", "sees", "verdict")
 
 
 def told_apart(names: Sequence[str]) -> tuple[str, list[str]]:
@@ -120,6 +124,7 @@ def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
         name,
         "" if outcome.gbps is None else digits(outcome.gbps),
         share and f"{share} of {outcome.utilization_of}",
+        printable(outcome.regime or "").removesuffix("-bound"),
         _sectors(outcome),
         _access(outcome),
         _against(outcome),
@@ -222,12 +227,41 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
     return lines
 
 
+def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
+    """The same work in FP32 and FP16: GB/s of each, and FP16's share of FP32's time."""
+    pairs = precision_pairs(outcomes)
+    shown = pairs if verbose else pairs[:MOST_PAIRS]
+    lines: list[Line] = [(Span("FP32 against FP16", ("bold",)),)] if pairs else []
+    lines += [(Span(f"  {_pair_text(pair)}"),) for pair in shown]
+    if len(shown) < len(pairs):
+        lines.append((Span(f"  … and {len(pairs) - len(shown)} more pairs (-v lists them)", ("light",)),))
+    return lines
+
+
+def _pair_text(pair: PrecisionPair) -> str:
+    rates = f"{digits(pair.fp32.gbps or 0.0)} → {digits(pair.fp16.gbps or 0.0)} GB/s"
+    ratio = "" if pair.bandwidth_ratio is None else f" ({pair.bandwidth_ratio:.2f}×)"
+    time = "" if pair.time_ratio is None else f", {pair.time_ratio:.2f}× the time"
+    return f"{printable(pair.name)}: {rates}{ratio}{time}"
+
+
+def _evidence(outcomes: Sequence[Outcome]) -> list[Line]:
+    """Each regime with the figures that say so, and what keeps a kernel from its bytes."""
+    lines: list[Line] = []
+    for outcome in outcomes:
+        said = [f"{outcome.regime}: {outcome.regime_evidence}"] if outcome.regime else []
+        said += [outcome.bottleneck] if outcome.bottleneck else []
+        lines += [(Span("WHY", ("bold",)), Span(f" {printable(outcome.short_name)}: {printable(t)}")) for t in said]
+    return lines
+
+
 def _findings(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
     """What is worth telling beside the verdicts: all of it with -v, else what the declarations got wrong."""
     lines: list[Line] = []
     for outcome in outcomes:
+        told = (outcome.bottleneck, outcome.regime_evidence)
         for finding in outcome.findings:
-            if verbose or str(finding.get("code", "")).startswith("declared-"):
+            if str(finding.get("code", "")).startswith("declared-") or (verbose and finding.get("text") not in told):
                 text = f" {printable(outcome.short_name)}: {printable(str(finding.get('text', '')))}"
                 lines.append((Span("NOTE", ("yellow",)), Span(text)))
     return lines

@@ -17,14 +17,32 @@ MEMORY_SHARE = 0.05
 LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 * 2**20
 # The traffic device executes every thread: small sizes count the same per element.
 TRAFFIC_BYTES = 2**18
+# All dtypes of an operation get the sizes that suit this one: the same operation in two precisions is a pair.
+SIZING_DTYPE = "float32"
 # Quick leaves out what shows nothing that another of its tests does not show.
 NOT_QUICK = frozenset({"softmax-naive", "softmax-online", "layer_norm-naive", "kv_decode-plain", "gemm-tiled"})
 NOT_QUICK_VERSIONS = frozenset({"wide", "int64", "pageable"})
 NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write"})
 QUICK_HALF = frozenset(
-    {"copy-plain", "triad-plain", "softmax-staged", "gemm-blocked", "kv_append-plain", "kv_decode-split"}
+    {
+        "copy-plain",
+        "triad-plain",
+        "softmax-staged",
+        "gemm-blocked",
+        "gemm-library",
+        "kv_append-plain",
+        "kv_decode-split",
+    }
 )
 PROBING_BYTES = (2**24, 2**28)
+# What one element more costs: a second wave of 256×128 tiles on the 108 multiprocessors of an A100 (98 tiles, 120),
+# and rows that end in the middle of a warp.
+SHAPE_EFFECTS: dict[str, tuple[Sizes, ...]] = {
+    "gemm-blocked": tuple({"m": side, "n": side, "k": 512} for side in (1792, 1793)),
+    "gemm-library": tuple({"m": side, "n": side, "k": 512} for side in (1792, 1793)),
+    "softmax-staged": tuple({"rows": 4096, "cols": cols} for cols in (1024, 1025)),
+    "transpose-tiled": tuple({"rows": side, "cols": side} for side in (2048, 2049)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +57,13 @@ class Selected:
     @property
     def id(self) -> str:
         sizes = "".join(f"-{name}{value}" for name, value in self.sizes.items()) if self.sizes else ""
-        many = len(self.operation.shapes(PROBING_BYTES[0], self.dtype)) > 1
+        many = len(self.operation.shapes(PROBING_BYTES[0], SIZING_DTYPE)) > 1
         index = f"-{self.shape}" if many and not sizes else ""
         return f"{self.operation.title}-{self.dtype}{sizes}{index}"
+
+    def sizes_on(self, identity: DeviceIdentity, profile: Profile) -> Sizes:
+        """The sizes to measure at on this device."""
+        return self.sizes or self.operation.shapes(target_bytes(identity, profile), SIZING_DTYPE)[self.shape]
 
 
 def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
@@ -50,7 +72,10 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
         if device_kind is not None and device_kind not in operation.devices:
             continue
         for dtype in operation.dtypes:
-            if profile == "full" or _quick(operation, dtype):
+            if profile == "full":
+                yield from _shapes(operation, dtype, profile)
+                yield from (Selected(operation, dtype, 0, s) for s in SHAPE_EFFECTS.get(operation.title, ()))
+            elif _quick(operation, dtype):
                 yield from _shapes(operation, dtype, profile)
 
 
@@ -63,7 +88,7 @@ def _quick(operation: Operation, dtype: str) -> bool:
 
 
 def _shapes(operation: Operation, dtype: str, profile: Profile) -> Iterator[Selected]:
-    small, large = (operation.shapes(size, dtype) for size in PROBING_BYTES)
+    small, large = (operation.shapes(size, SIZING_DTYPE) for size in PROBING_BYTES)
     fixed = small == large
     # The last of several shapes is the largest; a quick run takes one from the middle.
     indices = range(len(small)) if profile == "full" else [len(small) // 2]
@@ -72,7 +97,7 @@ def _shapes(operation: Operation, dtype: str, profile: Profile) -> Iterator[Sele
 
 
 def target_bytes(identity: DeviceIdentity, profile: Profile) -> int:
-    """Bytes that one run of an operation should move on this device."""
+    """Bytes that one run of an operation should move on this device, in single precision."""
     if identity.kind == "traffic":
         return TRAFFIC_BYTES
     cache = max((int(v) for k, v in identity.facts.items() if k in ("l2_bytes", "l3_bytes") and v), default=0)

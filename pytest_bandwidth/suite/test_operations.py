@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.fixture import Bandwidth
-from pytest_bandwidth.suite.operations import Case, KernelStep, poison, wrong_results
-from pytest_bandwidth.suite.selection import Profile, Selected, selected, target_bytes
+from pytest_bandwidth.suite.access_cost import bottleneck_finding
+from pytest_bandwidth.suite.correctness import calls_of, wrong_at_full_size, wrong_at_small_sizes
+from pytest_bandwidth.suite.doubling import doubled_case
+from pytest_bandwidth.suite.operations import Case, KernelStep, Sizes
+from pytest_bandwidth.suite.selection import Profile, Selected, selected
 
 PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16"}
 
@@ -27,56 +31,56 @@ def _profile(config: pytest.Config) -> Profile:
 
 
 def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.FixtureRequest) -> None:
-    operation, dtype = chosen.operation, chosen.dtype
-    identity: DeviceIdentity = bandwidth.identity
-    if identity.kind not in operation.devices:
+    operation, dtype, profile = chosen.operation, chosen.dtype, _profile(request.config)
+    if bandwidth.device not in operation.devices:
         pytest.skip(f"{operation.title} needs one of: {', '.join(sorted(operation.devices))}")
-    checked = operation.prepare(bandwidth, dtype, chosen.sizes or operation.small[-1])
-    poison(checked)
-    for step in _calls(bandwidth, checked):
-        step()
-    assert not wrong_results(checked)
+    assert not wrong_at_small_sizes(bandwidth, operation, dtype)
+    sizes = chosen.sizes_on(bandwidth.identity, profile)
+    case = operation.prepare(bandwidth, dtype, sizes)
+    assert not wrong_at_full_size(bandwidth, operation, dtype, case, profile)
 
-    profile = _profile(request.config)
-    sizes = chosen.sizes or operation.shapes(target_bytes(identity, profile), dtype)[chosen.shape]
-    case = checked if chosen.sizes else operation.prepare(bandwidth, dtype, sizes)
     bandwidth.tags.update(
         operation=operation.name,
         version=operation.version,
         precision=PRECISIONS[dtype],
         **{name.upper() if name in ("m", "n", "k") else name: value for name, value in sizes.items()},
     )
-    _measure(bandwidth, case, PRECISIONS[dtype])
+    doubled = doubled_case(bandwidth, operation, dtype, sizes, case)
+    _measure(bandwidth, case, PRECISIONS[dtype], None if doubled is None else _as_one(calls_of(bandwidth, doubled)))
+    _tell(bandwidth, chosen, sizes)
 
 
-def _calls(bandwidth: Bandwidth, case: Case) -> list[Callable[[], object]]:
-    return [
-        bandwidth.bind(bandwidth.kernel(step.file, step.kernel), step.grid, step.block, step.args)
-        if isinstance(step, KernelStep)
-        else step.call
-        for step in case.steps
-    ]
-
-
-def _measure(bandwidth: Bandwidth, case: Case, precision: str) -> None:
+def _measure(bandwidth: Bandwidth, case: Case, precision: str, doubled: Callable[[], object] | None) -> None:
     """One launch as a launch; several as one callable, or, where launches are looked into, each by itself."""
     if len(case.steps) == 1 and isinstance(case.steps[0], KernelStep):
-        _launch(bandwidth, case.steps[0], case.traffic, precision, None)
+        _launch(bandwidth, case.steps[0], case.traffic, precision, doubled=doubled)
     elif bandwidth.device == "traffic":
         for i, step in enumerate(case.steps, start=1):
             if isinstance(step, KernelStep):
-                _launch(bandwidth, step, None, precision, f"step {i}")
+                _launch(bandwidth, step, None, precision, label=f"step {i}")
     else:
-        calls = _calls(bandwidth, case)
-
-        def run() -> None:
-            for call in calls:
-                call()
-
-        bandwidth(run, reads=case.traffic, precision=precision)
+        run = _as_one(calls_of(bandwidth, case))
+        bandwidth(run, reads=case.traffic, precision=precision, doubled=doubled)
 
 
-def _launch(bandwidth: Bandwidth, step: KernelStep, traffic: Any, precision: str, label: str | None) -> None:
+def _launch(bandwidth: Bandwidth, step: KernelStep, traffic: Any, precision: str, **more: Any) -> None:
     declared = {"reads": step.reads, "writes": step.writes} if traffic is None else {"reads": traffic}
     kernel = bandwidth.kernel(step.file, step.kernel)
-    bandwidth.launch(kernel, step.grid, step.block, step.args, **declared, precision=precision, label=label)
+    bandwidth.launch(kernel, step.grid, step.block, step.args, **declared, precision=precision, **more)
+
+
+def _as_one(calls: list[Callable[[], object]]) -> Callable[[], object]:
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def _tell(bandwidth: Bandwidth, chosen: Selected, sizes: Sizes) -> None:
+    """Adds to each measurement what the suite knows of the operation's order of accesses."""
+    operation = chosen.operation
+    found: Finding | None = bottleneck_finding(operation.name, operation.version, chosen.dtype, sizes, bandwidth.device)
+    if found is not None:
+        for label, measurement in bandwidth.measurements.items():
+            bandwidth.measurements[label] = replace(measurement, findings=(*measurement.findings, found))

@@ -1,0 +1,74 @@
+"""What a regression's message names as its likely cause, from what the baseline recorded. No device."""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.diagnosis import likely_causes, recorded_resources
+from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.rendering.message import failure_message
+
+DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts={"driver": "580.1", "sm_clock_max_mhz": 1980})
+LEAN = KernelResources(registers=32, local_bytes=0, shared_bytes=4096, max_threads_per_block=1024, occupancy=1.0)
+ROUNDS = Rounds(kernel_seconds=(2e-3,) * 3, probe_seconds=(1e-3,) * 3, probe_bytes=10**9)
+
+
+def measured(resources: KernelResources | None) -> Measurement:
+    return Measurement(None, Traffic(10**9, 0), DEVICE, "events", ROUNDS, resources=resources)
+
+
+def entry(resources: KernelResources | None, **facts: str) -> Entry:
+    run = Run(gbps=1000.0, probe_gbps=1000.0, extra=facts)
+    return Entry("t.py::t", gbps=1000.0, resources=recorded_resources(resources), runs=(run,))
+
+
+def test_what_is_recorded_is_whole_numbers_by_name():
+    assert recorded_resources(LEAN) == {
+        "registers": 32,
+        "local_bytes": 0,
+        "shared_bytes": 4096,
+        "max_threads_per_block": 1024,
+        "occupancy_percent": 100,
+    }
+    assert recorded_resources(KernelResources(16, 0, 0)) == {"registers": 16, "local_bytes": 0, "shared_bytes": 0}
+    assert recorded_resources(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"registers": 96}, "registers 32 → 96"),
+        ({"local_bytes": 128}, "spills 0 → 128 B a thread"),
+        ({"shared_bytes": 8192}, "shared memory 4096 → 8192 B a block"),
+        ({"occupancy": 0.5}, "occupancy 100 → 50 %"),
+    ],
+)
+def test_each_changed_resource_is_named(changed, said):
+    causes = likely_causes(measured(replace(LEAN, **changed)), entry(LEAN))
+    assert causes[0] == said
+    assert not any(known in " ".join(causes[1:]) for known in ("registers", "spills", "shared", "occupancy"))
+
+
+def test_unchanged_and_unrecorded_resources_are_not_named():
+    same = likely_causes(measured(LEAN), entry(LEAN))
+    assert same == likely_causes(measured(None), entry(LEAN)) == likely_causes(measured(LEAN), entry(None))
+    assert same == ("the kernel, not the device: a plain copy reached 1000 GB/s then, 1000 GB/s now",)
+    assert likely_causes(measured(LEAN), None) == ()
+
+
+def test_driver_and_clocks_are_named_where_they_changed():
+    causes = likely_causes(measured(None), entry(None, driver="570.0", sm_clock_max_mhz="1980"))
+    assert causes[0] == "driver 570.0 → 580.1"
+    assert not any("clock" in cause for cause in causes)
+
+
+def test_the_failing_tests_message_names_them():
+    now = measured(replace(LEAN, registers=96, local_bytes=128))
+    verdict = Verdict(Status.REGRESSED, "drop", "slower", figure="gbps", observed=500.0, reference=1000.0, drop=0.5)
+    message = failure_message("test_t", now, verdict, likely_causes(now, entry(LEAN)))
+    assert "registers 32 → 96" in message
+    assert "spills 0 → 128 B a thread" in message

@@ -1,0 +1,115 @@
+"""A repository of a user's own: shipped kernel, own file, source string, template, NumPy call, torch call."""
+
+import importlib.util
+import json
+
+import pytest
+
+from pytest_bandwidth.devices.traffic import NO_LAUNCH
+
+OWN_FILE = """extern "C" __global__ void halve(float* out, const float* in, long long n)
+{
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = 0.5f * in[i];
+}
+"""
+TEST = '''
+import numpy as np
+import pytest
+
+N = 1 << 14
+GRID = (N // 256, 256)
+NEGATE = """extern "C" __global__ void negate(float* out, const float* in, long long n)
+{
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = -in[i];
+}
+"""
+SHIFT = """template <typename T, int BY> __global__ void shift(T* out, const T* in, long long n)
+{
+    long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = in[i] + BY;
+}
+"""
+
+
+@pytest.fixture
+def arrays(bandwidth):
+    return bandwidth.random(N, "float32"), bandwidth.empty(N, "float32")
+
+
+def test_shipped(bandwidth, arrays):
+    x, y = arrays
+    scale = bandwidth.kernel("stream.cu", "scale_f32")
+    bandwidth.launch(scale, *GRID, (y, x, np.float32(3), np.int64(N)), reads=x, writes=y, flop=N)
+    bandwidth.xp.testing.assert_allclose(y, 3 * x, rtol=1e-6)
+
+
+def test_own_file(bandwidth, arrays):
+    x, y = arrays
+    halve = bandwidth.kernel("kernels/halve.cu", "halve")
+    bandwidth.launch(halve, *GRID, (y, x, np.int64(N)), reads=x, writes=y, flop=N)
+    bandwidth.xp.testing.assert_array_equal(y, x / 2)
+
+
+def test_source_string(bandwidth, arrays):
+    x, y = arrays
+    bandwidth.launch(bandwidth.kernel(NEGATE), *GRID, (y, x, np.int64(N)), reads=x, writes=y)
+    bandwidth.xp.testing.assert_array_equal(y, -x)
+
+
+def test_template(bandwidth, arrays):
+    x, y = arrays
+    shift = bandwidth.kernel(SHIFT, "shift<float, 2>", name_expressions=["shift<float, 2>", "shift<double, 2>"])
+    bandwidth.launch(shift, *GRID, (y, x, np.int64(N)), reads=x, writes=y)
+    bandwidth.xp.testing.assert_array_equal(y, x + 2)
+
+
+def test_numpy(bandwidth):
+    x, y = np.ones(N, np.float32), np.empty(N, np.float32)
+    bandwidth(np.multiply, x, 2, out=y, reads=x, writes=y, flop=N)
+    assert (y == 2).all()
+
+
+def test_torch(bandwidth):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.rand(64, 256)
+    measured = bandwidth(torch.softmax, x, -1, reads=x, writes=x.nbytes, label="softmax")
+    torch.testing.assert_close(measured.value.sum(-1), torch.ones(64))
+'''
+TORCH = importlib.util.find_spec("torch") is not None
+
+
+@pytest.fixture
+def repository(project):
+    """Nothing of this package's own beside it: a folder of tests with a kernel under it."""
+    project.file("bench/kernels/halve.cu", OWN_FILE)
+    project.file("bench/test_own.py", TEST)
+    return project
+
+
+def test_on_the_host_its_own_cuda_code_skips_and_all_else_is_measured(repository):
+    result = repository.run_here("bench", "-rs", "--bandwidth-json=run.json")
+    result.assert_outcomes(passed=2 + TORCH, skipped=3 + (not TORCH))
+    reason = "CUDA kernels need a CUDA or traffic device; on the host only the shipped ones run"
+    assert sum(reason in line for line in result.outlines) == 3
+    if not TORCH:
+        result.stdout.fnmatch_lines(["SKIPPED * torch is not installed"])
+    rows = json.loads((repository.path / "run.json").read_text(encoding="utf-8"))["results"]
+    assert all(row["gbps"] > 0 for row in rows)
+    keys = {"test_shipped", "test_numpy", *(["test_torch @ softmax"] if TORCH else [])}
+    assert {row["key"].partition("::")[2] for row in rows} == keys
+
+
+def test_without_a_gpu_its_own_cuda_code_is_executed_and_counted(repository):
+    pytest.importorskip(
+        "cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
+    )
+    result = repository.run("bench", "--bandwidth-device=traffic", "-v", "-rs")
+    result.assert_outcomes(passed=4, skipped=2)
+    for name in ("shipped", "own_file", "source_string", "template"):
+        result.stdout.re_match_lines([rf".*::test_{name} PASSED.*"])
+    assert any(NO_LAUNCH.split(":")[0] in line for line in result.outlines)

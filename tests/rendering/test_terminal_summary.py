@@ -1,0 +1,66 @@
+"""The terminal's table: regimes, their evidence with -v, and precisions as pairs."""
+
+from dataclasses import replace
+
+import run_documents
+
+from pytest_bandwidth.rendering.terminal import summary_lines
+
+
+def shown(outcomes, **options) -> list[str]:
+    return ["".join(span.text for span in line) for line in summary_lines(outcomes, 120, **options)]
+
+
+def test_each_row_says_what_bounds_it():
+    memory, compute = (
+        replace(outcome, regime=regime, regime_evidence=f"evidence of {regime}")
+        for outcome, regime in zip(run_documents.outcomes(2), ("memory-bound", "compute-bound"), strict=True)
+    )
+    lines = shown([memory, compute])
+    assert "bound by" in lines[0]
+    assert sorted(word for line in lines[1:3] for word in line.split() if word in ("memory", "compute")) == [
+        "compute",
+        "memory",
+    ]
+    assert not any("evidence" in line for line in lines)
+    verbose = shown([memory, compute], verbose=True)
+    assert f"WHY {memory.short_name}: memory-bound: evidence of memory-bound" in verbose
+
+
+def test_a_bottleneck_is_told_once():
+    sentence = "strided reads ask for 8.0× the sectors they need"
+    finding = {"code": "bottleneck", "text": sentence}
+    outcome = replace(run_documents.outcomes(1)[0], bottleneck=sentence, findings=(finding,))
+    assert [line for line in shown([outcome], verbose=True) if sentence in line] == [
+        f"WHY {outcome.short_name}: {sentence}"
+    ]
+
+
+def test_precisions_are_shown_as_pairs_with_their_ratios():
+    single = run_documents.outcomes(1)[0]
+    tags = {"operation": "copy", "version": "plain", "n": 1024}
+    single = replace(single, gbps=200.0, seconds=4e-3, tags={**tags, "precision": "fp32"})
+    half = replace(single, key="half", gbps=300.0, seconds=1.5e-3, tags={**tags, "precision": "fp16"})
+    lines = shown([single, half])
+    begin = lines.index("FP32 against FP16")
+    assert lines[begin + 1] == "  copy plain n=1024: 200 → 300 GB/s (1.50×), 0.38× the time"
+    assert "FP32 against FP16" not in shown([single])
+
+
+def test_many_pairs_are_counted_and_all_listed_with_v():
+    pairs = []
+    for n in range(20):
+        for precision in ("fp32", "fp16"):
+            tags = {"operation": "copy", "precision": precision, "n": n}
+            pairs.append(replace(run_documents.outcomes(1)[0], key=f"{n} {precision}", tags=tags))
+    lines = shown(pairs)
+    assert sum(line.startswith("  copy n=") for line in lines) == 12
+    assert "  … and 8 more pairs (-v lists them)" in lines
+    assert sum(line.startswith("  copy n=") for line in shown(pairs, verbose=True)) == 20
+
+
+def test_hostile_names_of_pairs_are_harmless():
+    single = run_documents.outcomes(1)[0]
+    tags = {"operation": "\x1b[31mcopy\u202e", "n": 4}
+    both = [replace(single, key=p, tags={**tags, "precision": p}, regime="\x1b[2J") for p in ("fp32", "fp16")]
+    assert all(line.isprintable() for line in shown(both, verbose=True))

@@ -1,0 +1,162 @@
+"""Before an operation is measured it has to be right; beside it stands what its model knows of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_operations_table import HostArrays
+
+from pytest_bandwidth.suite.access_cost import bottleneck_finding
+from pytest_bandwidth.suite.correctness import wrong_at_full_size, wrong_at_small_sizes
+from pytest_bandwidth.suite.doubling import DOUBLED_BYTES, doubled_case
+from pytest_bandwidth.suite.operations import OPERATIONS, CallStep
+
+
+class Host(HostArrays):
+    """As much of the fixture as operations of the array library ask for."""
+
+    device = "cpu"
+
+
+def operation_called(title):
+    return next(o for o in OPERATIONS if o.title == title and "cpu" in o.devices)
+
+
+COPY = operation_called("device_to_device-library")
+
+
+def spoilt(operation, damage):
+    """The operation with something done to each result after its steps."""
+
+    def prepare(arrays, dtype, sizes):
+        case = operation.prepare(arrays, dtype, sizes)
+        harm = CallStep(lambda: [damage(array) for array in case.results.values()], (), ())
+        return replace(case, steps=(*case.steps, harm))
+
+    return replace(operation, prepare=prepare)
+
+
+def zero_last(array):
+    array[-1:] = 0
+
+
+def nan_last(array):
+    array[-1:] = np.nan
+
+
+def full_size(operation, n, profile="quick"):
+    case = operation.prepare(Host(), "float32", {"n": n})
+    return wrong_at_full_size(Host(), operation, "float32", case, profile)
+
+
+def test_a_right_operation_passes_at_every_size():
+    assert wrong_at_small_sizes(Host(), COPY, "float32") == []
+    assert full_size(COPY, 1001) == full_size(COPY, 3 << 20) == []
+
+
+def test_one_wrong_element_is_told_with_its_size():
+    first, second = wrong_at_small_sizes(Host(), spoilt(COPY, zero_last), "float32")
+    assert first.startswith("n = 1: out[0] is 0, expected ")
+    assert second.startswith("n = 1001: out[1000] is 0, expected ")
+
+
+def test_the_measured_size_is_compared_where_that_is_cheap():
+    (line,) = full_size(spoilt(COPY, zero_last), 1001)
+    assert "out[1000] is 0" in line
+
+
+def test_of_large_work_what_was_not_written_shows():
+    assert full_size(spoilt(COPY, nan_last), 3 << 20) == [f"out: 1 of {3 << 20} elements were not written"]
+
+
+def test_the_full_profile_compares_larger_work():
+    wrong = spoilt(COPY, zero_last)
+    assert full_size(wrong, 3 << 20) == []
+    assert len(full_size(wrong, 3 << 20, "full")) == 1
+
+
+def test_on_the_traffic_device_executing_is_measuring():
+    class Traffic(Host):
+        device = "traffic"
+
+    case = COPY.prepare(Traffic(), "float32", {"n": 8})
+    assert wrong_at_full_size(Traffic(), spoilt(COPY, nan_last), "float32", case, "quick") == []
+
+
+# ---- a doubled batch -------------------------------------------------------------------------------------------------
+
+SMALL_WORK = {
+    "gemm-blocked": ({"m": 1, "n": 896, "k": 896}, "n"),
+    "copy-plain": ({"n": 1000}, "n"),
+    "softmax-staged": ({"rows": 8, "cols": 128}, "rows"),
+    "attention-flash": ({"batch": 1, "heads": 2, "n": 64, "d": 64}, "batch"),
+}
+
+
+@pytest.mark.parametrize("title", list(SMALL_WORK))
+def test_all_of_small_work_is_doubled(title):
+    sizes, _ = SMALL_WORK[title]
+    operation = operation_called(title)
+    case = operation.prepare(Host(), "float32", sizes)
+    doubled = doubled_case(Host(), operation, "float32", sizes, case)
+    assert doubled is not None
+    assert doubled.traffic.bytes_moved == pytest.approx(2 * case.traffic.bytes_moved, rel=0.1)
+    assert doubled.traffic.flop == 2 * case.traffic.flop
+
+
+def test_large_work_waits_for_no_launch():
+    sizes = {"n": DOUBLED_BYTES // 8 + 1}
+    case = COPY.prepare(Host(), "float32", sizes)
+    assert doubled_case(Host(), COPY, "float32", sizes, case) is None
+
+
+def test_work_that_no_size_doubles_is_no_evidence():
+    operation = operation_called("layer_norm-staged")
+    sizes = {"rows": 1, "cols": 1024}  # scale and shift are as large as the row
+    case = operation.prepare(Host(), "float32", sizes)
+    assert doubled_case(Host(), operation, "float32", sizes, case) is None
+
+
+# ---- orders of access ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "dtype", "sizes", "device", "sentence"),
+    [
+        ("strided_read", "plain", "float32", {"n": 9, "stride": 8}, "cuda", "strided reads ask for 8.0× the sectors"),
+        ("strided_read", "plain", "float16", {"n": 9, "stride": 2}, "cuda", "strided reads ask for 2.0× the sectors"),
+        (
+            "strided_write",
+            "plain",
+            "float32",
+            {"n": 9, "stride": 32},
+            "cuda",
+            "strided writes ask for 8.0× the sectors",
+        ),
+        ("misaligned", "plain", "float32", {"n": 9, "offset": 1}, "cuda", "misaligned reads ask for 1.2× the sectors"),
+        ("gather", "int32", "float16", {"n": 9}, "cuda", "random reads ask for 16.0× the sectors"),
+        ("transpose", "naive", "float32", {"rows": 2048, "cols": 9}, "cuda", "strided writes ask for 8.0× the sectors"),
+        ("strided_read", "plain", "float32", {"n": 9, "stride": 8}, "cpu", "strided reads ask for 8.0× the bytes"),
+        ("strided_read", "plain", "float32", {"n": 9, "stride": 32}, "cpu", "strided reads ask for 16.0× the bytes"),
+        ("gather", "int64", "float32", {"n": 9}, "cpu", "random reads ask for 16.0× the bytes"),
+    ],
+)
+def test_orders_that_ask_for_more_say_so(name, version, dtype, sizes, device, sentence):
+    finding = bottleneck_finding(name, version, dtype, sizes, device)
+    assert finding is not None
+    assert finding.text == f"{sentence} they need"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "sizes", "device"),
+    [
+        ("copy", "plain", {"n": 9}, "cuda"),
+        ("transpose", "tiled", {"rows": 2048, "cols": 9}, "cuda"),
+        ("transpose", "naive", {"rows": 2048, "cols": 9}, "cpu"),
+        ("misaligned", "plain", {"n": 9, "offset": 1}, "cpu"),
+        ("strided_read", "plain", {"n": 9, "stride": 1}, "cuda"),
+        ("strided_read", "plain", {"n": 9, "stride": 8}, "traffic"),  # counts by itself
+    ],
+)
+def test_other_orders_have_no_finding(name, version, sizes, device):
+    assert bottleneck_finding(name, version, "float32", sizes, device) is None
