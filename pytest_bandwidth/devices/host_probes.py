@@ -21,6 +21,10 @@ ELEMENT = np.dtype(np.float32)
 # A probe of fewer bytes shows the cost of a call, one of more shows nothing new: 1 GiB leaves every cache.
 SMALLEST_BYTES = 4096
 LARGEST_BYTES = 1 << 30
+# Between large arrays of a probe: end to end, with sizes that are powers of two, they are read in step from the same
+# banks of memory, and a probe is 3 to 7 % slower than the memory allows; `benchmarks/placement.py`.
+STAGGER_BYTES = 65_600
+MOST_GAPS = 2
 
 
 class ProbeOperations(Protocol):
@@ -130,14 +134,16 @@ class HostProbes:
         self._pool = None
 
     def _arrays(self, count: int, elements: int) -> tuple[Array, ...]:
-        needed = count * elements
+        gap = STAGGER_BYTES // ELEMENT.itemsize
+        step = elements + (gap if elements > gap else 0)
+        needed = count * elements + MOST_GAPS * gap
         if self._pool is None or self._pool.size < needed:
             self._pool = None  # the old one has to go before the new one comes
             pool = empty_array(needed, ELEMENT)
             # Touched, or reads would all be of the system's one page of zeros.
             self._operations.write(pool)
             self._pool = pool
-        return tuple(self._pool[k * elements : (k + 1) * elements] for k in range(count))
+        return tuple(self._pool[k * step : k * step + elements] for k in range(count))
 
 
 def numba_threads() -> tuple[int, str] | None:

@@ -1,11 +1,14 @@
 """The host's probes: mix, size, and that they do what they say."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.host_probes import (
     LARGEST_BYTES,
     SMALLEST_BYTES,
+    STAGGER_BYTES,
     HostProbes,
     NumbaOperations,
     NumpyOperations,
@@ -57,6 +60,13 @@ def test_a_probe_moves_what_it_says_on_arrays_that_do_not_overlap(read, written)
     assert sum(array.nbytes for array in arrays) == probe.bytes_moved == read + written
     assert len({array.ctypes.data for array in arrays}) == len(arrays)
     assert not any(np.shares_memory(x, y) for x in arrays for y in arrays if x is not y)
+
+
+def test_the_arrays_of_a_large_probe_are_not_in_step():
+    recorder = Recorder()
+    HostProbes(recorder).probe(Traffic(16 << 20, 8 << 20)).call()
+    places = [array.ctypes.data for array in recorder.calls[-1][1:]]
+    assert [y - x for x, y in pairwise(places)] == [(8 << 20) + STAGGER_BYTES] * 2
 
 
 def test_sizes_are_kept_within_reason(monkeypatch):
