@@ -25,6 +25,8 @@ $(BIN)/python:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,report$(if $(DEVICE_EXTRA),$(comma)$(DEVICE_EXTRA))]'
+	@echo "Compiling the suite's kernels, once …"
+	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider --pyargs pytest_bandwidth.suite --bandwidth-disable >$@.log || (cat $@.log; false)
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
