@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure, Run
 from pytest_bandwidth.domain.judging import Conduct, Figures, choose_figure, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.pairing import Pair, judge_pairs
+from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_figure
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.gate import Judged, Limits, judge_test
 from pytest_bandwidth.revision import NothingThere, Sides
@@ -148,7 +148,8 @@ def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> F
     if not relatives or any(pair.here.relative is None for pair in pairs):
         return "gbps"
     figures = Figures(median(pair.there.gbps for pair in pairs), median(relatives))
-    return choose_figure(limits.judged_on, None, figures, rows[-1].regime)
+    figure = choose_figure(limits.judged_on, None, figures, rows[-1].regime)
+    return figure if limits.judged_on else steadier_figure(pairs, figure)
 
 
 def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
 from pytest_bandwidth.domain.baseline import Figure
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Figures
+from pytest_bandwidth.domain.judging import FIGURES, PRIOR_DEGREES, REGRESSED_LEVEL, Figures
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -42,6 +42,19 @@ class Pair:
         """ln(there ÷ here) of a figure: positive where this code is slower."""
         here, there = self.here.of(figure), self.there.of(figure)
         return math.log(there / here) if here and there else None
+
+
+def steadier_figure(pairs: Sequence[Pair], figure: Figure) -> Figure:
+    """`relative`, unless GB/s differ less from pair to pair: so for a kernel that waits for memory only now and then.
+
+    Under five pairs their spread tells too little. The choice looks at spreads alone, of which a normal mean is
+    independent; that the smaller of two is taken makes the interval err about twice as often as it says, at worst.
+    """
+    even = [pair for pair in pairs if pair.even]
+    if figure != "relative" or len(even) < PRIOR_DEGREES:
+        return figure
+    by_gbps, by_share = (stdev(d for p in even if (d := p.drop(which)) is not None) for which in FIGURES)
+    return "gbps" if by_gbps < by_share else "relative"
 
 
 def half_width(spread: float, pairs: int) -> float:

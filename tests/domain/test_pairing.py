@@ -6,7 +6,14 @@ import random
 import pytest
 
 from pytest_bandwidth.domain.judging import Figures
-from pytest_bandwidth.domain.pairing import EVEN_PROBES, Pair, half_width, judge_pairs, pairs_needed
+from pytest_bandwidth.domain.pairing import (
+    EVEN_PROBES,
+    Pair,
+    half_width,
+    judge_pairs,
+    pairs_needed,
+    steadier_figure,
+)
 from pytest_bandwidth.domain.verdict import Status
 
 
@@ -73,6 +80,36 @@ def test_with_too_few_even_pairs_nothing_is_judged():
     flipped = pairs(1.0, 1.0, 1.0, probe_here=49.0, probe_there=72.0)
     assert judge([*flipped, *pairs(0.0)]).status is Status.INVALID
     assert judge([*flipped, *pairs(0.0, 0.0)]).status is Status.WITHIN
+
+
+def with_noise_of_the_probe(*log_noise):
+    """A kernel of steady GB/s beside a probe that is not: the share moves, GB/s do not."""
+    return [Pair(Figures(40.0, 0.4 * math.exp(d), 100 * math.exp(-d)), Figures(40.0, 0.4, 100.0)) for d in log_noise]
+
+
+def test_the_figure_that_differs_less_from_pair_to_pair():
+    noisy_probe = with_noise_of_the_probe(0.05, -0.05, 0.05, -0.05, 0.0)
+    assert steadier_figure(noisy_probe, "relative") == "gbps"
+    assert steadier_figure(noisy_probe[:4], "relative") == "relative", "four pairs tell too little"
+    shared = [Pair(Figures(80 * g, 0.8, 100 * g), Figures(80.0, 0.8, 100.0)) for g in (0.95, 1.0, 1.05, 1.0, 0.97)]
+    assert steadier_figure(shared, "relative") == "relative"
+    flipped = with_noise_of_the_probe(0.5, -0.5, 0.5, -0.5, 0.5)
+    assert steadier_figure([*flipped, *noisy_probe[:4]], "relative") == "relative", "uneven pairs do not count"
+
+
+@pytest.mark.parametrize("n", [5, 10])
+def test_false_alarms_with_the_steadier_of_two_figures(n):
+    """The worst case, two figures of equal and independent noise, and a tolerance of next to nothing."""
+    draw = random.Random(n)
+    alarms = 0
+    for _ in range(6_000):
+        taken = [
+            Pair(Figures(math.exp(draw.gauss(0, 0.02)), math.exp(draw.gauss(0, 0.02)), 1.0), Figures(1.0, 1.0, 1.0))
+            for _ in range(n)
+        ]
+        alarms += judge(taken, steadier_figure(taken, "relative"), 1e-9).status is Status.REGRESSED
+    # At two in a thousand, Poisson with mean 12: past 25 in one of 10³ seeds.
+    assert alarms <= 25
 
 
 def test_evenness_at_its_boundary_and_without_a_probe():
