@@ -15,6 +15,7 @@ from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.devices.sampling import above_peak
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.busy import busy_with_others
+from pytest_bandwidth.domain.drift import drift_of
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
 from pytest_bandwidth.domain.judging import Figures
 from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
@@ -154,7 +155,8 @@ class BandwidthRun:
         self.device.release()
         with self._lock.held():
             if self.revision is None:
-                return judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
+                judged = judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
+                return {key: _with_drift(one) for key, one in judged.items()}
             file = Path(target.partition("::")[0])
             sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
             judged = judge_against(measurements, limits, sides, settings.pairs, self.tell)
@@ -211,6 +213,13 @@ class BandwidthRun:
         if mix not in self._probes_alone:
             self._probes_alone[mix] = probe_alone(self.device_name, bytes_read, bytes_written)
         return self._probes_alone[mix]
+
+
+def _with_drift(judged: Judged) -> Judged:
+    drift = drift_of(judged.entry, judged.verdict)
+    if drift is None:
+        return judged
+    return replace(judged, measurement=replace(judged.measurement, findings=(*judged.measurement.findings, drift)))
 
 
 def _no_verdict(measurement: Measurement) -> Verdict:

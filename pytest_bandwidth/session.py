@@ -23,7 +23,7 @@ from pytest_bandwidth.gate import Judged
 from pytest_bandwidth.processes import order_of_environment
 from pytest_bandwidth.progress import Progress
 from pytest_bandwidth.rendering.json import device_plain
-from pytest_bandwidth.rendering.message import failure_message
+from pytest_bandwidth.rendering.message import drift_message, failure_message
 from pytest_bandwidth.rendering.terminal import header_line
 from pytest_bandwidth.running import BandwidthRun
 from pytest_bandwidth.settings import read_marker, read_settings
@@ -116,6 +116,9 @@ class BandwidthSession:
                 causes = likely_causes(one.measurement, one.entry)
                 against = self._run.revision is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)
+            elif self._run.settings.strict:
+                message = drift_message(_shown_name(item, one.measurement), one.measurement)
+            if message is not None:
                 failures.append((key, message))
             outcome: Outcome = outcome_of(
                 item.nodeid,

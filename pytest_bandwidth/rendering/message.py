@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_bandwidth.domain.drift import DRIFT
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -41,6 +42,12 @@ def failure_message(
     elif verdict.status in REMEDIES:
         parts.append(REMEDIES[verdict.status])
     return " ".join(parts)
+
+
+def drift_message(name: str, measurement: Measurement) -> str | None:
+    """The message of a test that fails for its baseline's drift alone (`strict`); None where there is none."""
+    drift = next((finding for finding in measurement.findings if finding.code == DRIFT), None)
+    return None if drift is None else f"{name} {observation(measurement)}. Drift: {drift.text}."
 
 
 def observation(measurement: Measurement) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_bandwidth.domain.drift import DRIFT
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
@@ -256,14 +257,15 @@ def _evidence(outcomes: Sequence[Outcome]) -> list[Line]:
 
 
 def _findings(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
-    """What is worth telling beside the verdicts: all of it with -v, else what the declarations got wrong."""
+    """What is worth telling beside the verdicts: all of it with -v, else drift and what the declarations got wrong."""
     lines: list[Line] = []
     for outcome in outcomes:
         told = (outcome.bottleneck, outcome.regime_evidence)
         for finding in outcome.findings:
-            if str(finding.get("code", "")).startswith("declared-") or (verbose and finding.get("text") not in told):
+            code = str(finding.get("code", ""))
+            if code == DRIFT or code.startswith("declared-") or (verbose and finding.get("text") not in told):
                 text = f" {printable(outcome.short_name)}: {printable(str(finding.get('text', '')))}"
-                lines.append((Span("NOTE", ("yellow",)), Span(text)))
+                lines.append((Span("DRIFT" if code == DRIFT else "NOTE", ("yellow",)), Span(text)))
     return lines
 
 

@@ -1,0 +1,35 @@
+"""A slow creep: drops that were small enough to be accepted one by one, and together are more than the tolerance."""
+
+from __future__ import annotations
+
+import math
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.judging import median_run
+from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.units import format_percent
+from pytest_bandwidth.domain.verdict import Verdict
+
+DRIFT = "drift"
+
+
+def drift_of(entry: Entry | None, verdict: Verdict) -> Finding | None:
+    """What the entry's accepted runs have lost since its anchor, where that is more than one run may lose.
+
+    The anchor counts as one process: the bound is the allowed drop of the verdict, which knows the entry's noise.
+    None where nothing was judged, or the entry has no anchor with that figure.
+    """
+    if entry is None or entry.anchor is None or not entry.runs:
+        return None
+    if verdict.figure is None or verdict.reference is None or verdict.allowed_drop is None:
+        return None
+    gbps, relative = median_run([entry.anchor])
+    first = relative if verdict.figure == "relative" else gbps
+    if not first or math.log(first / verdict.reference) <= -math.log1p(-verdict.allowed_drop):
+        return None
+    since = f" of {entry.anchor.at[:10]}" if entry.anchor.at else ""
+    return Finding(
+        DRIFT,
+        f"the baseline itself has crept {format_percent(1 - verdict.reference / first, 1)} below its anchor{since}, "
+        f"{format_percent(verdict.allowed_drop, 1)} allowed: find out why, or accept it by removing the entry's anchor",
+    )

@@ -1,0 +1,34 @@
+"""A baseline that crept away from its anchor, from the outside."""
+
+import re
+
+import pytest
+from plugin_texts import COPY
+
+
+@pytest.fixture
+def crept(project):
+    """The entry's anchor stands at twenty times what its runs reach."""
+    project.file("test_copy.py", COPY)
+    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    text = (project.path / "b.yaml").read_text()
+    gbps = float(re.search(r"bandwidth: ([\d.]+)", text)[1])
+    text, count = re.subn(r"anchor: \{[^}]*\}", f"anchor: {{gbps: {20 * gbps:.6g}, relative: 20}}", text)
+    assert count == 1, text
+    (project.path / "b.yaml").write_text(text)
+    return project
+
+
+def test_drift_is_told_and_fails_with_strict(crept):
+    args = ("--bandwidth-baseline=b.yaml", "--bandwidth-tolerance=60%")
+    result = crept.run_here(*args)
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines(
+        [r"DRIFT test_copy\.py::test_copy: the baseline itself has crept .* below its anchor.*"]
+    )
+    strict = crept.run_here(*args, "--bandwidth-strict")
+    strict.assert_outcomes(failed=1)
+    strict.stdout.re_match_lines([r"test_copy moved .*Drift: the baseline itself has crept .*"])
+    text = (crept.path / "b.yaml").read_text()
+    (crept.path / "b.yaml").write_text(re.sub(r"\n *anchor: \{[^}]*\}", "", text))
+    crept.run_here(*args).stdout.no_re_match_line("DRIFT.*")
