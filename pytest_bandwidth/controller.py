@@ -23,6 +23,7 @@ class Controller:
         self._failed: set[str] = set()
         self._device: dict[str, Any] = {}
         self._published: Published | None = None
+        self._all_collected = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -30,6 +31,10 @@ class Controller:
         from pytest_bandwidth.distributed import tell_worker
 
         tell_worker(node)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if not report.passed:  # a file that was skipped, or broke, may hold any test
+            self._all_collected = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -51,9 +56,11 @@ class Controller:
 
             report_to_parent([row for row in rows if row["nodeid"] not in self._failed])
             return
+        from pytest_bandwidth.absent import ABSENT
         from pytest_bandwidth.publishing import publish
 
-        self._published = publish(self._config, self._device, rows, self._failed)
+        absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
+        self._published = publish(self._config, self._device, rows, self._failed, absent)
         if self._published.problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 

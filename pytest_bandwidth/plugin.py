@@ -73,6 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if order is not None and order.nodeid is not None:
             _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, order.nodeid)][:1])
         config.stash[_SESSION] = start_session(config)
+        config.stash[_SESSION].note_absent(items)
 
 
 def _is_bandwidth_test(item: pytest.Item) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.absent import sentence
 from pytest_bandwidth.distributed import invocation_of, revision_of
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
@@ -29,7 +30,8 @@ BUNDLE_NAME = "bandwidth_report"
 class Published:
     """What was done at the end of a run, for the summary. `problems`: what could not be done.
 
-    notes: lines of no consequence. commands: what the CI system reads on standard output, one a line.
+    notes: lines of no consequence. findings: about the run, for the document. commands: what the CI system reads on
+    standard output, one a line.
     """
 
     device: Mapping[str, Any]
@@ -39,6 +41,7 @@ class Published:
     written: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    findings: list[dict[str, str]] = field(default_factory=list)
     commands: str = ""
 
 
@@ -47,14 +50,22 @@ def publish(
     device: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
     failed: set[str],
+    absent: Sequence[str] = (),
 ) -> Published:
-    """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done."""
+    """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done.
+
+    failed: tests that did; absent: entries of the baseline that have no test any more.
+    """
     settings = read_settings(config)
     outcomes = [from_plain(row) for row in rows]
     judged_by = revision_of(config) or settings.baseline
     published = Published(device, outcomes, None if judged_by is None else str(judged_by))
     if settings.writes_baseline:
         _update(config, settings, published, failed)
+    if absent and published.baseline:
+        text = sentence(absent, published.baseline)
+        published.findings.append({"code": "absent", "text": text})
+        published.notes.append(text)
     _write_files(config, settings, published)
     return published
 
@@ -95,6 +106,7 @@ def _write_files(config: pytest.Config, settings: Settings, published: Published
         {name: str(v) if isinstance(v, Path) else v for name, v in asdict(settings).items()},
         published.outcomes,
         published.baseline,
+        published.findings,
     )
     targets: list[tuple[str, Path]] = [
         (kind, path) for kind in ("json", "csv", "html") if (path := getattr(settings, kind)) is not None

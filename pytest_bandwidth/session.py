@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.absent import note_absent
 from pytest_bandwidth.distributed import invocation_of, revision_of
 from pytest_bandwidth.domain.diagnosis import likely_causes
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
@@ -55,6 +56,11 @@ class BandwidthSession:
             None if judged_by is None else str(judged_by),
             run.device.identity.kind,
         )
+
+    def note_absent(self, items: Sequence[pytest.Item]) -> None:
+        """Remembers the baseline's entries for which nothing was collected."""
+        if self._problem is None and not self._config.option.collectonly and self._run.baseline is not None:
+            note_absent(self._config, {key_of(item) for item in items}, self._run.baseline.entries)
 
     def fixture_for(self, item: pytest.Item) -> Bandwidth:
         """The test's own fixture value. Raises what is wrong with device, baseline or marker."""

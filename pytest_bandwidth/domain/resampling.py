@@ -46,14 +46,7 @@ def rates(
     prior = prior_spread(figure, on_host)
 
     def regressed(known: Sequence[Run], judged: Sequence[Run]) -> bool:
-        reference = reference_of(Entry("selftest", runs=tuple(known)), figure, prior)
-        if reference is None:
-            raise ValueError("the processes hold no figure to judge")
-        first = look(_figures(judged[0]), reference, tolerance, confirm)
-        if first.status is not Status.SUSPECT:
-            return first.status is Status.REGRESSED
-        values = [v for run in judged[1:] if (v := _figures(run).of(figure)) is not None]
-        return confirm_drop(first, reference, values, tolerance).status is Status.REGRESSED
+        return verdict_of(known, judged, figure, tolerance, prior) is Status.REGRESSED
 
     alarms = 0
     hits = dict.fromkeys(slowed, 0)
@@ -64,6 +57,21 @@ def rates(
         for drop, runs in slowed.items():
             hits[drop] += regressed(known, draw.sample(list(runs), 1 + confirm))
     return Rates(tolerance, baseline_runs, alarms / trials, {drop: n / trials for drop, n in hits.items()})
+
+
+def verdict_of(known: Sequence[Run], judged: Sequence[Run], figure: Figure, tolerance: float, prior: float) -> Status:
+    """What the rule says of a test: `known` are the baseline's runs, `judged` the suspect and its confirmations.
+
+    Raises ValueError where the runs do not hold the figure.
+    """
+    reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior)
+    if reference is None:
+        raise ValueError("the processes hold no figure to judge")
+    first = look(_figures(judged[0]), reference, tolerance, len(judged) - 1)
+    if first.status is not Status.SUSPECT:
+        return first.status
+    values = [v for run in judged[1:] if (v := _figures(run).of(figure)) is not None]
+    return confirm_drop(first, reference, values, tolerance).status
 
 
 def upper_limit(events: int, cases: int, confidence: float = 0.95) -> float:

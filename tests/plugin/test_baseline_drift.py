@@ -3,17 +3,26 @@
 import re
 
 import pytest
-from plugin_texts import COPY
+
+STEADY = """
+import time
+import pytest
+
+@pytest.mark.bandwidth(judged_on="gbps")
+def test_copy(bandwidth):
+    bandwidth(time.sleep, 0.002, reads=1 << 20)
+"""
 
 
 @pytest.fixture
 def crept(project):
     """The entry's anchor stands at twenty times what its runs reach."""
-    project.file("test_copy.py", COPY)
+    project.file("test_copy.py", STEADY)
     project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
     text = (project.path / "b.yaml").read_text()
-    gbps = float(re.search(r"bandwidth: ([\d.]+)", text)[1])
-    text, count = re.subn(r"anchor: \{[^}]*\}", f"anchor: {{gbps: {20 * gbps:.6g}, relative: 20}}", text)
+    gbps, relative = (float(re.search(rf"{name}: ([\d.e+-]+)", text)[1]) for name in ("bandwidth", "relative"))
+    anchor = f"anchor: {{gbps: {20 * gbps:.6g}, relative: {20 * relative:.6g}}}"
+    text, count = re.subn(r"anchor: \{[^}]*\}", anchor, text)
     assert count == 1, text
     (project.path / "b.yaml").write_text(text)
     return project

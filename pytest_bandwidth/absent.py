@@ -1,0 +1,44 @@
+"""Entries of the baseline whose test is gone: told by a run of everything, which alone can know."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from shlex import quote
+
+import pytest
+
+ABSENT = pytest.StashKey[tuple[str, ...]]()
+MOST_NAMED = 10
+# pytest's options that leave tests out, by their names in its namespace.
+_NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "last_failed", "stepwise")
+
+
+def note_absent(config: pytest.Config, tests: Collection[str], entries: Iterable[str]) -> None:
+    """Remembers which entries' tests were not collected, where this run collects everything; `tests`: their keys."""
+    if runs_everything(config):
+        config.stash[ABSENT] = tuple(key for key in entries if not _has_test(key, tests))
+
+
+def runs_everything(config: pytest.Config) -> bool:
+    """Whether no argument and no option narrows what is collected, and no folder below the root was chosen."""
+    if any(getattr(config.option, name, None) for name in _NARROWING):
+        return False
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        return True
+    at_root = config.invocation_params.dir.resolve() == Path(config.rootpath).resolve()
+    return config.args_source is pytest.Config.ArgsSource.INVOCATION_DIR and at_root
+
+
+def sentence(absent: Sequence[str], path: str) -> str:
+    """What is absent and how to remove it."""
+    named = " ".join(quote(key) for key in absent[:MOST_NAMED])
+    more = f" (and {len(absent) - MOST_NAMED} more)" if len(absent) > MOST_NAMED else ""
+    what = "1 entry has" if len(absent) == 1 else f"{len(absent)} entries have"
+    return f"{what} no test any more; to remove: pytest-bandwidth baseline prune {quote(path)} {named}{more}"
+
+
+def _has_test(key: str, tests: Collection[str]) -> bool:
+    """A key is a test's, alone or followed by `` @ label``; parameters of a test may hold that text as well."""
+    parts = key.split(" @ ")
+    return any(" @ ".join(parts[:n]) in tests for n in range(len(parts), 0, -1))
