@@ -1,10 +1,11 @@
-"""What the place of a probe's arrays does to the share of the probe, from process to process.
+"""What the place of arrays in memory does to their bandwidth, and to the share of the probe from process to process.
 
     python benchmarks/placement.py [--mib 256] [--processes 12]
 
-Each fresh process times, in random turns, a triad on three arrays of its own, and an add (the probe of its mix) on
-three arrays that lie end to end and on three that lie STAGGER_BYTES apart. Prints GB/s, and the ratio triad ÷ probe
-with its standard deviation between processes: what a baseline of several runs takes for noise.
+Each fresh process times, in random turns, a triad and an add (the probe of its mix), each on three arrays that begin
+at the same place of their pages (level: NumPy's own; a pool's, end to end) and on three that begin STAGGER_BYTES
+further on each. Prints GB/s, and the ratio triad ÷ probe with its standard deviation between processes: what a baseline
+of several runs takes for noise.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from statistics import median, stdev
 import numpy as np
 
 from pytest_bandwidth.devices import host_stream
-from pytest_bandwidth.devices.host_arrays import Array, empty_array
-from pytest_bandwidth.devices.host_probes import STAGGER_BYTES, NumbaOperations, numba_threads
+from pytest_bandwidth.devices.host_arrays import STAGGER_BYTES, Array, empty_array
+from pytest_bandwidth.devices.host_probes import NumbaOperations, numba_threads
 
 ROUNDS = 20
 
@@ -37,9 +38,9 @@ def end_to_end(elements: int, step: int) -> list[Array]:
     return [pool[k * (elements + step) :][:elements] for k in range(3)]
 
 
-def one_by_one(elements: int) -> list[Array]:
-    """Three touched arrays as a test makes them."""
-    arrays = [empty_array(elements, "float32") for _ in range(3)]
+def one_by_one(elements: int, make: Callable[[int, str], Array]) -> list[Array]:
+    """Three touched arrays."""
+    arrays = [make(elements, "float32") for _ in range(3)]
     for array in arrays:
         array[:] = 1
     return arrays
@@ -63,9 +64,10 @@ def one_process(mib: int) -> dict[str, float]:
         return lambda: operations.add(out, x, y)
 
     calls = {
-        "triad": triad(one_by_one(n)),
-        "probe, end to end": add(end_to_end(n, 0)),
-        "probe, apart": add(end_to_end(n, STAGGER_BYTES // 4)),
+        "triad, level": triad(one_by_one(n, np.empty)),
+        "triad, staggered": triad(one_by_one(n, empty_array)),
+        "probe, level": add(end_to_end(n, 0)),
+        "probe, staggered": add(end_to_end(n, STAGGER_BYTES // 4)),
     }
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
@@ -98,9 +100,9 @@ def main() -> None:
     for name in seen[0]:
         print(f"| {name} | {median(s[name] for s in seen):.1f} |")
     print("\n| triad ÷ probe | median | sd between processes |\n|---|---|---|")
-    for probe in ("end to end", "apart"):
-        logs = [log(s["triad"] / s[f"probe, {probe}"]) for s in seen]
-        print(f"| probe {probe} | {np.exp(median(logs)):.3f} | {100 * stdev(logs):.2f} % |")
+    for place in ("level", "staggered"):
+        logs = [log(s[f"triad, {place}"] / s[f"probe, {place}"]) for s in seen]
+        print(f"| both {place} | {np.exp(median(logs)):.3f} | {100 * stdev(logs):.2f} % |")
 
 
 if __name__ == "__main__":

@@ -162,6 +162,17 @@ def test_a_probe_that_is_a_little_faster_excuses_nothing():
     assert verdict.status is Status.REGRESSED
 
 
+def test_a_device_as_fast_as_in_one_of_the_baselines_runs_excuses_nothing():
+    runs = tuple(Run(gbps=0.9 * probe, probe_gbps=probe) for probe in (100.0, 145.0, 100.0, 144.0, 101.0))
+    known = replace(FIVE, entries={KEY: Entry(KEY, gbps=90.0, runs=runs)})
+
+    def run():
+        return {None: Figures(117.0, 0.81, 144.5)}
+
+    verdict = judge(measured(117.0, probe_gbps=144.5), known, fresh=run, probe=lambda _r, _w: 144.5)
+    assert verdict.status is Status.REGRESSED
+
+
 def test_judged_on_gbps_a_faster_probe_takes_nothing_away():
     entry = baseline(90.0, 90.0, 90.0, 90.0, 90.0, judged_on="gbps")
     assert judge(measured(89.0, probe_gbps=145.0), entry, LIMITS_10).status is Status.WITHIN

@@ -14,16 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytest_bandwidth.devices.base import Probe
-from pytest_bandwidth.devices.host_arrays import Array, empty_array
+from pytest_bandwidth.devices.host_arrays import STAGGER_BYTES, Array, empty_array
 from pytest_bandwidth.domain.traffic import Traffic
 
 ELEMENT = np.dtype(np.float32)
 # A probe of fewer bytes shows the cost of a call, one of more shows nothing new: 1 GiB leaves every cache.
 SMALLEST_BYTES = 4096
 LARGEST_BYTES = 1 << 30
-# Between large arrays of a probe: end to end, with sizes that are powers of two, they are read in step from the same
-# banks of memory, and a probe is 3 to 7 % slower than the memory allows; `benchmarks/placement.py`.
-STAGGER_BYTES = 65_600
+# Between a probe's arrays, as between anyone's.
 MOST_GAPS = 2
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, log1p
-from statistics import median
 from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Entry
@@ -22,11 +21,12 @@ Direction = Literal["down", "up"]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an entry knows of both figures, and of the probe's GB/s beside them."""
+    """What an entry knows of both figures, and the slowest and fastest probe beside them, in GB/s."""
 
     gbps: Reference
     relative: Reference
-    probe_gbps: float
+    slowest_probe: float
+    fastest_probe: float
     tolerance: float
 
 
@@ -35,7 +35,7 @@ def known_of(entry: Entry, gbps: Reference | None, relative: Reference | None, t
     probes = [run.probe_gbps for run in entry.runs if run.probe_gbps is not None]
     if gbps is None or relative is None or not probes:
         return None
-    return Known(gbps, relative, median(probes), tolerance)
+    return Known(gbps, relative, min(probes), max(probes), tolerance)
 
 
 def suspected(figures: Figures, known: Known) -> Direction | None:
@@ -52,9 +52,12 @@ def suspected(figures: Figures, known: Known) -> Direction | None:
 
 
 def moved(direction: Direction, probe_gbps: float, known: Known) -> bool:
-    """Whether a probe has gone that way since the baseline, by more than noise explains."""
-    change = log(probe_gbps) - log(known.probe_gbps)
-    return (change if direction == "up" else -change) > _noise(known.gbps, known)
+    """Whether a probe has gone that way, past all that the baseline's runs saw, by more than noise explains.
+
+    What a device did while the baseline was taken is in the spread of the shares, and excuses nothing.
+    """
+    change = log(probe_gbps / known.fastest_probe) if direction == "up" else log(known.slowest_probe / probe_gbps)
+    return change > _noise(known.gbps, known)
 
 
 def kept_gbps(gbps: float, known: Known) -> bool:
@@ -69,7 +72,8 @@ def gained_gbps(gbps: float, known: Known) -> bool:
 
 def sentence(direction: Direction, figures: Figures, probe_gbps: float, known: Known) -> str:
     """What happened, for the reason of a verdict."""
-    probe = f"a probe reaches {format_gbps(probe_gbps)}, {format_gbps(known.probe_gbps)} with the baseline"
+    then = known.fastest_probe if direction == "up" else known.slowest_probe
+    probe = f"a probe reaches {format_gbps(probe_gbps)}, {format_gbps(then)} with the baseline"
     if direction == "down":
         return (
             f"the device is down, not the kernel: {probe}; "

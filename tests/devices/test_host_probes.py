@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from pytest_bandwidth.devices.host_arrays import STAGGER_BYTES
 from pytest_bandwidth.devices.host_probes import (
     LARGEST_BYTES,
     SMALLEST_BYTES,
-    STAGGER_BYTES,
     HostProbes,
     NumbaOperations,
     NumpyOperations,
