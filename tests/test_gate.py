@@ -130,20 +130,31 @@ def test_a_slow_probe_beside_the_kernel_is_no_device_trouble_when_alone_it_is_we
 
 def test_a_faster_device_is_not_a_slower_kernel():
     # The kernel's 89 GB/s are the baseline's 90, but the probe went from 100 to 145: a share of 61 % instead of 90 %.
-    verdict = judge(measured(89.0, probe_gbps=145.0), FIVE, probe=lambda _r, _w: 146.0)
+    processes = []
+
+    def run():
+        processes.append(1)
+        return {None: Figures(89.0, 0.61, 146.0)}
+
+    verdict = judge(measured(89.0, probe_gbps=145.0), FIVE, fresh=run)
     assert verdict.status is Status.DEVICE
     assert verdict.reason == (
         "the device is up, not the kernel down: a probe reaches 146 GB/s, 100 GB/s with the baseline; "
         "the kernel's 89.0 GB/s are what they were (90.0 GB/s)"
     )
+    assert len(processes) == 2 * LIMITS.confirm  # in the hope of some at the baseline's pace
 
 
-def test_a_device_that_was_faster_for_a_moment_is_seen_in_the_fresh_processes():
+@pytest.mark.parametrize(("share", "status"), [(0.90, Status.UNCONFIRMED), (0.81, Status.REGRESSED)])
+def test_fresh_processes_at_the_baselines_pace_outweigh_those_on_a_faster_device(share, status):
+    probes = iter((145.0, 100.0, 144.0, 145.0, 101.0, 145.0))
+
     def run():
-        return {None: Figures(89.5, 0.62, 144.0)}
+        probe = next(probes)
+        return {None: Figures((share if probe < 110 else 0.65) * probe, share if probe < 110 else 0.65, probe)}
 
-    verdict = judge(measured(89.0, probe_gbps=145.0), FIVE, fresh=run, probe=lambda _r, _w: 100.0)
-    assert (verdict.status, "device is up" in verdict.reason) == (Status.DEVICE, True)
+    verdict = judge(measured(94.0, probe_gbps=145.0), FIVE, fresh=run)
+    assert (verdict.status, len(verdict.confirmations)) == (status, 2)
 
 
 def test_a_slower_kernel_on_a_faster_device_is_a_slower_kernel():

@@ -38,17 +38,11 @@ def known_of(entry: Entry, gbps: Reference | None, relative: Reference | None, t
     return Known(gbps, relative, min(probes), max(probes), tolerance)
 
 
-def suspected(figures: Figures, known: Known) -> Direction | None:
-    """Which way the device seems to have gone, by the kernel's figures alone; None where they tell of no change.
-
-    Down: GB/s dropped by more than noise explains, the share of the probe did not. Up: the other way round.
-    """
-    if figures.relative is None:
-        return None
-    share_dropped = known.relative.centre - log(figures.relative) > _noise(known.relative, known)
-    if not share_dropped:
-        return "down" if known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known) else None
-    return "up" if kept_gbps(figures.gbps, known) else None
+def only_gbps_dropped(figures: Figures, known: Known) -> bool:
+    """Whether GB/s dropped by more than noise explains, and the share of the probe did not."""
+    if figures.relative is None or known.relative.centre - log(figures.relative) > _noise(known.relative, known):
+        return False
+    return known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known)
 
 
 def moved(direction: Direction, probe_gbps: float, known: Known) -> bool:
