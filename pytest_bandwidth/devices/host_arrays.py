@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,6 @@ from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 
 ALIGNMENT_BYTES = 64
-# Large arrays that begin at the same place of a page, as allocators give them, are read in step from the same banks of
-# memory, which costs 3 to 8 %, more where memory is fast (`benchmarks/placement.py`). So each begins further on than
-# the one before, by more than a row of a bank.
-STAGGER_BYTES = 65_600
-STAGGERED_FROM_BYTES = 1 << 20
-_steps = cycle(range(16))
 # Random words are drawn once a block and varied from block to block, so that the draw costs little and no two blocks
 # are alike; a block fits the second-level cache of most cores.
 RANDOM_BLOCK_WORDS = 1 << 15
@@ -35,10 +28,9 @@ def empty_array(shape: int | Sequence[int], dtype: Any) -> Array:
     """An array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
     sizes, kind = _sizes(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
-    stagger = next(_steps) * STAGGER_BYTES if size >= STAGGERED_FROM_BYTES else 0
     with allocation(f"an array of {sizes} {kind.name}", size):
-        raw = np.empty(size + stagger + ALIGNMENT_BYTES, np.uint8)
-    start = stagger + -raw.ctypes.data % ALIGNMENT_BYTES
+        raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size].view(kind).reshape(sizes)
 
 

@@ -14,15 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from pytest_bandwidth.devices.base import Probe
-from pytest_bandwidth.devices.host_arrays import STAGGER_BYTES, Array, empty_array
+from pytest_bandwidth.devices.host_arrays import Array, empty_array
 from pytest_bandwidth.domain.traffic import Traffic
 
 ELEMENT = np.dtype(np.float32)
 # A probe of fewer bytes shows the cost of a call, one of more shows nothing new: 1 GiB leaves every cache.
 SMALLEST_BYTES = 4096
 LARGEST_BYTES = 1 << 30
-# Between a probe's arrays, as between anyone's.
-MOST_GAPS = 2
 
 
 class ProbeOperations(Protocol):
@@ -113,7 +111,7 @@ class HostProbes:
 
     def __init__(self, operations: ProbeOperations) -> None:
         self._operations = operations
-        self._pool: Array | None = None
+        self._kept: list[Array] = []
 
     def probe(self, traffic: Traffic) -> Probe:
         """A probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory."""
@@ -129,19 +127,18 @@ class HostProbes:
 
     def release(self) -> None:
         """Gives the arrays back; probes made before must not run any more."""
-        self._pool = None
+        self._kept = []
 
     def _arrays(self, count: int, elements: int) -> tuple[Array, ...]:
-        gap = STAGGER_BYTES // ELEMENT.itemsize
-        step = elements + (gap if elements > gap else 0)
-        needed = count * elements + MOST_GAPS * gap
-        if self._pool is None or self._pool.size < needed:
-            self._pool = None  # the old one has to go before the new one comes
-            pool = empty_array(needed, ELEMENT)
+        """Allocated one by one, as a test's arrays are: out of one pool they would lie on other banks of memory."""
+        # Those that are too small have to go before others come.
+        self._kept = [array for array in self._kept if array.size >= elements]
+        while len(self._kept) < count:
+            array = empty_array(elements, ELEMENT)
             # Touched, or reads would all be of the system's one page of zeros.
-            self._operations.write(pool)
-            self._pool = pool
-        return tuple(self._pool[k * step : k * step + elements] for k in range(count))
+            self._operations.write(array)
+            self._kept.append(array)
+        return tuple(array[:elements] for array in self._kept[:count])
 
 
 def numba_threads() -> tuple[int, str] | None:

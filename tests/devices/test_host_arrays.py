@@ -1,14 +1,10 @@
 """Arrays for measuring on the host."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.host_arrays import (
     RANDOM_BLOCK_WORDS,
-    STAGGER_BYTES,
-    STAGGERED_FROM_BYTES,
     RandomSource,
     allocation,
     available_bytes,
@@ -29,15 +25,6 @@ def test_arrays_have_shape_dtype_and_begin_on_a_line(shape, dtype):
         assert array.ctypes.data % 64 == 0 or array.size == 0
         assert array.flags.c_contiguous
         assert array.flags.writeable
-
-
-def test_large_arrays_begin_at_different_places_of_their_pages_and_small_ones_where_they_come():
-    large = [empty_array(STAGGERED_FROM_BYTES // 4, "float32") for _ in range(3)]
-    steps = [array.ctypes.data - array.base.ctypes.data for array in large]
-    # The lines that arrays begin on may differ by one more or less.
-    assert {round(abs(y - x) / STAGGER_BYTES, 2) for x, y in pairwise(steps)} <= {1, 15}
-    small = empty_array(STAGGERED_FROM_BYTES // 4 - 1, "float32")
-    assert small.ctypes.data - small.base.ctypes.data < 64
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
