@@ -73,6 +73,7 @@ n, grid, block = 1 << 12, 4, 256
 a, b, c = bandwidth.empty(n), bandwidth.random(n), bandwidth.random(n)
 kernel = bandwidth.kernel("stream.cu", "triad_f32")
 args = (a, b, c, np.float32(3), np.int64(n))
+args_of_twice_the_size = (*(bandwidth.empty(2 * n) for _ in range(3)), np.float32(3), np.int64(2 * n))
 """,
     "traffic.md": """
 source = 'extern "C" __global__ void scale(float* x, float s, int n) {' \\
