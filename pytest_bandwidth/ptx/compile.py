@@ -153,7 +153,8 @@ class _Program:
 
     def text(self, size_call: str, text_call: str) -> str:
         size = self._checked(getattr(self._nvrtc, size_call)(self._handle))
-        buffer = b" " * size
+        # Never `bytes`: of one byte, an empty log's length, Python keeps a single object that the whole process shares.
+        buffer = bytearray(size)
         self._checked(getattr(self._nvrtc, text_call)(self._handle, buffer))
         return str(buffer.rstrip(b"\0"), "utf-8", "replace")
 
