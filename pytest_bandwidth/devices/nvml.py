@@ -77,16 +77,16 @@ class ProcessUse:
 
 @dataclass(slots=True)
 class NvmlGpu:
-    """One GPU as NVML sees it. `library` is the pynvml module; `handle` the physical GPU, also for a MIG slice."""
+    """One GPU as NVML sees it. `pynvml` is the module of that name; `handle` the physical GPU, also for a MIG slice."""
 
-    library: Any
+    pynvml: Any
     handle: Any
     slice_handle: Any = None
     _refused: set[str] = field(default_factory=set)
 
     def identity(self) -> NvmlIdentity:
         """Reads everything that stays. Milliseconds; called once."""
-        n = self.library
+        n = self.pynvml
         slice_name = _text(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
         return NvmlIdentity(
             name=slice_name or _text(self._read("nvmlDeviceGetName")),
@@ -107,7 +107,7 @@ class NvmlGpu:
 
     def reading(self) -> NvmlReading:
         """Reads what changes. Well under a millisecond a call, but never between two events."""
-        n = self.library
+        n = self.pynvml
         bits = self._read("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # drivers before 535 know the old name only
             bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -135,9 +135,9 @@ class NvmlGpu:
         name = "nvmlDeviceGetProcessUtilization"
         try:
             samples = self._unguarded(name, since_us)
-        except self.library.NVMLError as error:
+        except self.pynvml.NVMLError as error:
             # No sample since then means that nobody used it (pynvml raises "success" for an empty list).
-            nothing = (self.library.NVML_ERROR_NOT_FOUND, self.library.NVML_SUCCESS)
+            nothing = (self.pynvml.NVML_ERROR_NOT_FOUND, self.pynvml.NVML_SUCCESS)
             return () if error.value in nothing else None
         if samples is None:
             return None
@@ -150,7 +150,7 @@ class NvmlGpu:
 
     def process_name(self, pid: int) -> str | None:
         """The program behind a process id of the host, where it may be known."""
-        return _text(self._call(lambda: self.library.nvmlSystemGetProcessName(pid), f"name of {pid}"))
+        return _text(self._call(lambda: self.pynvml.nvmlSystemGetProcessName(pid), f"name of {pid}"))
 
     def _mig(self, slice_name: str | None) -> str:
         mode = self._first("nvmlDeviceGetMigMode")
@@ -171,7 +171,7 @@ class NvmlGpu:
         return self._call(lambda: self._unguarded(name, *args, handle=handle), key)
 
     def _unguarded(self, name: str, *args: Any, handle: Any = None) -> Any:
-        function = getattr(self.library, name, None)
+        function = getattr(self.pynvml, name, None)
         return None if function is None else function(self.handle if handle is None else handle, *args)
 
     def _call(self, function: Callable[[], Any], name: str) -> Any:
@@ -179,35 +179,35 @@ class NvmlGpu:
             return None
         try:
             return function()
-        except self.library.NVMLError as error:
-            if error.value in (self.library.NVML_ERROR_NOT_SUPPORTED, self.library.NVML_ERROR_FUNCTION_NOT_FOUND):
+        except self.pynvml.NVMLError as error:
+            if error.value in (self.pynvml.NVML_ERROR_NOT_SUPPORTED, self.pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
                 self._refused.add(name)  # it will not change its mind
             return None
 
 
-def open_nvml(pci_bus_id: str, mig_uuid: str | None = None, library: Any = None) -> NvmlGpu | str:
+def open_nvml(pci_bus_id: str, mig_uuid: str | None = None, pynvml: Any = None) -> NvmlGpu | str:
     """The GPU at a PCI bus id (``0000:3b:00.0``), or the reason in words why NVML cannot be asked.
 
     mig_uuid: ``MIG-…`` of the slice in use, where CUDA runs on one.
-    library: the pynvml module; imported where not given.
+    pynvml: the module of that name; imported where not given.
     """
-    if library is None:
+    if pynvml is None:
         try:
-            library = importlib.import_module("pynvml")
+            pynvml = importlib.import_module("pynvml")
         except ImportError:
             return "the module pynvml is missing: pip install nvidia-ml-py"
     try:
-        library.nvmlInit()
-        handle = library.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
-    except library.NVMLError as error:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+    except pynvml.NVMLError as error:
         return f"NVML: {error}"
     slice_handle = None
     if mig_uuid is not None:
         try:
-            slice_handle = library.nvmlDeviceGetHandleByUUID(mig_uuid)
-        except library.NVMLError:
+            slice_handle = pynvml.nvmlDeviceGetHandleByUUID(mig_uuid)
+        except pynvml.NVMLError:
             slice_handle = None  # the GPU is not partitioned, or this container does not show the slice
-    return NvmlGpu(library, handle, slice_handle)
+    return NvmlGpu(pynvml, handle, slice_handle)
 
 
 def _text(value: Any) -> str | None:

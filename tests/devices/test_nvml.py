@@ -35,7 +35,7 @@ class Library:
 
 
 def opened(**answers: Any) -> NvmlGpu:
-    gpu = open_nvml("0000:3b:00.0", library=Library(**answers))
+    gpu = open_nvml("0000:3b:00.0", pynvml=Library(**answers))
     assert isinstance(gpu, NvmlGpu)
     return gpu
 
@@ -147,9 +147,9 @@ def test_an_old_driver_knows_the_reasons_by_their_old_name() -> None:
 def test_what_is_not_supported_is_not_asked_again() -> None:
     gpu = opened()
     gpu.reading()
-    asked = len(gpu.library.asked)
+    asked = len(gpu.pynvml.asked)
     gpu.reading()
-    assert len(gpu.library.asked) == asked
+    assert len(gpu.pynvml.asked) == asked
 
 
 def test_a_passing_failure_is_asked_again() -> None:
