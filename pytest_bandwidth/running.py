@@ -11,8 +11,8 @@ from typing import Any
 from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.devices.base import Budget, Device, Workload
+from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import open_device
-from pytest_bandwidth.devices.sampling import above_peak
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.drift import drift_of

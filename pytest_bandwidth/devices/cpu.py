@@ -26,7 +26,7 @@ from pytest_bandwidth.devices.host_probes import (
     ProbeOperations,
     numba_threads,
 )
-from pytest_bandwidth.devices.sampling import measure_timed, untimed
+from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
 from pytest_bandwidth.domain.roofline import DISPATCH_SECONDS

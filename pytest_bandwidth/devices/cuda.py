@@ -25,9 +25,9 @@ from pytest_bandwidth.devices.cuda_probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda_random import checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.devices.cuda_rehearsal import rehearse
 from pytest_bandwidth.devices.cuda_timing import Timer, launch_blocking, launches_block, needs_flush
+from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.devices.nvml import NvmlIdentity, NvmlReading
 from pytest_bandwidth.devices.peaks import choose_peak, datasheet_flops
-from pytest_bandwidth.devices.sampling import measure_timed, untimed
 from pytest_bandwidth.domain.measurement import (
     Conditions,
     DeviceIdentity,

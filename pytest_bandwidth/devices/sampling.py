@@ -6,15 +6,14 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Protocol
 
-from pytest_bandwidth.devices.base import Budget, Call, Device, Launch, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measurement import Conditions, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measurement import Conditions
 from pytest_bandwidth.domain.samples import Dropped, Rounds, StopReason, precision_of_median
-from pytest_bandwidth.domain.units import format_bytes, format_gbps, format_seconds
+from pytest_bandwidth.domain.units import format_seconds
 
 # Warm-up: at least this share of the budget, at most the second; in between until the samples stop drifting.
 WARMUP_LEAST_SHARE = 0.05
@@ -29,17 +28,9 @@ MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
 
 
-class MeasuringDevice(Device, TimedDevice, Protocol):
-    """A device that measures time, as `measure_timed` needs it."""
-
-    @property
-    def method(self) -> str:
-        """How time is taken, as it stands in baselines; may change while measuring (a fallback), so read it last."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What the loop found: the rounds, the device's state around them, and what is worth telling."""
+    """What the loop found: the rounds, the device's state around them, and what the callable returned last."""
 
     rounds: Rounds
     before: Conditions
@@ -113,63 +104,6 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         before,
         after,
         last[0],
-    )
-
-
-def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-    """Measures a workload by time: what every device with a clock does in its `measure`."""
-    resources = _resources(device, workload.launch)
-    sampled = take_rounds(device, workload, budget, progress)
-    measurement = Measurement(
-        label=workload.label,
-        traffic=workload.traffic,
-        device=device.identity,
-        method=device.method,
-        rounds=sampled.rounds,
-        peak=device.peak,
-        precision=workload.precision,
-        peak_flops=device.peak_flops(workload.precision) if workload.precision else None,
-        resources=resources,
-        conditions_before=sampled.before,
-        conditions_after=sampled.after,
-        flop_declared=workload.flop_declared,
-        value=sampled.value,
-    )
-    return _validated(measurement, sampled)
-
-
-def _resources(device: Device, launch: Launch | None) -> KernelResources | None:
-    return device.resources(launch) if launch is not None else None
-
-
-def _validated(measurement: Measurement, sampled: Sampled) -> Measurement:
-    invalid = _why_invalid(measurement, sampled)
-    return measurement if invalid is None else replace(measurement, invalid=invalid)
-
-
-def _why_invalid(measurement: Measurement, sampled: Sampled) -> Finding | None:
-    rounds = sampled.rounds
-    if not rounds.kernel_seconds:
-        reasons = sorted({d.reason for d in rounds.dropped})
-        return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
-    if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
-        return Finding("clock", "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
-    if (above := above_peak(measurement)) is not None:
-        return above
-    if measurement.device.kind == "cuda" and (others := sampled.before.others + sampled.after.others):
-        return Finding("others", f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
-    return None
-
-
-def above_peak(measurement: Measurement) -> Finding | None:
-    """Why a figure above the device's peak cannot be true; None where it is not above, or no peak is known."""
-    peak, gbps = measurement.peak, measurement.gbps
-    if peak is None or gbps is None or gbps * 1e9 <= peak.bytes_per_second:
-        return None
-    return Finding(
-        "above-peak",
-        f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
-        f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared",
     )
 
 
@@ -299,12 +233,3 @@ def check_budget(budget: Budget) -> Budget:
             "expected at least 1 sample, more than 0 s and a precision between 0 and 1"
         )
     return budget
-
-
-def untimed(workload: Workload, synchronize: Call) -> object:
-    """Runs setup and the workload once and waits: what every device's `run` does."""
-    if workload.setup is not None:
-        workload.setup()
-    value = workload.call()
-    synchronize()
-    return value

@@ -16,7 +16,7 @@ import numpy as np
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.host_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.host_memory import memory_bytes
-from pytest_bandwidth.devices.sampling import untimed
+from pytest_bandwidth.devices.measuring import untimed
 from pytest_bandwidth.devices.traffic_findings import declared_against_seen, floor_seconds, plain_counts, plain_lines
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement, Peak

@@ -9,8 +9,8 @@ from gpu_model import EVENT_SECONDS, L2_BYTES, MODEL_FACTS, Array, CudaError, Gp
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.measuring import MeasuringDevice
 from pytest_bandwidth.devices.nvml import NvmlIdentity, NvmlReading, ProcessUse
-from pytest_bandwidth.devices.sampling import MeasuringDevice
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.measurement import Peak
 from pytest_bandwidth.domain.traffic import Traffic

@@ -1,4 +1,4 @@
-"""The sampling loop against a scripted device: order, stop rules, drops, what is invalid."""
+"""The sampling loop against a scripted device: order, stop rules, drops."""
 
 import gc
 import math
@@ -7,11 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from pytest_bandwidth.devices.base import Budget, Sample, Workload
-from pytest_bandwidth.devices.sampling import FEWEST_ROUNDS, MOST_DROPPED, check_budget, measure_timed, take_rounds
+from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.devices.sampling import FEWEST_ROUNDS, MOST_DROPPED, check_budget, take_rounds
 from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat, then
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, Peak
 from pytest_bandwidth.domain.traffic import Traffic
 
 BYTES = Traffic(500_000, 500_000)
@@ -87,44 +86,10 @@ def test_a_dropped_probe_spoils_the_ratio_so_its_round_goes_too():
     assert len(rounds.kernel_seconds) == len(rounds.probe_seconds)
 
 
-def test_no_sample_left_is_invalid_not_nan():
-    device = ScriptedDevice(kernel_script=repeat(dropped("throttled", text="SM clock at 60 % of nominal")))
-    found = measure_timed(device, NOTHING, QUIET, lambda _: None)
-    assert found.invalid is not None
-    assert found.invalid.code == "no-samples"
-    assert "SM clock at 60 % of nominal" in found.invalid.text
-    assert (found.gbps, found.relative, found.utilization) == (None, None, None)
-    assert found.rounds.stop == "no-samples"
-
-
 def test_dropping_ends_even_where_samples_take_next_to_no_time():
     spoilt = repeat(dropped("x", 0.0))
     device = ScriptedDevice(kernel_script=spoilt, probe_script=repeat(0.0), overhead_seconds=1e-4)
     assert len(take(device).dropped) == MOST_DROPPED
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1e-6])
-def test_a_sample_that_took_no_time_is_invalid(seconds):
-    script = except_at([300], Sample(seconds, 1e-3), repeat(1e-3))
-    found = measure_timed(ScriptedDevice(kernel_script=script), NOTHING, Budget(300, 10.0, 0.005), lambda _: None)
-    assert found.invalid is not None
-    assert found.invalid.code == "clock"
-
-
-@pytest.mark.parametrize(("gbps", "valid"), [(1.0 + 1e-9, True), (1.0 - 1e-9, False)])
-def test_more_than_the_peak_is_invalid(gbps, valid):
-    device = ScriptedDevice(kernel_script=repeat(1e-3), peak=Peak(gbps * 1e9, "test"))
-    found = measure_timed(device, NOTHING, QUIET, lambda _: None)
-    assert (found.invalid is None) is valid
-
-
-def test_others_on_a_gpu_are_invalid_on_a_host_they_are_told():
-    busy = (Conditions(), Conditions(others=("train.py (7)",)))
-    for kind, invalid in (("cuda", True), ("cpu", False)):
-        device = ScriptedDevice(identity=DeviceIdentity(kind, "d", None, "s"), states=busy)
-        found = measure_timed(device, NOTHING, QUIET, lambda _: None)
-        assert (found.invalid is not None) is invalid
-        assert found.conditions_after.others == ("train.py (7)",)
 
 
 def test_no_garbage_is_collected_inside_a_sample_and_it_is_back_on_afterwards():
@@ -172,13 +137,6 @@ def test_what_is_beside_is_sampled_in_every_round_and_each_comes_first_in_turn()
         ("b", "c", "a"),
         ("c", "a", "b"),
     }
-
-
-def test_findings_of_the_device_do_not_make_a_measurement_invalid():
-    found = measure_timed(ScriptedDevice(), NOTHING, QUIET, lambda _: None)
-    assert found.invalid is None
-    assert found.relative == pytest.approx(1.0)
-    assert Finding("x", "y") not in found.findings
 
 
 @pytest.mark.parametrize("budget", [Budget(0), Budget(1, 0.0), Budget(1, 1.0, 0.0), Budget(1, 1.0, 1.0)])
