@@ -8,9 +8,11 @@ from typing import Any
 from pytest_bandwidth.devices import (
     host_access,
     host_attention,
+    host_layernorm,
+    host_logsumexp,
     host_matrix,
     host_pointwise,
-    host_rows,
+    host_softmax,
     host_stream,
 )
 from pytest_bandwidth.devices.host_signature import HostKernel, parameters
@@ -98,26 +100,35 @@ def _matrix(rows: int, cols: int) -> Sequence[int]:
     return rows * cols, rows * cols
 
 
-def _rows() -> Iterator[HostKernel]:
-    r = host_rows
+def _softmax() -> Iterator[HostKernel]:
+    s = host_softmax
     shape = "out:T* in:T* rows:i64 cols:i64"
-    yield from _family("softmax_naive", r.softmax_naive, shape, _matrix)
-    yield from _family("softmax_online", r.softmax_online, shape, _matrix)
-    yield from _family("softmax_staged", r.softmax_staged, shape, _matrix)
+    yield from _family("softmax_naive", s.softmax_naive, shape, _matrix)
+    yield from _family("softmax_online", s.softmax_online, shape, _matrix)
+    yield from _family("softmax_staged", s.softmax_staged, shape, _matrix)
+
+
+def _layer_norm() -> Iterator[HostKernel]:
+    n = host_layernorm
     norm = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
-    yield from _family("layer_norm_naive", r.layer_norm_naive, norm, _normalised)
-    yield from _family("layer_norm_staged", r.layer_norm_staged, norm, _normalised)
-    yield from _family("logsumexp_fused", r.logsumexp_fused, shape, lambda rows, cols: (rows, rows * cols))
-    row_max = "max:T* in:T* rows:i64 cols:i64"
-    yield from _family("row_max", r.row_max, row_max, lambda rows, cols: (rows, rows * cols))
-    shifted = "out:T* in:T* max:T* rows:i64 cols:i64"
-    yield from _family("exp_shifted", r.exp_shifted, shifted, lambda rows, cols: (rows * cols, rows * cols, rows))
-    log_sum = "out:T* exps:T* max:T* rows:i64 cols:i64"
-    yield from _family("row_log_sum", r.row_log_sum, log_sum, lambda rows, cols: (rows, rows * cols, rows))
+    yield from _family("layer_norm_naive", n.layer_norm_naive, norm, _normalised)
+    yield from _family("layer_norm_staged", n.layer_norm_staged, norm, _normalised)
 
 
 def _normalised(rows: int, cols: int) -> Sequence[int]:
     return rows * cols, rows * cols, cols, cols
+
+
+def _logsumexp() -> Iterator[HostKernel]:
+    e = host_logsumexp
+    fused = "out:T* in:T* rows:i64 cols:i64"
+    yield from _family("logsumexp_fused", e.logsumexp_fused, fused, lambda rows, cols: (rows, rows * cols))
+    row_max = "max:T* in:T* rows:i64 cols:i64"
+    yield from _family("row_max", e.row_max, row_max, lambda rows, cols: (rows, rows * cols))
+    shifted = "out:T* in:T* max:T* rows:i64 cols:i64"
+    yield from _family("exp_shifted", e.exp_shifted, shifted, lambda rows, cols: (rows * cols, rows * cols, rows))
+    log_sum = "out:T* exps:T* max:T* rows:i64 cols:i64"
+    yield from _family("row_log_sum", e.row_log_sum, log_sum, lambda rows, cols: (rows, rows * cols, rows))
 
 
 def _products() -> Iterator[HostKernel]:
@@ -203,5 +214,16 @@ def _combined(heads: int, d: int, splits: int) -> Sequence[int]:
     return heads * d, heads * splits * d, heads * splits, heads * splits
 
 
-_FAMILIES = (_stream, _reductions, _pointwise, _access, _rows, _products, _attention, _cache)
+_FAMILIES = (
+    _stream,
+    _reductions,
+    _pointwise,
+    _access,
+    _softmax,
+    _layer_norm,
+    _logsumexp,
+    _products,
+    _attention,
+    _cache,
+)
 HOST_KERNELS: dict[str, HostKernel] = {kernel.name: kernel for family in _FAMILIES for kernel in family()}

@@ -1,4 +1,4 @@
-"""Host twins of cuda_src/softmax.cu, layernorm.cu and logsumexp.cu: one result per row, or a row for a row.
+"""What the host's kernels that walk over rows share: a row's maximum and sums, its exponentials written.
 
 Each thread has whole rows. The later passes over a row meet it in a cache; staged versions keep a float32 copy of it
 besides, at most STAGED_COLS of it. Halves are computed in float32 and rounded once at the end.
@@ -9,24 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from pytest_bandwidth.devices.host_arithmetic import exponential, larger, largest, total
-from pytest_bandwidth.devices.host_vector import (
-    fence,
-    get,
-    inlined,
-    lanes_of,
-    load,
-    outside,
-    parallel,
-    put,
-    scratch,
-    spread,
-    store,
-    stream,
-    whole_lines,
-)
+from pytest_bandwidth.devices.host_vector import get, inlined, lanes_of, load, outside, put, spread, stream, whole_lines
 
 Array = Any
 
@@ -55,150 +40,6 @@ def row_largest(x: Array, start: int, cols: int) -> Any:
 
 
 @inlined
-def _row_sum_of_exponentials(x: Array, start: int, cols: int, shift: Any) -> Any:
-    """Σ exp(x − shift)."""
-    lanes = lanes_of(x)
-    by_lane, shifts = spread(ZERO), spread(shift)
-    c = 0
-    while c + lanes <= cols:
-        by_lane = by_lane + exponential(load(x, start + c) - shifts)
-        c += lanes
-    found = total(by_lane)
-    while c < cols:
-        found += exponential(get(x, start + c) - shift)
-        c += 1
-    return found
-
-
-@inlined
-def _row_online(x: Array, start: int, cols: int) -> tuple[Any, Any]:
-    """Maximum, and Σ exp(x − maximum), in one pass over memory.
-
-    When the maximum grows, the sum so far shrinks. That is looked at once for each block, which fits the first-level
-    cache, so that an element costs one exponential as in two passes.
-    """
-    high, summed = LOWEST, ZERO
-    for begin in range(0, cols, ONLINE_BLOCK):
-        block = min(ONLINE_BLOCK, cols - begin)
-        new_high = larger(row_largest(x, start + begin, block), high)
-        summed = summed * exponential(high - new_high)
-        summed += _row_sum_of_exponentials(x, start + begin, block, new_high)
-        high = new_high
-    return high, summed
-
-
-@inlined
-def _write_softmax(out: Array, x: Array, start: int, cols: int, shift: Any, factor: Any) -> None:
-    """out = exp(x − shift) · factor along a row."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, start, cols)
-    shifts, factors = spread(shift), spread(factor)
-    for line in range(lines):
-        i = start + head + line * lanes
-        stream(out, i, exponential(load(x, i) - shifts) * factors)
-    for k in range(cols - lines * lanes):
-        i = start + outside(k, head, lines * lanes)
-        put(out, i, exponential(get(x, i) - shift) * factor)
-
-
-@parallel
-def softmax_naive(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """Maximum, then sum, then result: one pass each."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high = row_largest(x, row * cols, cols)
-            factor = np.float32(1) / _row_sum_of_exponentials(x, row * cols, cols, high)
-            _write_softmax(out, x, row * cols, cols, high, factor)
-        fence()
-
-
-@parallel
-def softmax_online(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """Maximum and sum in one pass, then the result."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high, summed = _row_online(x, row * cols, cols)
-            _write_softmax(out, x, row * cols, cols, high, np.float32(1) / summed)
-        fence()
-
-
-@inlined
-def _stage_exponentials(stage: Array, x: Array, start: int, cols: int, shift: Any) -> Any:
-    """stage = exp(x − shift); returns the sum."""
-    lanes = lanes_of(x)
-    by_lane, shifts = spread(ZERO), spread(shift)
-    c = 0
-    while c + lanes <= cols:
-        value = exponential(load(x, start + c) - shifts)
-        by_lane = by_lane + value
-        store(stage, c, value)
-        c += lanes
-    found = total(by_lane)
-    while c < cols:
-        one = exponential(get(x, start + c) - shift)
-        found += one
-        stage[c] = one
-        c += 1
-    return found
-
-
-@inlined
-def _write_scaled(out: Array, stage: Array, start: int, cols: int, factor: Any) -> None:
-    """out = stage · factor along a row."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, start, cols)
-    factors = spread(factor)
-    for line in range(lines):
-        c = head + line * lanes
-        stream(out, start + c, load(stage, c) * factors)
-    for k in range(cols - lines * lanes):
-        c = outside(k, head, lines * lanes)
-        put(out, start + c, stage[c] * factor)
-
-
-@parallel
-def softmax_staged(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """The exponentials are computed once and wait in a stage, unless the row is longer than that."""
-    for part in prange(parts):
-        stage = scratch(STAGED_COLS, np.float32)
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high = row_largest(x, row * cols, cols)
-            if cols <= STAGED_COLS:
-                factor = np.float32(1) / _stage_exponentials(stage, x, row * cols, cols, high)
-                _write_scaled(out, stage, row * cols, cols, factor)
-            else:
-                factor = np.float32(1) / _row_sum_of_exponentials(x, row * cols, cols, high)
-                _write_softmax(out, x, row * cols, cols, high, factor)
-        fence()
-
-
-@parallel
-def logsumexp_fused(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """out[row] = max + ln Σ exp(x − max), and nothing of the matrix's size is written."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            high, summed = _row_online(x, row * cols, cols)
-            put(out, row, high + np.log(summed))
-
-
-@parallel
-def row_max(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """out[row] = the row's maximum."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            put(out, row, row_largest(x, row * cols, cols))
-
-
-@parallel
-def exp_shifted(parts: int, out: Array, x: Array, shift: Array, rows: int, cols: int) -> None:
-    """out = exp(x − shift[row])."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            _write_softmax(out, x, row * cols, cols, get(shift, row), np.float32(1))
-        fence()
-
-
-@inlined
 def row_sum(x: Array, start: int, cols: int) -> Any:
     """Σ x."""
     lanes = lanes_of(x)
@@ -215,94 +56,48 @@ def row_sum(x: Array, start: int, cols: int) -> Any:
     return found
 
 
-@parallel
-def row_log_sum(parts: int, out: Array, exps: Array, shift: Array, rows: int, cols: int) -> None:
-    """out[row] = shift[row] + ln Σ exps."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            put(out, row, get(shift, row) + np.log(row_sum(exps, row * cols, cols)))
-
-
 @inlined
-def _row_squares(x: Array, start: int, cols: int, mean: Any) -> Any:
-    """Σ (x − mean)²."""
+def row_sum_of_exponentials(x: Array, start: int, cols: int, shift: Any) -> Any:
+    """Σ exp(x − shift)."""
     lanes = lanes_of(x)
-    squares, means = spread(ZERO), spread(mean)
+    by_lane, shifts = spread(ZERO), spread(shift)
     c = 0
     while c + lanes <= cols:
-        centred = load(x, start + c) - means
-        squares = squares + centred * centred
+        by_lane = by_lane + exponential(load(x, start + c) - shifts)
         c += lanes
-    found = total(squares)
+    found = total(by_lane)
     while c < cols:
-        one = get(x, start + c) - mean
-        found += one * one
+        found += exponential(get(x, start + c) - shift)
         c += 1
     return found
 
 
 @inlined
-def _write_normalised(
-    out: Array, x: Array, at: int, start: int, cols: int, mean: Any, factor: Any, gamma: Array, beta: Array
-) -> None:
-    """out = (x − mean)·factor·γ + β along a row, which begins at `at` in x."""
+def row_online(x: Array, start: int, cols: int) -> tuple[Any, Any]:
+    """Maximum, and Σ exp(x − maximum), in one pass over memory.
+
+    When the maximum grows, the sum so far shrinks. That is looked at once for each block, which fits the first-level
+    cache, so that an element costs one exponential as in two passes.
+    """
+    high, summed = LOWEST, ZERO
+    for begin in range(0, cols, ONLINE_BLOCK):
+        block = min(ONLINE_BLOCK, cols - begin)
+        new_high = larger(row_largest(x, start + begin, block), high)
+        summed = summed * exponential(high - new_high)
+        summed += row_sum_of_exponentials(x, start + begin, block, new_high)
+        high = new_high
+    return high, summed
+
+
+@inlined
+def write_exponentials(out: Array, x: Array, start: int, cols: int, shift: Any, factor: Any) -> None:
+    """out = exp(x − shift) · factor along a row."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, start, cols)
-    means, factors = spread(mean), spread(factor)
+    shifts, factors = spread(shift), spread(factor)
     for line in range(lines):
-        c = head + line * lanes
-        stream(out, start + c, (load(x, at + c) - means) * factors * load(gamma, c) + load(beta, c))
+        i = start + head + line * lanes
+        stream(out, i, exponential(load(x, i) - shifts) * factors)
     for k in range(cols - lines * lanes):
-        c = outside(k, head, lines * lanes)
-        put(out, start + c, (get(x, at + c) - mean) * factor * get(gamma, c) + get(beta, c))
-
-
-@inlined
-def _inverse_deviation(squares: Any, cols: int, epsilon: Any) -> Any:
-    return np.float32(1) / np.sqrt(squares / np.float32(cols) + epsilon)
-
-
-@parallel
-def layer_norm_naive(
-    parts: int, out: Array, x: Array, gamma: Array, beta: Array, epsilon: Any, rows: int, cols: int
-) -> None:
-    """Mean, then variance, then result: one pass each."""
-    for part in prange(parts):
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            start = row * cols
-            mean = row_sum(x, start, cols) / np.float32(cols)
-            factor = _inverse_deviation(_row_squares(x, start, cols, mean), cols, epsilon)
-            _write_normalised(out, x, start, start, cols, mean, factor, gamma, beta)
-        fence()
-
-
-@inlined
-def _stage(stage: Array, x: Array, start: int, cols: int) -> None:
-    lanes = lanes_of(x)
-    c = 0
-    while c + lanes <= cols:
-        store(stage, c, load(x, start + c))
-        c += lanes
-    while c < cols:
-        stage[c] = get(x, start + c)
-        c += 1
-
-
-@parallel
-def layer_norm_staged(
-    parts: int, out: Array, x: Array, gamma: Array, beta: Array, epsilon: Any, rows: int, cols: int
-) -> None:
-    """The row waits in a stage as float32, unless it is longer than that."""
-    for part in prange(parts):
-        stage = scratch(STAGED_COLS, np.float32)
-        for row in range(rows * part // parts, rows * (part + 1) // parts):
-            start = row * cols
-            mean = row_sum(x, start, cols) / np.float32(cols)
-            if cols <= STAGED_COLS:
-                _stage(stage, x, start, cols)
-                factor = _inverse_deviation(_row_squares(stage, 0, cols, mean), cols, epsilon)
-                _write_normalised(out, stage, 0, start, cols, mean, factor, gamma, beta)
-            else:
-                factor = _inverse_deviation(_row_squares(x, start, cols, mean), cols, epsilon)
-                _write_normalised(out, x, start, start, cols, mean, factor, gamma, beta)
-        fence()
+        i = start + outside(k, head, lines * lanes)
+        put(out, i, exponential(get(x, i) - shift) * factor)

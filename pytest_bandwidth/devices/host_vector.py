@@ -50,8 +50,8 @@ register_model(Line)(_LineModel)
 def parallel(function: Callable[..., Any]) -> Any:
     """Compiles a function with `prange` loops at its first call; kept on disk where Numba finds a folder to write to.
 
-    Numba looks at the function's own file to tell whether what it kept is still good. Whoever edits this module
-    without those that use it has to delete their `__pycache__/*.nbi`.
+    Numba looks at the function's own file to tell whether what it kept is still good. Whoever edits a module of helpers
+    (this one, host_arithmetic, host_rows) without those that use it has to delete their `__pycache__/*.nbi`.
     """
     return _compiled(function, parallel=True)
 
