@@ -8,14 +8,11 @@ environment would take from `other`: name → folder), `current_folder_first` (a
 write). What was asked of `other` is found out twice, by what Python was asked to open and by what is mapped in the end.
 """
 
+import importlib.machinery
+import json
+import os
 import sys
-
-sys.path[:1] = []  # this script's own folder
-
-import importlib.machinery  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-from typing import Any  # noqa: E402
+from typing import Any
 
 _opened: set[str] = set()
 
@@ -101,4 +98,6 @@ def main(plan_file: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False):  # 3.11's PYTHONSAFEPATH, with which Python leaves it out itself
+        del sys.path[0]  # this script's own folder, where the package's modules are no top-level ones
     sys.exit(main(sys.argv[1], sys.argv[2:]))

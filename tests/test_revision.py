@@ -1,5 +1,6 @@
 """Which code a fresh process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from pytest_bandwidth import tree_process
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation
 from pytest_bandwidth.revision import NothingThere, Sides, WrongTree, check_proof, invocation_at, without_own_options
 from pytest_bandwidth.worktree import CheckedOut, Revision
@@ -221,3 +223,22 @@ def test_the_environment_inside_the_repository_is_no_code_of_it():
 
 def test_a_neighbour_whose_name_begins_alike_is_not_inside():
     check_proof({"modules": {"a": "/repository/a.py"}, "files": [], "path": []}, plan(), REVISION)
+
+
+def test_who_imports_the_script_keeps_sys_path(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/tests", *sys.path])
+    runpy.run_path(tree_process.__file__, run_name="tree_process")
+    assert sys.path[0] == "/tests"
+
+
+def test_nothing_beside_the_script_hides_a_module_that_it_imports():
+    beside = {entry.stem for entry in Path(tree_process.__file__).parent.iterdir()}
+    assert "revision" in beside
+    assert not beside & sys.stdlib_module_names
+
+
+def test_a_first_entry_of_pythonpath_is_not_taken_for_the_scripts_folder(repo, monkeypatch):
+    repo.write(ini="")
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which Python 3.10 ignores
+    monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
+    assert bytes_read(repo.sides().there()) == AT_THE_REVISION
