@@ -1,16 +1,12 @@
 """The site, built by Sphinx: `make docs`. Pages are Markdown (MyST) that GitHub shows as well."""
 
-import sys
+import runpy
 from pathlib import Path
 
+import pytest_bandwidth
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-from reference_tables import write_reference  # noqa: E402
-
-import pytest_bandwidth  # noqa: E402
-
-write_reference(HERE / "_generated")
+runpy.run_path(str(HERE / "reference_tables.py"))["write_reference"](HERE / "_generated")
 
 project = "pytest-bandwidth"
 author = "The pytest-bandwidth authors"

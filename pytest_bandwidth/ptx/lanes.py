@@ -95,18 +95,27 @@ _LANE_MASKS: dict[str, Callable[[Array], Array]] = {
 def _special_table() -> dict[str, Callable[[Geometry], Array]]:
     table: dict[str, Callable[[Geometry], Array]] = {}
     for axis, letter in enumerate("xyz"):
-        table[f"%tid.{letter}"] = _per_thread(_axis(axis))
-        table[f"%ctaid.{letter}"] = _per_block(_axis(axis))
-        table[f"%ntid.{letter}"] = _same(lambda g, a=axis: g.block[a])  # type: ignore[misc] # a default binds the loop's axis
-        table[f"%nctaid.{letter}"] = _same(lambda g, a=axis: g.grid[a])  # type: ignore[misc] # likewise
+        table |= _special_of_axis(axis, letter)
     table["%laneid"] = _per_thread(lambda number, _: number % WARP)
     table["%warpid"] = _per_thread(lambda number, _: number // WARP)
     table["%nwarpid"] = _same(lambda g: g.lanes // WARP)
     table["%dynamic_smem_size"] = _same(lambda g: g.dynamic_shared_bytes)
     table["%total_smem_size"] = _same(lambda g: g.dynamic_shared_bytes + g.static_shared_bytes)
-    for name, mask in _LANE_MASKS.items():
-        table[f"%lanemask_{name}"] = _per_thread(lambda number, _, m=mask: m(number % WARP))  # type: ignore[misc] # likewise
+    table |= {f"%lanemask_{name}": _lane_mask(mask) for name, mask in _LANE_MASKS.items()}
     return table
+
+
+def _special_of_axis(axis: int, letter: str) -> dict[str, Callable[[Geometry], Array]]:
+    return {
+        f"%tid.{letter}": _per_thread(_axis(axis)),
+        f"%ctaid.{letter}": _per_block(_axis(axis)),
+        f"%ntid.{letter}": _same(lambda g: g.block[axis]),
+        f"%nctaid.{letter}": _same(lambda g: g.grid[axis]),
+    }
+
+
+def _lane_mask(mask: Callable[[Array], Array]) -> Callable[[Geometry], Array]:
+    return _per_thread(lambda number, _: mask(number % WARP))
 
 
 _SPECIALS = _special_table()

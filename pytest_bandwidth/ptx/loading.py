@@ -13,7 +13,7 @@ from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.compile import PtxModule
 from pytest_bandwidth.ptx.decode import decode
 from pytest_bandwidth.ptx.layout import parameters_of
-from pytest_bandwidth.ptx.memory import Region
+from pytest_bandwidth.ptx.memory import Region, RegionKind
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.ptx.parsing import parse_ptx
 from pytest_bandwidth.ptx.program import Kernel, Parameter, Symbol, readable_name
@@ -82,8 +82,8 @@ def _regions(variables: tuple[Variable, ...]) -> list[Region]:
         data = np.zeros((1, -(-size // 16) * 16), np.uint8)
         values = _initial_bytes(variable)
         data[0, : len(values)] = values
-        kind = "const" if variable.space == "const" else "global"
-        region = Region(readable_name(variable.name), kind, number, data[:, :size], writable=kind == "global")  # type: ignore[arg-type] # one of the two kinds
+        kind: RegionKind = "const" if variable.space == "const" else "global"
+        region = Region(readable_name(variable.name), kind, number, data[:, :size], writable=kind == "global")
         regions.append(region)
     return regions
 

@@ -137,7 +137,7 @@ def _as_is(body: Block) -> Block:
 
 
 @v_args(inline=True)
-class _Builder(Transformer):  # type: ignore[type-arg] # Lark's generic arguments are not meant for subclasses' run-time
+class _Builder(Transformer[Token, Module]):
     """Turns the parser's matches, bottom up, into the values above. One method per rule of the grammar."""
 
     def start(self, *items: Any) -> Module:

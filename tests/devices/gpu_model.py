@@ -285,8 +285,8 @@ class _Device(AbstractContextManager[Any]):
 
 def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
     """A module-like object. compiler: (code, options, expressions, name) → None, or raises as CuPy would."""
-    stream_class = type("Stream", (Stream,), {"gpu": gpu})
-    stream_class.from_external = classmethod(lambda cls, owner: cls(owner.__cuda_stream__()[1]))  # type: ignore[attr-defined]
+    stream_class: Any = type("Stream", (Stream,), {"gpu": gpu})
+    stream_class.from_external = classmethod(lambda cls, owner: cls(owner.__cuda_stream__()[1]))
 
     class RawModule:
         def __init__(self, code: str, options: Any = (), name_expressions: Any = None) -> None:
@@ -337,7 +337,7 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
         compiler=SimpleNamespace(CompileException=CompileException),
         driver=SimpleNamespace(CUDADriverError=CudaError, occupancyMaxActiveBlocksPerMultiprocessor=lambda *_: 4),
     )
-    stream_class.null = stream_class(0)  # type: ignore[attr-defined]
+    stream_class.null = stream_class(0)
     return SimpleNamespace(
         __version__="14.2.0",
         cuda=cuda,

@@ -122,8 +122,8 @@ FLOAT_ARITHMETIC = [
     Form("min.f64", "f64 <- f64 f64", floats.minmax("min")),
     Form("max.f64", "f64 <- f64 f64", floats.minmax("max")),
     Form("copysign.float", "float <- float float", same(floats.copysign)),
-    Form("testp.property.f32", "pred <- f32", floats.test_property),
-    Form("testp.property.f64", "pred <- f64", floats.test_property),
+    Form("testp.property.f32", "pred <- f32", floats.has_property),
+    Form("testp.property.f64", "pred <- f64", floats.has_property),
 ]
 
 HALF_ARITHMETIC = [
