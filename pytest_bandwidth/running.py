@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
 from pytest_bandwidth.domain.judging import Figures
 from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.fresh_probe import probe_alone
 from pytest_bandwidth.gate import Judged, Limits, judge_test
@@ -54,12 +55,17 @@ class BandwidthRun:
         self.tell: Callable[[str], None] = lambda _: None
         self._invocation = invocation
         self._lost: str | None = None
-        self._probes_alone: dict[str, float] = {}
+        self._probes_alone: dict[tuple[int, int], float] = {}
 
     @cached_property
     def device(self) -> Device:
         """Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
         return open_device(self.order.device if self.order else self.settings.device)
+
+    @property
+    def strict(self) -> bool:
+        """Whether what could not be judged fails. A fresh process judges nothing, so that nothing of it fails."""
+        return self.settings.strict and self.order is None
 
     @property
     def device_name(self) -> str:
@@ -150,7 +156,7 @@ class BandwidthRun:
             done += 1
             self.tell(f"suspect: fresh process {done} of {self.settings.confirm}")
             rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target)
-            return _figures_by_label(rows)
+            return _figures_by_label(rows, self.peak)
 
         self.device.release()
         with self._lock.held():
@@ -207,12 +213,11 @@ class BandwidthRun:
         return replace(on_peak, invalid=on_peak.invalid or above_peak(on_peak))
 
     def _probe_alone(self, bytes_read: int, bytes_written: int) -> float:
-        """GB/s of a matching probe in a fresh process; once for all tests of the same mix."""
-        share = round(4 * bytes_read / max(bytes_read + bytes_written, 1))
-        mix = f"{share}/4"
-        if mix not in self._probes_alone:
-            self._probes_alone[mix] = probe_alone(self.device_name, bytes_read, bytes_written)
-        return self._probes_alone[mix]
+        """GB/s of a matching probe in a fresh process; once for all tests that move as much, in and out of caches."""
+        moved = (bytes_read, bytes_written)
+        if moved not in self._probes_alone:
+            self._probes_alone[moved] = probe_alone(self.device_name, bytes_read, bytes_written)
+        return self._probes_alone[moved]
 
 
 def _with_drift(judged: Judged) -> Judged:
@@ -228,11 +233,16 @@ def _no_verdict(measurement: Measurement) -> Verdict:
     return Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
 
 
-def _figures_by_label(rows: list[dict[str, Any]]) -> dict[str | None, Figures]:
+def _figures_by_label(rows: list[dict[str, Any]], peak: Peak | None) -> dict[str | None, Figures]:
     figures = {}
     for row in rows:
         if row.get("status") == "INVALID" or not row.get("gbps"):
             raise FreshProcessFailed(f"a fresh process measured nothing valid: {row.get('reason')}")
-        share = row["utilization"] if row["utilization_of"] == "peak" else None
+        # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
+        share = None if peak is None else row["gbps"] / peak.gbps
+        if peak is not None and row["gbps"] > peak.gbps:
+            raise FreshProcessFailed(
+                f"a fresh process measured nothing valid: {format_gbps(row['gbps'])} is more than the peak"
+            )
         figures[row["label"]] = Figures(row["gbps"], row["relative"], row["probe_gbps"], share)
     return figures

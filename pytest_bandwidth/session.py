@@ -117,12 +117,12 @@ class BandwidthSession:
         file, line, _ = item.location
         for key, one in judged.items():
             message = None
-            if one.verdict.status.fails(strict=self._run.settings.strict):
+            if one.verdict.status.fails(strict=self._run.strict):
                 name = _shown_name(item, one.measurement)
                 causes = likely_causes(one.measurement, one.entry)
                 against = self._run.revision is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)
-            elif self._run.settings.strict:
+            elif self._run.strict:
                 message = drift_message(_shown_name(item, one.measurement), one.measurement)
             if message is not None:
                 failures.append((key, message))
