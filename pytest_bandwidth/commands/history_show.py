@@ -109,13 +109,23 @@ def _json_value(value: object) -> object:
 
 
 def add(options: argparse.Namespace) -> int:
+    known = _known_runs(options.path)
     for path in options.add:
         document, outcomes = load_run(path)
         if not outcomes:
             raise UsageError(f"{path}: found no results, expected a run that measured something")
+        if document["run_id"] in known:
+            raise UsageError(f"{path}: {document['run_id']} is there already, expected a run that the history has not")
         try:
             added = append(options.path, document, outcomes)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
         print(f"added {added.name}", file=sys.stderr)
     return 0
+
+
+def _known_runs(folder: Path) -> set[str]:
+    """Ids of the runs that the history has, merged or not; none where there is no history yet."""
+    if not any(folder.glob("*.parquet")):
+        return set()
+    return {run_id for (run_id,) in ask(folder, lambda history: history.rows("SELECT DISTINCT run_id FROM history"))}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from saved_runs import HOST, outcome, run_of, save
 
-from pytest_bandwidth.storage.history import append
+from pytest_bandwidth.storage.history import append, merging
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
@@ -153,6 +153,20 @@ def test_saved_runs_can_be_added(command, tmp_path):
     again = command("history", tmp_path / "new", "--add", files[0])
     assert (again.status, again.err.count("\n")) == (2, 1)
     assert "is there already" in again.err
+
+
+def test_a_saved_run_that_was_merged_is_not_added_again(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 3)
+    rows = [outcome(COPY, 700.0)]
+    files = [save(tmp_path / f"{i}.json", run_of(*rows, environment=at(i), run_id=f"r{i}")) for i in range(3)]
+    assert command("history", tmp_path / "new", "--add", *files).status == 0
+    assert [file.name[:7] for file in (tmp_path / "new").glob("*.parquet")] == ["merged-"]
+    again = command("history", tmp_path / "new", "--add", files[1])
+    assert again.status == 2
+    assert again.err == (
+        f"pytest-bandwidth history: {files[1]}: r1 is there already, expected a run that the history has not\n"
+    )
+    assert len(list((tmp_path / "new").glob("*.parquet"))) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import shutil
 import sys
 import time
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "commands"))
 from saved_runs import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history import COLUMNS, History, append, ask, checking, merging
+from pytest_bandwidth.storage.history import COLUMNS, History, append, ask, checking, merging, reading
 from pytest_bandwidth.storage.history.series import names_in, series_in
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
@@ -184,6 +185,38 @@ class TestMerging:
         (folder / "bad.parquet").write_bytes(b"no")
         add(folder, run_id="r3")
         assert len(self.files(folder)[1]) == 5
+
+    def test_a_damaged_merged_file_is_named_and_keeps_no_new_run_out(self, folder):
+        for i in range(4):
+            add(folder, *(outcome(f"t::{k}", 600.0) for k in range(50)), run_id=f"r{i}")
+        (damaged,) = self.files(folder)[0]
+        damaged.write_bytes(b"PAR1" + bytes(396) + damaged.read_bytes()[400:])
+        with pytest.raises(UsageError, match=rf"\A{re.escape(str(damaged))}: cannot be read: .*\Z"):
+            count(folder)
+        for i in range(5):
+            add(folder, run_id=f"new{i}")
+        assert len(self.files(folder)[1]) == 5
+
+    def test_what_belongs_to_no_history_keeps_no_new_run_out(self, folder):
+        add(folder)
+        (folder / "aaa.parquet").mkdir()
+        assert add(folder).is_file()
+
+    def test_runs_that_are_merged_while_the_history_is_opened_are_found_all_the_same(self, folder, monkeypatch):
+        for i in range(3):
+            add(folder, run_id=f"r{i}")
+        runs_in, calls = reading.runs_in, []
+
+        def merged_meanwhile(connection, merged):
+            before = runs_in(connection, merged)
+            if not calls:
+                merging._merge(folder.resolve())
+            calls.append(merged)
+            return before
+
+        monkeypatch.setattr(reading, "runs_in", merged_meanwhile)
+        assert count(folder) == 3
+        assert len(calls) == 2
 
     def test_who_does_not_get_the_lock_leaves_merging_to_who_has_it(self, folder):
         add(folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,27 +27,34 @@ def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
 
     Raises UsageError that names the first bad file; Moved where one went meanwhile.
     """
-    import duckdb
-
     if not files:
         return
     named = files_literal(files)
-    try:
+    with named_in_errors(connection, files, str(files[0].parent)):
         heads = connection.execute(
             "SELECT file_name, list(name ORDER BY file_row), list(duckdb_type ORDER BY file_row) FROM ("
             f"SELECT *, row_number() OVER () AS file_row FROM parquet_schema({named})) "
             "WHERE duckdb_type IS NOT NULL GROUP BY file_name ORDER BY file_name"
         ).fetchall()
         counted = connection.execute(f"SELECT sum(num_rows) FROM parquet_file_metadata({named})").fetchone()
-    except duckdb.Error:
-        _check_values(connection, files)
-        raise
     for name, names, types in heads:
         found = tuple(zip(names, types, strict=True))
         if found != FORM:
             raise UsageError(f"{name}: found {_difference(found)}, {_EXPECTED}")
     if counted is not None and counted[0] > ROWS_AT_MOST:
         raise UsageError(f"{files[0].parent}: found {counted[0]} rows, expected at most {ROWS_AT_MOST}")
+
+
+@contextmanager
+def named_in_errors(connection: DuckDBPyConnection, files: Sequence[Path], where: str) -> Iterator[None]:
+    """Errors of DuckDB within become a UsageError that names the bad file, else `where`; Moved where a file went."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        _check_values(connection, files)
+        raise UsageError(f"{where}: {first_line(error)}") from None
 
 
 def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
@@ -64,15 +72,6 @@ def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None
             if not file.exists():
                 raise Moved from None
             raise UsageError(f"{file}: cannot be read: {first_line(error)}, {_EXPECTED}") from None
-
-
-def why(connection: DuckDBPyConnection, files: Sequence[Path], error: Exception, where: str) -> UsageError:
-    """What is told of an error of DuckDB's: the file that is bad, else the error itself. Raises Moved."""
-    try:
-        _check_values(connection, files)
-    except UsageError as bad:
-        return bad
-    return UsageError(f"{where}: {first_line(error)}")
 
 
 def _difference(found: tuple[tuple[str, str], ...]) -> str:

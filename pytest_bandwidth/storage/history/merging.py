@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history.checking import Moved, check_files
+from pytest_bandwidth.storage.history.checking import Moved, check_files, named_in_errors
 from pytest_bandwidth.storage.history.database import copy_to, database, files_literal
 from pytest_bandwidth.storage.history.files import add, listing, merged_file
 
@@ -38,11 +38,12 @@ class MergedRuns:
 
 
 def runs_in(connection: DuckDBPyConnection, merged: Sequence[Path]) -> MergedRuns:
-    """Which runs the merged files hold."""
+    """Which runs the merged files hold. Raises UsageError that names a bad file."""
     if not merged:
         return MergedRuns(frozenset(), False)
     query = f"SELECT DISTINCT filename, run_id FROM read_parquet({files_literal(merged)}, filename = true)"
-    rows = connection.execute(query).fetchall()
+    with named_in_errors(connection, merged, str(merged[0].parent)):
+        rows = connection.execute(query).fetchall()
     ids = frozenset(run_id for _, run_id in rows)
     return MergedRuns(ids, len(ids) < len(rows))
 
@@ -53,10 +54,10 @@ def merge_where_due(folder: Path) -> None:
     The merged file appears whole, and only then do those go that it holds. A process killed between the two leaves
     runs in both: readers take them from the merged one, and the next merge removes the others.
     """
-    if len(listing(folder).runs) < RUNS_BEFORE_MERGE:
-        return
-    with suppress(Timeout, OSError, UsageError, Moved), FileLock(folder / LOCK_NAME, timeout=0):
-        _merge(folder)
+    with suppress(Timeout, OSError, UsageError, Moved):
+        if len(listing(folder).runs) >= RUNS_BEFORE_MERGE:
+            with FileLock(folder / LOCK_NAME, timeout=0):
+                _merge(folder)
 
 
 def _merge(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history.checking import Moved, check_files, why
+from pytest_bandwidth.storage.history.checking import Moved, check_files, named_in_errors
 from pytest_bandwidth.storage.history.columns import FORM
 from pytest_bandwidth.storage.history.database import database, files_literal, first_line, literal_pattern, quoted
 from pytest_bandwidth.storage.history.files import listing
@@ -47,13 +47,9 @@ class History:
         return self._asked(query, (), "--sql")
 
     def _asked(self, query: str, values: Sequence[object], where: str) -> tuple[list[str], list[Row]]:
-        import duckdb
-
-        try:
+        with named_in_errors(self._connection, self._files, where):
             result = self._connection.execute(query, list(values))
             return [str(column[0]) for column in result.description or ()], result.fetchall()
-        except duckdb.Error as error:
-            raise why(self._connection, self._files, error, where) from None
 
 
 def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
@@ -81,7 +77,8 @@ def _opened(folder: Path) -> Iterator[History]:
         source = f"SELECT {names} FROM read_parquet({files_literal(files)})"
         if merged.overlap:
             source += " QUALIFY row_number() OVER (PARTITION BY run_id, test) = 1"
-        connection.execute(f"CREATE VIEW history AS {source}")
+        with named_in_errors(connection, files, str(folder)):
+            connection.execute(f"CREATE VIEW history AS {source}")
         # From here on a user's question may run: it reads this folder, and nothing else of the machine.
         folders = {f"{resolved}/", f"{literal_pattern(str(resolved))}/"}  # it is looked up as it is spelt
         connection.execute(f"SET allowed_directories = [{', '.join(map(quoted, folders))}]")

@@ -18,7 +18,8 @@ def append(folder: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome
     """Writes the run as one file of the folder, which is made where there is none, and returns it.
 
     document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results, at least one.
-    Raises UsageError for a run that is there already or that no row can be made of, OSError.
+    Raises UsageError for a run that has a file there already or that no row can be made of, OSError. Merged files are
+    not searched for the run: a new one's id is new.
     """
     values = columns_of(document, outcomes)
     _make(folder)
