@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from pytest_bandwidth.publishing import Published
+
+
+def is_bandwidth_test(item: pytest.Item) -> bool:
+    return "bandwidth" in getattr(item, "fixturenames", ()) or item.get_closest_marker("bandwidth") is not None
 
 
 class Controller:
@@ -34,6 +39,10 @@ class Controller:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:  # a file that was skipped, or broke, may hold any test
+            self._all_collected = False
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        if any(map(is_bandwidth_test, items)):  # by a conftest.py, or a plugin that splits runs
             self._all_collected = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

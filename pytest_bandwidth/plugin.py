@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.controller import Controller
+from pytest_bandwidth.controller import Controller, is_bandwidth_test
 from pytest_bandwidth.options import MARKER_HELP, add_options, given
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    wanted = [item for item in items if _is_bandwidth_test(item)]
+    wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
     from pytest_bandwidth.processes import order_of_environment
@@ -74,10 +74,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, order.nodeid)][:1])
         config.stash[_SESSION] = start_session(config)
         config.stash[_SESSION].note_absent(items)
-
-
-def _is_bandwidth_test(item: pytest.Item) -> bool:
-    return "bandwidth" in getattr(item, "fixturenames", ()) or item.get_closest_marker("bandwidth") is not None
 
 
 def _same_test(nodeid: str, other: str) -> bool:
@@ -108,7 +104,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    if not _is_bandwidth_test(item):
+    if not is_bandwidth_test(item):
         return (yield)
     from pytest_bandwidth.session import one_line_failures
 

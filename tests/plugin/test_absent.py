@@ -45,6 +45,28 @@ def test_a_run_of_less_does_not_know(known, narrowed):
     assert "no test any more" not in result.stdout.str()
 
 
+DESELECTS = """
+import pytest
+
+@pytest.hookimpl({order})
+def pytest_collection_modifyitems(config, items):
+    config.hook.pytest_deselected(items=[item for item in items if "{left_out}" in item.name])
+    items[:] = [item for item in items if "{left_out}" not in item.name]
+"""
+
+
+@pytest.mark.parametrize("order", ["tryfirst=True", "trylast=True"])
+@pytest.mark.parametrize(("left_out", "knows"), [("test_it", False), ("test_plain", True)])
+def test_a_run_that_others_narrowed_does_not_know(known, order, left_out, knows):
+    known.file(
+        "test_gone.py", "import pytest\n@pytest.mark.parametrize('a', ['1 @ 2'])\ndef test_it(bandwidth, a): pass\n"
+    )
+    known.file("b.yaml", BASELINE + "  test_never.py::test_it:\n    bandwidth: 1 GB/s\n")
+    known.file("conftest.py", DESELECTS.format(order=order, left_out=left_out))
+    told = "no test any more" in known.run_here("--bandwidth-baseline=b.yaml").stdout.str()
+    assert told is knows
+
+
 def test_a_file_that_was_skipped_may_hold_any_test(known):
     known.file("test_gone.py", "import pytest\npytest.skip('not here', allow_module_level=True)\n")
     assert "no test any more" not in known.run_here("--bandwidth-baseline=b.yaml").stdout.str()
