@@ -174,12 +174,6 @@ class BandwidthRun:
         """What a fresh process reports: figures without a verdict; its parent judges."""
         return {key: Judged(m, None, _no_verdict(m)) for key, m in measurements.items()}
 
-    def fresh_whole_run(self, timeout_seconds: float) -> list[dict[str, Any]]:
-        """Rows of a fresh process that ran everything this one ran. The caller has measured already."""
-        self.device.release()
-        with self._lock.held():
-            return run_fresh(self._invocation, self.device_name, timeout_seconds)
-
     def _budget(self, marker: MarkerOptions) -> Budget:
         settings = self.settings
         return Budget(

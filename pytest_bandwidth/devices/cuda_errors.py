@@ -26,7 +26,6 @@ STICKY: dict[int, str] = {
 }
 INSUFFICIENT_DRIVER = 35
 NO_DEVICE = 100
-INVALID_DEVICE = 101
 INSTEAD = "use --bandwidth-device=cpu or traffic"
 EXTRAS = "pip install 'pytest-bandwidth[cuda13]' (cuda12 for a driver older than 580, rocm for an AMD GPU)"
 

@@ -24,7 +24,6 @@ from numba import types
 from numba.core.extending import intrinsic, models, register_model
 
 LINE_BYTES = 64
-HALF_LANES = 16
 _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 _INT32 = ir.IntType(32)
 

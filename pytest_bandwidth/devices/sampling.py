@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
-from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import Conditions
 from pytest_bandwidth.domain.samples import Dropped, Rounds, StopReason, precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
@@ -223,13 +222,3 @@ def _garbage_kept() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def check_budget(budget: Budget) -> Budget:
-    """The budget itself. Raises UsageError where no measurement could keep to it."""
-    if budget.min_samples < 1 or budget.max_seconds <= 0 or not 0 < budget.precision < 1:
-        raise UsageError(
-            f"a budget of {budget.min_samples} samples, {budget.max_seconds} s and precision {budget.precision}: "
-            "expected at least 1 sample, more than 0 s and a precision between 0 and 1"
-        )
-    return budget

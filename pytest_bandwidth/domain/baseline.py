@@ -112,11 +112,6 @@ class UpdateSummary:
     removed: tuple[Change, ...] = ()
     unchanged: tuple[str, ...] = ()
 
-    @property
-    def wrote(self) -> bool:
-        """Whether the file differs from what it was."""
-        return bool(self.created or self.added or self.changed or self.removed)
-
 
 def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
     """The entry as files hold it: six digits, the newest runs, derived figures derived.

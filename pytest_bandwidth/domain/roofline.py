@@ -61,16 +61,6 @@ def attainable_flops(intensity: float, peak_flops: float, peak_bytes_per_second:
     return min(peak_flops, intensity * peak_bytes_per_second)
 
 
-def memory_seconds(bytes_moved: int, peak_bytes_per_second: float) -> float:
-    """The least time that moving the bytes takes."""
-    return bytes_moved / peak_bytes_per_second
-
-
-def compute_seconds(flop: int, peak_flops: float) -> float:
-    """The least time that computing the FLOP takes."""
-    return flop / peak_flops
-
-
 def utilization_class(utilization: float, bounds: ClassBounds = CLASS_BOUNDS) -> UtilizationClass:
     """excellent above 80 %, good above 60 %, fair above 35 %, poor below (or by the bounds given, highest first)."""
     return CLASSES[sum(utilization <= bound for bound in bounds)]

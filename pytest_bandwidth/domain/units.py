@@ -9,7 +9,6 @@ import math
 import re
 
 GB = 10**9
-GIB = 2**30
 
 _BANDWIDTH_UNITS = {
     "": 1.0,

@@ -10,7 +10,6 @@ import numpy as np
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES
-from pytest_bandwidth.ptx.program import Symbol
 from pytest_bandwidth.ptx.syntax import Block, Label, Registers, Statement, Targets
 
 _AXES = ("x", "y", "z")
@@ -66,7 +65,6 @@ class Scope:
         self.prefix = prefix
         self.parent = parent
         self.registers: dict[str, tuple[int, str]] = {}
-        self.symbols: dict[str, Symbol] = {}
         self.parameters: dict[str, str] = {}
         self._ranges: dict[str, tuple[int, str]] = {}
         self.labels = {s.name: f"{prefix}:{s.name}" for s in block.statements if isinstance(s, Label)}
@@ -89,14 +87,6 @@ class Scope:
             if stem != name and stem in scope._ranges and int(name[len(stem) :]) < scope._ranges[stem][0]:
                 scope.registers[name] = (file.new(), scope._ranges[stem][1])
                 return scope.registers[name]
-            scope = scope.parent
-        return None
-
-    def symbol(self, name: str) -> Symbol | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.symbols:
-                return scope.symbols[name]
             scope = scope.parent
         return None
 

@@ -49,7 +49,6 @@ class Stream:
 
     def __init__(self, ptr: int = 0) -> None:
         self.ptr = ptr
-        self.device_id = 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and other.ptr == self.ptr

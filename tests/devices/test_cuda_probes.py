@@ -63,7 +63,6 @@ class Memory:
     def __init__(self, free: int) -> None:
         self.free = free
         self.taken: list[int] = []
-        self.freed = 0
 
     def allocate(self, size: int) -> Any:
         if size > self.free - sum(self.taken):
@@ -72,7 +71,6 @@ class Memory:
         return memoryview(bytearray(size))
 
     def give_back(self) -> None:
-        self.freed += 1
         self.taken.clear()
 
 

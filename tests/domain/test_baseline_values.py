@@ -7,10 +7,8 @@ import pytest
 from pytest_bandwidth.domain.baseline import (
     NEWEST_RUNS_KEPT,
     BaselineDevice,
-    Change,
     Entry,
     Run,
-    UpdateSummary,
     agrees,
     rounded,
     settled,
@@ -68,18 +66,6 @@ def test_a_device_is_matched_by_what_both_sides_know() -> None:
     assert not BaselineDevice("Y", 80, "cuda").matches(identity)
     assert not BaselineDevice("X", 40).matches(identity)
     assert not BaselineDevice("X", kind="traffic").matches(identity)
-
-
-def test_a_summary_knows_whether_anything_was_written() -> None:
-    change = Change("a", None, Entry("a", 1.0))
-    assert not UpdateSummary("f", unchanged=("a",)).wrote
-    for summary in (
-        UpdateSummary("f", created=True),
-        UpdateSummary("f", added=(change,)),
-        UpdateSummary("f", changed=(change,)),
-        UpdateSummary("f", removed=(change,)),
-    ):
-        assert summary.wrote
 
 
 def test_where_an_entry_stands_is_no_part_of_what_it_says() -> None:

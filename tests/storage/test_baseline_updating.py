@@ -89,7 +89,7 @@ def test_the_same_figures_again_change_nothing(path: Path) -> None:
     before = path.stat()
     summary = storage.update(path, A100, [replace(MEASURED, gbps=1747.1000001)])
     assert summary.unchanged == (MEASURED.key,)
-    assert not summary.wrote
+    assert not summary.changed
     assert path.stat().st_ino == before.st_ino  # not even written anew
 
 
