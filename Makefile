@@ -15,7 +15,7 @@ help:
 	@echo "make demo   measure this machine, compare with a baseline taken just now, write the summary ($(RESULTS)/)"
 	@echo "make test   lint, types, architecture and every test that this machine can run"
 	@echo "make docs   the site, strict, into docs/_build"
-	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (about 5 minutes)"
+	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
 	@echo "make bench  the long experiments behind docs/measurements.md (quiet machine, about an hour)"
 	@echo "make gpu    on a machine with a GPU: tests/gpu, the suite, baselines/<device>.yaml, docs/gpu/<device>.md"
 

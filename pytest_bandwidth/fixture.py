@@ -51,6 +51,7 @@ class Bandwidth:
     def random(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
         """An array of finite values with random mantissas (compressible data would flatter a GPU), fresh at every call.
 
+        On the traffic device they are the same in every run of a test, since counts may depend on them.
         shape: an int or a sequence of ints; dtype: anything that NumPy takes. Raises OutOfMemory, UsageError.
         """
         return self._run.device.random(checked_shape(shape), dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
-from pytest_bandwidth.devices.base import Budget, Device, Workload
+from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.baseline import Baseline
@@ -116,6 +116,11 @@ class BandwidthRun:
         """Opens the device and reads the baseline now, so that what is wrong is said before any test runs."""
         _ = self.device.identity
         _ = self.baseline
+
+    def begin_test(self) -> None:
+        """Nothing of the tests before shows in what this one counts."""
+        if isinstance(self.device, ReproducibleDevice):
+            self.device.begin_test()
 
     def measure(self, workload: Workload, marker: MarkerOptions) -> Measurement:
         """Measures under the device's lock; again where the result is invalid. With `disable`, runs once, untimed."""

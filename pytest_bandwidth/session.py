@@ -69,6 +69,7 @@ class BandwidthSession:
         marker = read_marker(list(item.iter_markers("bandwidth")))
         refuse_other_devices(marker, self._run)
         item.stash[_ROWS] = []
+        self._run.begin_test()
         self._run.tell = self._progress.teller(item.name)
         return Bandwidth(self._run, marker, item.path)
 

@@ -130,6 +130,14 @@ class Device(Protocol):
 
 
 @runtime_checkable
+class ReproducibleDevice(Protocol):
+    """A device whose counts are the same in every run, whichever tests ran before."""
+
+    def begin_test(self) -> None:
+        """What a test draws at random starts anew."""
+
+
+@runtime_checkable
 class TimedDevice(Protocol):
     """What the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
 

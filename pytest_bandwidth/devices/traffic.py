@@ -5,9 +5,10 @@ Counts are deterministic requests of a functional model without caches: never DR
 
 from __future__ import annotations
 
+import functools
 import platform
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,10 @@ from pytest_bandwidth.ptx import (
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = "the traffic device looks into kernel launches (bandwidth.launch); it cannot look into a callable"
 MOST_FAULTS_TOLD = 5
+# Each is compiled, parsed and decoded once: a second or two, and some megabytes.
+SOURCES_KEPT = 32
+# Of all random numbers: counts that depend on the data are the same in every run.
+SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class TrafficDevice:
             settings={"arch": arch, "nvrtc": version},
             facts={"host": platform.machine(), "host_memory_bytes": memory_bytes(), "numpy": np.__version__},
         )
-        self._random = RandomSource()
+        self._random = RandomSource(SEED)
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
 
@@ -89,7 +94,9 @@ class TrafficDevice:
         return np
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""
+        """Values in [1, 2) with random mantissas (integers: all bits random), in every run the same from a test's
+        beginning on. Raises UsageError, OutOfMemory.
+        """
         # A copy of its own, exactly as large: whatever lies beyond it is out of bounds.
         return np.array(self._random.array(shape, dtype))
 
@@ -106,23 +113,9 @@ class TrafficDevice:
     def kernel(self, source: KernelSource) -> Any:
         """Compiles for the device's architecture. Raises KernelError with the log, or with the names that exist."""
         filename = source.file.name if source.file is not None else "kernel.cu"
-        compiled = compile_ptx(
-            source.text,
-            arch=self._arch,
-            options=source.options,
-            name_expressions=source.name_expressions,
-            filename=filename,
-        )
-        program = load(compiled)
+        program, resources = _compiled(source.text, self._arch, source.options, source.name_expressions, filename)
         name = program.resolve(source.name)
-        resources = kernel_resources(
-            source.text,
-            arch=self._arch,
-            options=source.options,
-            name_expressions=source.name_expressions,
-            filename=filename,
-        )
-        return TrafficKernel(program, name, resources.get(name))
+        return TrafficKernel(program.renewed(), name, resources.get(name))
 
     def launcher(self, launch: Launch, stream: Any) -> Call:  # noqa: ARG002 - everything is in order here
         """Executes the launch. Raises UsageError for what it would misread, KernelFault for what it did wrong."""
@@ -164,6 +157,10 @@ class TrafficDevice:
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
         )
 
+    def begin_test(self) -> None:
+        """Random numbers start anew: a test's counts do not depend on which tests ran before it."""
+        self._random = RandomSource(SEED)
+
     def release(self) -> None:
         """Nothing is held between measurements."""
 
@@ -188,6 +185,16 @@ class TrafficDevice:
         if execution.faults:
             raise KernelFault(_faults_text(launch.kernel.name, execution.faults))
         return execution
+
+
+@functools.lru_cache(SOURCES_KEPT)
+def _compiled(
+    text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str
+) -> tuple[Program, Mapping[str, KernelResources]]:
+    """A source's program and its kernels' resources; most tests take a kernel of a source that is known already."""
+    program = load(compile_ptx(text, arch=arch, options=options, name_expressions=names, filename=filename))
+    resources = kernel_resources(text, arch=arch, options=options, name_expressions=names, filename=filename)
+    return program, resources
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:

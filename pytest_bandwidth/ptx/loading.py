@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,12 @@ class Program:
             for name, region in zip((v.name for v in _placed(self._module.variables)), self.variables, strict=True)
         }
         self._decoded: dict[str, Kernel] = {}
+
+    def renewed(self) -> Program:
+        """The same program with its variables as they are when loaded; what was parsed and decoded is shared."""
+        twin = copy(self)
+        twin.variables = tuple(_regions(self._module.variables))
+        return twin
 
     def resolve(self, name: str) -> str:
         """A kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing what

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS, Operation, Sizes
+from pytest_bandwidth.suite.operations.formulas import formula_of
 
 Profile = Literal["quick", "full"]
 
@@ -15,8 +16,11 @@ Profile = Literal["quick", "full"]
 CACHE_FACTOR = 5
 MEMORY_SHARE = 0.05
 LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 * 2**20
-# The traffic device executes every thread: small sizes count the same per element.
+# The traffic device executes every thread: small sizes count the same per element. Operations with shapes of their own
+# take those that move and compute no more than this, in every version; where none is so small, the largest of those
+# that break kernels, which is past a tile and a block.
 TRAFFIC_BYTES = 2**18
+TRAFFIC_MOST_BYTES, TRAFFIC_MOST_FLOP = 2**26, 2**28
 # All dtypes of an operation get the sizes that suit this one: the same operation in two precisions is a pair.
 SIZING_DTYPE = "float32"
 # Quick leaves out what shows nothing that another of its tests does not show.
@@ -73,10 +77,11 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
             continue
         for dtype in operation.dtypes:
             if profile == "full":
-                yield from _shapes(operation, dtype, profile)
-                yield from (Selected(operation, dtype, 0, s) for s in SHAPE_EFFECTS.get(operation.title, ()))
+                yield from _shapes(operation, dtype, profile, device_kind)
+                effects = SHAPE_EFFECTS.get(operation.title, ())
+                yield from (Selected(operation, dtype, 0, s) for s in effects if _suits(operation, s, device_kind))
             elif _quick(operation, dtype):
-                yield from _shapes(operation, dtype, profile)
+                yield from _shapes(operation, dtype, profile, device_kind)
 
 
 def _quick(operation: Operation, dtype: str) -> bool:
@@ -87,13 +92,33 @@ def _quick(operation: Operation, dtype: str) -> bool:
     return dtype == "float32" or (dtype == "float16" and operation.title in QUICK_HALF)
 
 
-def _shapes(operation: Operation, dtype: str, profile: Profile) -> Iterator[Selected]:
+def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str | None) -> Iterator[Selected]:
     small, large = (operation.shapes(size, SIZING_DTYPE) for size in PROBING_BYTES)
-    fixed = small == large
     # The last of several shapes is the largest; a quick run takes one from the middle.
-    indices = range(len(small)) if profile == "full" else [len(small) // 2]
-    for index in indices:
-        yield Selected(operation, dtype, index, small[index] if fixed else None)
+    middle = len(small) // 2
+    if small != large:
+        indices = range(len(small)) if profile == "full" else [middle]
+        yield from (Selected(operation, dtype, index, None) for index in indices)
+        return
+    wanted = small if profile == "full" else small[: middle + 1]
+    suitable = [sizes for sizes in wanted if _suits(operation, sizes, device_kind)]
+    if not suitable:
+        suitable = [max(operation.small, key=lambda sizes: _work(operation, sizes)[1])]
+    for sizes in suitable if profile == "full" else suitable[-1:]:
+        yield Selected(operation, dtype, 0, sizes)
+
+
+def _suits(operation: Operation, sizes: Sizes, device_kind: str | None) -> bool:
+    """Whether the device is quick enough: for every version, since those of one name are compared at equal sizes."""
+    if device_kind != "traffic":
+        return True
+    versions = [o for o in OPERATIONS if o.name == operation.name and device_kind in o.devices]
+    work = [_work(version, sizes) for version in versions]
+    return all(moved <= TRAFFIC_MOST_BYTES and flop <= TRAFFIC_MOST_FLOP for moved, flop in work)
+
+
+def _work(operation: Operation, sizes: Sizes) -> tuple[float, float]:
+    return formula_of(operation.name, operation.version).at(sizes, SIZING_DTYPE)
 
 
 def target_bytes(identity: DeviceIdentity, profile: Profile) -> int:

@@ -7,9 +7,11 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
+from pytest_bandwidth.devices import traffic
 from pytest_bandwidth.devices.base import KernelSource, Launch
 from pytest_bandwidth.devices.traffic import open_traffic
 from pytest_bandwidth.domain.errors import KernelFault
+from pytest_bandwidth.ptx import compile_ptx
 
 COPY = 'extern "C" __global__ void copy(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x]; }'
 
@@ -45,3 +47,41 @@ def test_arrays_that_went_do_not_hide_those_that_stay(device):
         copied(device, np.zeros(64, np.float32), second)
     copied(device, second, np.ones(64, np.float32))
     copied(device, np.zeros(64, np.float32), second)
+
+
+COUNTED = """
+__device__ int calls = 0;
+extern "C" __global__ void count(int* out) { *out = ++calls; }
+extern "C" __global__ void other(int* out) { *out = -1; }
+"""
+
+
+def counted(device, kernel):
+    out = np.zeros(1, np.int32)
+    device.launcher(Launch(kernel=kernel, grid=(1,), block=(1,), args=(out,)), None)()
+    return int(out[0])
+
+
+def test_a_source_is_compiled_once_for_all_its_kernels(device, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(traffic, "compile_ptx", lambda *a, **k: compiled.append(k["options"]) or compile_ptx(*a, **k))
+    text = COUNTED + "// a text of its own"
+    kernels = [device.kernel(KernelSource(text=text, name=name)) for name in ("count", "other", "count")]
+    assert [counted(device, kernel) for kernel in kernels] == [1, -1, 1]
+    device.kernel(KernelSource(text=text, name="count", options=("-DN=1",)))
+    open_traffic("sm_80").kernel(KernelSource(text=text, name="count"))
+    assert compiled == [(), ("-DN=1",), ()]
+
+
+def test_variables_of_a_source_belong_to_the_kernel_that_was_asked_for(device):
+    first, second = (device.kernel(KernelSource(text=COUNTED, name="count")) for _ in range(2))
+    assert [counted(device, kernel) for kernel in (first, first, second, first)] == [1, 2, 1, 3]
+
+
+def test_what_a_test_draws_does_not_depend_on_the_tests_before(device):
+    device.begin_test()
+    first, second = device.random(1000, "uint32"), device.random(1000, "uint32")
+    assert not np.array_equal(first, second)
+    device.begin_test()
+    assert np.array_equal(device.random(1000, "uint32"), first)
+    assert np.array_equal(open_traffic().random(1000, "uint32"), first)

@@ -53,6 +53,31 @@ def test_unchanged_is_within_and_the_results_are_identical(counted):
     assert row["detail"]["modelled_floor_seconds"]["NVIDIA H100 80GB HBM3"] == pytest.approx((1 << 17) / 3.35e12)
 
 
+GATHER = """
+def test_before(bandwidth):
+    bandwidth.random(1000)
+
+def test_gather(bandwidth):
+    n = 1 << 12
+    x, y = bandwidth.random(n), bandwidth.empty(n)
+    at = bandwidth.xp.argsort(bandwidth.random(n, "uint32"))
+    text = 'extern "C" __global__ void g(float* out, const float* in, const long long* at) {' \\
+        'int i = blockIdx.x * 256 + threadIdx.x; out[i] = in[at[i]]; }'
+    bandwidth.launch(bandwidth.kernel(text, "g"), n // 256, 256, (y, x, at), reads=(x, at), writes=y)
+"""
+
+
+def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run(project):
+    project.file("test_random.py", GATHER)
+    options = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
+    project.run(*options, "--bandwidth-update").assert_outcomes(passed=2)
+    again = project.run(*options, "--bandwidth-json=run.json", "-k", "gather")
+    again.assert_outcomes(passed=1, deselected=1)
+    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    assert row["status"] == "WITHIN"
+    assert row["loads"]["sectors_per_request"] > 16, "random"
+
+
 def test_a_strided_read_fails_with_line_and_pattern(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i * 8 % n"))
     result = counted.run()

@@ -230,8 +230,7 @@ def test_the_written_formula_is_the_model(operation, dtype):
             continue  # a block begun is stored whole, which the formula leaves out
         model = prepared(operation, dtype, sizes).traffic
         index_bytes = {"int32": 4, "int64": 8}.get(operation.version, 0)
-        names = {**sizes, "s": np.dtype(dtype).itemsize, "i": index_bytes}
-        moved, flop = (eval(text, {"__builtins__": {}}, names) for text in (formula.bytes_moved, formula.flop))
+        moved, flop = formula.at(sizes, dtype, index_bytes=index_bytes)
         if formula.besides:
             assert model.bytes_moved > moved
         else:

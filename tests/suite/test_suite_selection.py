@@ -1,7 +1,11 @@
 """Which tests the suite has: every row of the operations' list, precisions as pairs of equal sizes."""
 
+import math
+
+import numpy as np
 import pytest
 
+from pytest_bandwidth.devices.host_arrays import RandomSource, empty_array
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.selection import SHAPE_EFFECTS, Selected, selected, target_bytes
@@ -83,6 +87,35 @@ def test_each_half_precision_test_has_its_single_precision_twin_of_the_same_size
         only_single = [one for one in sizes["float32"] if one not in sizes["float16"]]
         # The host's array library has no product of halves.
         assert {title for title, _ in only_single} == ({"gemm-library"} if kind == "cpu" else set())
+
+
+class HostArrays:
+    xp = np
+    random = RandomSource(1).array
+    empty = staticmethod(empty_array)
+
+
+@pytest.mark.parametrize("test", list(selected("quick", "traffic")), ids=lambda test: test.id)
+def test_what_is_executed_thread_by_thread_is_small_but_more_than_a_block(test):
+    case = test.operation.prepare(HostArrays(), test.dtype, test.sizes_on(IDENTITIES["traffic"], "quick"))
+    assert case.traffic.bytes_moved <= 64 * 2**20
+    assert (case.traffic.flop or 0) <= 256 * 2**20
+    assert max(math.prod(step.grid) for step in case.steps) > 1
+
+
+def test_versions_of_one_operation_are_executed_at_equal_sizes():
+    sizes: dict[str, list] = {}
+    for test in selected("quick", "traffic"):
+        if test.sizes:
+            sizes.setdefault(test.operation.name, []).append(test.sizes)
+    assert set(sizes) == {"gemm", "q4_0_gemv", "attention"}
+    assert all(len(found) > 1 and found.count(found[0]) == len(found) for found in sizes.values())
+
+
+def test_shapes_that_are_too_large_to_execute_are_no_tests_of_the_traffic_device():
+    timed, executed = ({test.id for test in selected("full", kind)} for kind in ("cuda", "traffic"))
+    assert {"gemm-naive-float32-m2048-n2048-k2048", "q4_0_gemv-fused-float32-m1-n8192-k8192"} <= timed - executed
+    assert {"gemm-naive-float32-m128-n896-k896", "q4_0_gemv-fused-float32-m1-n4864-k896"} <= timed & executed
 
 
 def test_the_full_profile_has_every_operation_and_shape():

@@ -1,12 +1,16 @@
 """What each operation moves and computes, as text: for tables, and for tests that hold the models to it.
 
-Names are the sizes of the operation; s is the bytes of an element, i those of an index. Python expressions, so that a
-test can work them out.
+Names are the sizes of the operation; s is the bytes of an element, i those of an index. Python expressions, so that
+they can be worked out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.suite.operations.model import Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,12 @@ class Formula:
     bytes_moved: str
     flop: str
     besides: str = ""
+
+    def at(self, sizes: Sizes, dtype: Any, *, index_bytes: int = 0) -> tuple[float, float]:
+        """Bytes moved and FLOP at these sizes, without what is `besides`. Needs no array of them."""
+        names = {**sizes, "s": bytes_per_element(dtype), "i": index_bytes}
+        moved, flop = (eval(text, {"__builtins__": {}}, names) for text in (self.bytes_moved, self.flop))
+        return moved, flop
 
 
 _ATTENTION_FLOP = "4*batch*heads*n**2*d"
