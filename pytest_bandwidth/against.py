@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure, Run
+from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+from pytest_bandwidth.domain.counting import judge_counts
+from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.judging import Conduct, Figures, choose_figure, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_figure
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.gate import Judged, Limits, judge_test
+from pytest_bandwidth.gate import Judged, Limits
 from pytest_bandwidth.revision import NothingThere, Sides
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
@@ -50,7 +52,7 @@ class _Taken:
         return [Pair(here, there) for here, there in figures if here is not None and there is not None]
 
     def there(self, label: str | None) -> list[Outcome]:
-        """What the other revision's processes said of a measurement, valid ones first in time."""
+        """What the other revision's processes said of a measurement, valid or not, the oldest first."""
         return [rows[label] for _, rows in self.pairs if label in rows]
 
 
@@ -86,12 +88,21 @@ def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -
 
 
 def _judge_counts(measurements: Mapping[str, Measurement], limits: Limits, sides: Sides) -> dict[str, Judged]:
-    """Counts are the same in every process: one of the other revision is enough, and is this run's baseline."""
+    """Counts are the same in every process: one of the other revision is enough."""
     there = _by_label(sides.there())
-    entries = {key: _entry(key, [there[m.label]], sides) for key, m in measurements.items() if m.label in there}
-    known = Baseline(None, entries, path=str(sides.revision))
-    judged = judge_test(measurements, known, limits, dict, lambda _read, _written: 0.0)
-    return {key: one if key in entries else replace(one, verdict=_no_label(sides)) for key, one in judged.items()}
+    tolerance = limits.tolerance_of_marker or 0.0  # no other is granted to what is exact
+    return {key: _judge_count(key, m, tolerance, there.get(m.label), sides) for key, m in measurements.items()}
+
+
+def _judge_count(key: str, measurement: Measurement, tolerance: float, row: Outcome | None, sides: Sides) -> Judged:
+    if row is None:
+        return Judged(measurement, None, _no_label(sides))
+    entry = _entry(key, [row], sides)
+    lines = measurement.detail.get("lines", ())
+    verdict = not_comparable(_conduct(measurement), entry) or judge_counts(
+        measurement.counts, entry.counts, lines, tolerance, advice=""
+    )
+    return Judged(measurement, entry, verdict)
 
 
 def _judge_timed(
@@ -124,13 +135,7 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
     if not rows:
         return Judged(measurement, None, _no_label(taken.sides))
     entry = _entry(key, rows, taken.sides)
-    conduct = Conduct(
-        measurement.traffic.bytes_read,
-        measurement.traffic.bytes_written,
-        measurement.method,
-        measurement.device.settings,
-    )
-    different = not_comparable(conduct, entry)
+    different = not_comparable(_conduct(measurement), entry)
     if different is not None:
         return Judged(measurement, entry, different)
     pairs = taken.of(measurement.label)
@@ -162,7 +167,7 @@ def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:
         bytes_read=last.bytes_read,
         bytes_written=last.bytes_written,
         method=last.method,
-        resources={name: v for name, v in (last.resources or {}).items() if isinstance(v, int)},
+        resources=recorded_resources(last.resources),
         counts=dict(last.counts),
         runs=tuple(
             Run(row.gbps, row.probe_gbps, row.relative, len(row.samples), commit=commit)
@@ -170,6 +175,11 @@ def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:
             if row.gbps is not None
         ),
     )
+
+
+def _conduct(measurement: Measurement) -> Conduct:
+    traffic = measurement.traffic
+    return Conduct(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
 
 
 def _by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 def is_bandwidth_test(item: pytest.Item) -> bool:
+    """Whether the test asks for the fixture, or has the marker."""
     return "bandwidth" in getattr(item, "fixturenames", ()) or item.get_closest_marker("bandwidth") is not None
 
 

@@ -73,7 +73,8 @@ class Ended:
             if self.code is None
             else f"ended with exit status {self.code}"
         )
-        return f"{how} and measured nothing; its last lines:\n  " + "\n  ".join(self.tail)
+        nothing = "" if self.rows else " and measured nothing"
+        return f"{how}{nothing}; its last lines:\n  " + "\n  ".join(self.tail)
 
 
 def started_as_module() -> bool:
@@ -141,7 +142,7 @@ def run_child(
 def _run(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Any, timeout_seconds: float
 ) -> int | None:
-    """Exit status, or None after the time-out. The child and its own children are ended on every way out."""
+    """Exit status, or None after the time-out. A child that has not ended by itself is, with its own children."""
     child = subprocess.Popen(
         command,
         cwd=folder,

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.counting import pattern_of
 from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.judging import Figures, choose_figure, prior_spread, steadier_figure
-from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources
+from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.updating import merged
 from pytest_bandwidth.domain.verdict import Status
@@ -95,7 +95,7 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str
         bytes_read=last.bytes_read,
         bytes_written=last.bytes_written,
         method=last.method,
-        resources=recorded_resources(KernelResources(**last.resources) if last.resources else None),
+        resources=recorded_resources(last.resources),
         settings=dict(identity.settings),
         counts=dict(last.counts),
         extra={"pattern": pattern_of(last.detail)} if last.counts else {},

@@ -1,12 +1,14 @@
 """How many pairs are taken, in which order, and what stands in their way; processes are scripted rows here."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from pytest_bandwidth.against import judge_against, with_floors
+from pytest_bandwidth.domain.diagnosis import likely_causes
 from pytest_bandwidth.domain.judging import Floors
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
+from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
@@ -149,6 +151,69 @@ def test_other_byte_counts_are_not_comparable():
 def test_a_process_that_breaks_is_an_error_and_no_verdict():
     with pytest.raises(FreshProcessFailed, match="broke"):
         judge(ScriptedSides([FreshProcessFailed("broke")], only((80.0, 100.0))))
+
+
+TRAFFIC = DeviceIdentity("traffic", "PTX", None, "traffic", settings={"arch": "sm_80"})
+
+
+def counted(load_sectors, label=None, reads=BYTES, **more):
+    """What the traffic device measures: no time, counts."""
+    counts = {"load_sectors": load_sectors}
+    return Measurement(label, Traffic(reads, 0), TRAFFIC, "ptx", Rounds(), counts=counts, **more)
+
+
+class CountedSides(ScriptedSides):
+    """The other revision's process gives the rows of these measurements."""
+
+    def __init__(self, *there):
+        super().__init__([], [])
+        self._there = there
+
+    def there(self):
+        self.order += "B"
+        return [row(measurement) for measurement in self._there]
+
+
+@pytest.mark.parametrize(
+    ("sectors", "status", "reason"),
+    [
+        (101, Status.REGRESSED, "sectors loaded 100 → 101, 1.01×"),
+        (100, Status.WITHIN, "no count has changed"),
+        (99, Status.IMPROVED, "sectors loaded 100 → 99, 0.99×"),
+    ],
+)
+def test_counts_need_one_process_of_the_other_revision(sectors, status, reason):
+    sides = CountedSides(counted(100))
+    (found,) = judge_against({"k": counted(sectors)}, LIMITS, sides, 5, str).values()
+    assert (found.verdict.status, found.verdict.reason) == (status, reason)
+    assert found.entry.counts == {"load_sectors": 100}
+    assert sides.order == "B"
+
+
+def test_counts_that_cannot_be_compared():
+    sides = CountedSides(counted(100, "a"), counted(100, "b", reads=BYTES // 2))
+    here = {label: counted(100, label) for label in ("a", "b", "c")}
+    found = {key: one.verdict for key, one in judge_against(here, LIMITS, sides, 5, str).items()}
+    assert found["a"].status is Status.WITHIN
+    assert (found["b"].status, found["b"].code) == (Status.NOT_COMPARABLE, "bytes")
+    assert (found["c"].status, found["c"].code) == (Status.NO_BASELINE, "not-there")
+
+
+def test_the_markers_tolerance_holds_for_counts_and_the_options_does_not():
+    def status(limits):
+        found = judge_against({"k": counted(104)}, limits, CountedSides(counted(100)), 5, str)
+        return found["k"].verdict.status
+
+    assert status(Limits(None, 0.05, Floors(), None, 3)) is Status.REGRESSED
+    assert status(Limits(0.05, 0.05, Floors(), None, 3)) is Status.WITHIN
+
+
+def test_what_the_compiler_gave_there_is_known_to_the_messages():
+    resources = KernelResources(32, 0, 4096, max_threads_per_block=1024, occupancy=0.5)
+    there = counted(100, resources=resources)
+    (found,) = judge_against({"k": counted(100)}, LIMITS, CountedSides(there), 5, str).values()
+    now = replace(found.measurement, resources=replace(resources, registers=96, occupancy=0.25))
+    assert likely_causes(now, found.entry)[:2] == ("registers 32 → 96", "occupancy 50 → 25 %")
 
 
 def test_a_missed_floor_counts_unless_the_comparison_fails_by_itself():

@@ -37,7 +37,7 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
     )
     known, seen = before.outcomes[key], after.outcomes[key]
     different = not_comparable(after.conduct(key), entry)
-    return different or judge_counts(seen.counts, known.counts, seen.detail.get("lines", ()), tolerance)
+    return different or judge_counts(seen.counts, known.counts, seen.detail.get("lines", ()), tolerance, advice="")
 
 
 def _newest(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:

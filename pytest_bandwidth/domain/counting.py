@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # What costs bandwidth or time when it rises, and what it is called.
@@ -20,11 +21,17 @@ COSTS = {
 
 
 def judge_counts(
-    counts: Mapping[str, int], known: Mapping[str, int], lines: Sequence[Mapping[str, Any]], tolerance: float
+    counts: Mapping[str, int],
+    known: Mapping[str, int],
+    lines: Sequence[Mapping[str, Any]],
+    tolerance: float,
+    *,
+    advice: str = ": --bandwidth-update keeps it",
 ) -> Verdict:
-    """REGRESSED where any cost rose by more than the tolerance (0 unless said), IMPROVED where some fell and none rose.
+    """REGRESSED where any cost rose by more than the tolerance (0 unless said), IMPROVED where some fell, else WITHIN.
 
-    lines: counts by source line of this run, to name the one that asks for most.
+    lines: counts by source line of this run, to name the one that asks for most. advice: what ends the sentence of a
+    gain; nothing where no baseline is there to be updated.
     """
     risen = {n: (known[n], counts[n]) for n in COSTS if n in known and counts.get(n, 0) > known[n] * (1 + tolerance)}
     fallen = {n: (known[n], counts[n]) for n in COSTS if n in known and counts.get(n, 0) < known[n]}
@@ -33,8 +40,10 @@ def judge_counts(
         return Verdict(Status.REGRESSED, "counts", f"{changes}{_worst_line(lines)}", tolerance=tolerance)
     if fallen:
         changes = ", ".join(_change(name, *values) for name, values in fallen.items())
-        return Verdict(Status.IMPROVED, "counts", f"{changes}: --bandwidth-update keeps it", tolerance=tolerance)
-    return Verdict(Status.WITHIN, "counts", "every count is the baseline's", tolerance=tolerance)
+        return Verdict(Status.IMPROVED, "counts", f"{changes}{advice}", tolerance=tolerance)
+    rose = any(counts.get(name, 0) > known[name] for name in COSTS if name in known)
+    reason = f"no count rose by more than {format_percent(tolerance, 1)}" if rose else "no count has changed"
+    return Verdict(Status.WITHIN, "counts", reason, tolerance=tolerance)
 
 
 def pattern_of(detail: Mapping[str, Any]) -> str:

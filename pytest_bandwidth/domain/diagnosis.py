@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps
 
 _RESOURCES = {
@@ -12,23 +16,17 @@ _RESOURCES = {
     "shared_bytes": "shared memory {then} → {now} B a block",
     "occupancy_percent": "occupancy {then} → {now} %",
 }
+_RECORDED = ("registers", "local_bytes", "shared_bytes", "max_threads_per_block", "occupancy_percent")
 # The probe counts as unchanged inside this share of what it was.
 PROBE_UNCHANGED = 0.03
 
 
-def recorded_resources(resources: KernelResources | None) -> dict[str, int]:
-    """What a baseline keeps of a kernel's resources: whole numbers by name; occupancy in percent."""
-    if resources is None:
-        return {}
-    occupancy = None if resources.occupancy is None else round(100 * resources.occupancy)
-    known = {
-        "registers": resources.registers,
-        "local_bytes": resources.local_bytes,
-        "shared_bytes": resources.shared_bytes,
-        "max_threads_per_block": resources.max_threads_per_block,
-        "occupancy_percent": occupancy,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
+    """What a baseline keeps of an outcome's `resources`: whole numbers by name; occupancy in percent."""
+    known = dict(resources or {})
+    if known.get("occupancy") is not None:
+        known["occupancy_percent"] = round(100 * known["occupancy"])
+    return {name: known[name] for name in _RECORDED if known.get(name) is not None}
 
 
 def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, ...]:
@@ -36,7 +34,7 @@ def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, .
     if entry is None:
         return ()
     causes = []
-    resources = recorded_resources(measurement.resources)
+    resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
     for name, text in _RESOURCES.items():
         then, now = entry.resources.get(name), resources.get(name)
         if then is not None and now is not None and then != now:

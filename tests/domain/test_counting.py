@@ -1,0 +1,60 @@
+"""Counts are exact: which changes are a regression, which a gain, and what is said of them."""
+
+import pytest
+
+from pytest_bandwidth.domain.counting import COSTS, judge_counts, pattern_of
+from pytest_bandwidth.domain.verdict import Status
+
+KNOWN = {"load_sectors": 100, "store_sectors": 50, "bank_conflicts": 0}
+
+
+def judge(tolerance=0.0, lines=(), **changes):
+    return judge_counts({**KNOWN, **changes}, KNOWN, lines, tolerance)
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_one_more_of_any_cost_is_a_regression(name):
+    assert judge_counts({name: 8}, {name: 7}, (), 0.0).status is Status.REGRESSED
+    assert judge_counts({name: 7}, {name: 7}, (), 0.0).status is Status.WITHIN
+    assert judge_counts({name: 6}, {name: 7}, (), 0.0).status is Status.IMPROVED
+
+
+@pytest.mark.parametrize(("sectors", "status"), [(103, Status.WITHIN), (104, Status.REGRESSED)])
+def test_a_tolerance_lets_pass_what_it_says(sectors, status):
+    assert judge(tolerance=0.03, load_sectors=sectors).status is status
+
+
+def test_what_rose_outweighs_what_fell():
+    verdict = judge(load_sectors=200, store_sectors=10, bank_conflicts=3)
+    assert verdict.status is Status.REGRESSED
+    assert verdict.reason == "sectors loaded 100 → 200, 2×, bank conflicts 0 → 3"
+
+
+def test_what_costs_nothing_and_what_was_not_known_is_not_judged():
+    assert judge(load_requests=10**6, local_bytes=64).status is Status.WITHIN
+
+
+def test_a_gain_ends_with_the_advice_where_there_is_a_baseline_to_update():
+    assert judge(load_sectors=25).reason == "sectors loaded 100 → 25, 0.25×: --bandwidth-update keeps it"
+    assert judge_counts({"load_sectors": 1}, {"load_sectors": 2}, (), 0.0, advice="").reason.endswith("0.5×")
+
+
+def test_a_rise_within_the_tolerance_is_not_called_no_change():
+    assert judge().reason == "no count has changed"
+    assert judge(tolerance=0.03, load_sectors=103).reason == "no count rose by more than 3.0 %"
+
+
+def test_the_line_that_wastes_most_is_named():
+    def line(number, sectors, coalescing):
+        access = {"requests": 1, "sectors": sectors, "sectors_per_request": 32.0, "coalescing": coalescing}
+        return {"file": "k.cu", "line": number, "loads": {**access, "pattern": "strided (32 bytes)"}}
+
+    lines = [line(10, 100, 0.5), line(11, 1000, 0.9), line(12, 10_000, 1.0), {"file": "k.cu", "line": 13}]
+    reason = judge(lines=lines, load_sectors=200).reason
+    assert reason.endswith("; k.cu:11 loads strided (32 bytes), 32.0 sectors a request")
+
+
+def test_patterns_are_of_what_was_accessed():
+    some, none = {"requests": 4, "pattern": "coalesced"}, {"requests": 0, "pattern": "none"}
+    assert pattern_of({"loads": some, "stores": none}) == "loads coalesced"
+    assert pattern_of({}) == "no global access"
