@@ -12,7 +12,7 @@ from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
-from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.devices.opening import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.drift import drift_of
@@ -70,11 +70,7 @@ class BandwidthRun:
     @property
     def device_name(self) -> str:
         """A name that a fresh process opens the same device by."""
-        identity = self.device.identity
-        index = identity.facts.get("index", 0)
-        if identity.kind == "traffic":
-            return f"traffic:{identity.settings['arch']}"
-        return f"cuda:{index}" if identity.kind == "cuda" else identity.kind
+        return name_of(self.device.identity)
 
     @cached_property
     def peak(self) -> Peak | None:

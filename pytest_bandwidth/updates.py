@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth import storage
+from pytest_bandwidth.devices.opening import name_of
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.counting import pattern_of
 from pytest_bandwidth.domain.diagnosis import recorded_resources
@@ -74,10 +75,8 @@ def update_baseline(
 
 
 def _fresh_outcomes(settings: Settings, invocation: Invocation, identity: DeviceIdentity) -> list[Outcome]:
-    index = identity.facts.get("index", 0)
-    name = f"cuda:{index}" if identity.kind == "cuda" else identity.kind
     with DeviceLock(identity, settings.lock_timeout).held():
-        rows = run_fresh(invocation, name, WHOLE_RUN_SECONDS)
+        rows = run_fresh(invocation, name_of(identity), WHOLE_RUN_SECONDS)
     # Invalid runs never enter a baseline.
     return [o for o in map(from_plain, rows) if o.status != Status.INVALID.value and (o.gbps or o.counts)]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pytest_bandwidth.devices.base import Device
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.measurement import DeviceIdentity
 
 
 def open_device(name: str) -> Device:
@@ -23,6 +24,13 @@ def open_device(name: str) -> Device:
     if kind not in openers:
         raise DeviceUnavailable(f"found device {name!r}, expected one of {', '.join(openers)} or cuda:N")
     return openers[kind]()
+
+
+def name_of(identity: DeviceIdentity) -> str:
+    """A name that opens the same device in another process."""
+    if identity.kind == "traffic":
+        return f"traffic:{identity.settings['arch']}"
+    return f"cuda:{identity.facts.get('index', 0)}" if identity.kind == "cuda" else identity.kind
 
 
 def _open_best() -> Device:
