@@ -1,6 +1,7 @@
 """Which figure of one process repeats best in the next: estimators of bandwidth by their between-process spread.
 
     python benchmarks/estimators.py [--processes 20] [--mib 256] [--lock FILE] [--save FILE]
+    python benchmarks/estimators.py --load FILE
 
 Every process is fresh, measures the shipped triad beside its probe as the plugin does, and hands back all its samples.
 An estimator's spread is the standard deviation of its logarithm over the processes, in percent: a drop much smaller
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -114,7 +114,7 @@ def held(lock: Path | None) -> Iterator[None]:
 def measure_fresh(mib: int, lock: Path | None) -> dict[str, Any]:
     command = [sys.executable, __file__, "--mib", str(mib), "--one"]
     with held(lock):
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -134,12 +134,13 @@ def spread(values: list[float]) -> float:
     return stdev([math.log(value) for value in values])
 
 
-def report(found: list[dict[str, Any]], mib: int) -> None:
+def report(found: list[dict[str, Any]]) -> None:
     runs = [Run(*(one[key] for key in ("kernel", "probe", "moved", "probe_moved", "others"))) for one in found]
     rounds = [len(run.kernel) for run in runs]
     in_company = sum(bool(run.others) for run in runs)
+    mib = runs[0].moved / 3 / 2**20
     print(
-        f"{found[0]['at']} to {found[-1]['at']}, {found[0]['host']}; triad of three {mib} MiB arrays, "
+        f"{found[0]['at']} to {found[-1]['at']}, {found[0]['host']}; triad of three {mib:.0f} MiB arrays, "
         f"{len(runs)} fresh processes of {min(rounds)} to {max(rounds)} rounds; {in_company} of them had company"
     )
     print("\n| estimator | median | between-process sd, % | largest distance from the median, % |\n|---|---|---|---|")
@@ -166,7 +167,7 @@ def main() -> None:
         found = [json.loads(line) for line in options.load.read_text(encoding="utf-8").splitlines()]
     else:
         found = list(measured(options.processes, options.mib, options.lock, options.save))
-    report(found, options.mib)
+    report(found)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,14 @@ from statistics import stdev
 from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, median_run, pooled_spread, prior_spread, reference_of
+from pytest_bandwidth.domain.judging import (
+    FIGURES,
+    REGRESSED_LEVEL,
+    median_run,
+    pooled_spread,
+    prior_spread,
+    reference_of,
+)
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
@@ -54,11 +61,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
-    pools = {figure: pooled_spread(baseline.entries.values(), figure) for figure in _FIGURES}
+    pools = {figure: pooled_spread(baseline.entries.values(), figure) for figure in FIGURES}
     return [_of(baseline, entry, pools) for key, entry in baseline.entries.items() if key in wanted]
-
-
-_FIGURES: tuple[Figure, ...] = ("relative", "gbps")
 
 
 def _of(baseline: Baseline, entry: Entry, pools: dict[Figure, float]) -> Shown:

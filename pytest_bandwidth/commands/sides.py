@@ -18,6 +18,8 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
+NOT_BEFORE = Verdict(Status.NO_BASELINE, "no-entry", "the reference has no such test")
+
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
@@ -85,8 +87,8 @@ def compare_sides(
 
     tolerance: for all tests; None takes what the newest file's verdict used, else `default`.
     """
-    entries = {key: _entry(key, _side(reference, key)) for run in reference for key in run.outcomes}
-    pools = {figure: judging.pooled_spread([e for e in entries.values() if e], figure) for figure in _FIGURES}
+    entries = {key: _entry(key, _side(reference, key)) for key in measured_keys(reference)}
+    pools = {figure: judging.pooled_spread([e for e in entries.values() if e], figure) for figure in judging.FIGURES}
     compared = []
     for key in measured_keys(fresh):
         before, after = _side(reference, key), _side(fresh, key)
@@ -94,10 +96,6 @@ def compare_sides(
         verdict = _verdict(entries.get(key), key in entries, before, after, allowed, pools, on_host)
         compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, verdict))
     return compared
-
-
-NOT_BEFORE = Verdict(Status.NO_BASELINE, "no-entry", "the reference has no such test")
-_FIGURES: tuple[Figure, ...] = ("relative", "gbps")
 
 
 def measured_keys(runs: Sequence[SavedRun]) -> list[str]:

@@ -2,8 +2,7 @@
 
 A slower kernel loses GB/s and share of the probe alike. A device that changed moves one of them: slower memory takes
 GB/s and leaves the share of a kernel that waits for memory; faster memory takes the share of one that does not, and
-leaves its GB/s. On a virtual machine that happens within
-minutes, as the hypervisor puts its processors elsewhere.
+leaves its GB/s. On a virtual machine that happens within minutes, as the hypervisor puts its processors elsewhere.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _sectors(outcome: Outcome) -> Cell:
 
 
 def _access(outcome: Outcome) -> Cell:
-    """The patterns of loads and stores, said once where they agree; sorted by how bad the worst is."""
+    """The patterns of loads, stores and atomics, said once where they agree; sorted by how bad the worst is."""
     found = [optional_text(access, "pattern", "detail") or "" for _, access in accesses_of(outcome.detail)]
     shown = " / ".join(dict.fromkeys(one_line(pattern, 40) for pattern in found if pattern))
     return Cell(shown or "–", _sectors(outcome).sort if shown else None)
@@ -191,6 +191,13 @@ COLUMNS = (
         "4.8rem",
         _sectors,
     ),
-    Column("access", "access", "how neighbouring threads' addresses lie: loads / stores", "plain", "15rem", _access),
+    Column(
+        "access",
+        "access",
+        "how neighbouring threads' addresses lie: loads / stores / atomics",
+        "plain",
+        "15rem",
+        _access,
+    ),
     Column("moved", "moved", "bytes read and written by one run", "plain", "4.8rem", _moved),
 )
