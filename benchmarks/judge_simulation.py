@@ -23,7 +23,7 @@ import random
 from collections.abc import Callable
 
 from pytest_bandwidth.domain.baseline import Run
-from pytest_bandwidth.domain.judging import PRIOR_SPREAD
+from pytest_bandwidth.domain.reference import PRIOR_SPREAD
 from pytest_bandwidth.domain.resampling import upper_limit, verdict_of
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status

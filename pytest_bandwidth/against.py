@@ -10,10 +10,11 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.diagnosis import recorded_resources
-from pytest_bandwidth.domain.judging import Conduct, Figures, choose_figure, not_comparable
+from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.judging import Conduct, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_figure
+from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_of_pairs
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.gate import Judged, Limits
 from pytest_bandwidth.revision import NothingThere, Sides
@@ -154,7 +155,7 @@ def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> F
         return "gbps"
     figures = Figures(median(pair.there.gbps for pair in pairs), median(relatives))
     figure = choose_figure(limits.judged_on, None, figures, rows[-1].regime)
-    return figure if limits.judged_on else steadier_figure(pairs, figure)
+    return figure if limits.judged_on else steadier_of_pairs(figure, pairs)
 
 
 def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from pytest_bandwidth.domain import device_change, judging
+from pytest_bandwidth.domain import device_change
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging import Conduct, Figures, Floors, Reference
+from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.floors import Floors, confirm_floor, look_at_floors
+from pytest_bandwidth.domain.judging import Conduct, confirm_drop, look, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -122,19 +125,19 @@ def _first_look(
         return None, _count_verdict(measurement, entry, baseline, limits)
     figures = figures_of(measurement)
     case = _case(measurement, figures, entry, baseline, limits)
-    floor = judging.look_at_floors(figures, limits.floors)
+    floor = look_at_floors(figures, limits.floors)
     if floor is not None:
         return case, floor
     if limits.written(entry):
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return case, _without_baseline(limits.floors, baseline)
-    different = judging.not_comparable(_conduct(measurement), entry)
+    different = not_comparable(_conduct(measurement), entry)
     if different is not None:
         return case, different
     if case.reference is None:
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
-    verdict = judging.look(figures, case.reference, case.tolerance, limits.confirm)
+    verdict = look(figures, case.reference, case.tolerance, limits.confirm)
     return case, _device_trouble(verdict, case, probe_alone) or _not_gained(verdict, case)
 
 
@@ -153,7 +156,7 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
         return Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return _without_baseline(Floors(), baseline)
-    different = judging.not_comparable(_conduct(measurement), entry)
+    different = not_comparable(_conduct(measurement), entry)
     if different is not None:
         return different
     if not entry.counts:
@@ -179,7 +182,7 @@ def _case(
         )
         if t is not None
     )
-    figure = judging.choose_figure(limits.judged_on, entry, figures, measurement.regime)
+    figure = choose_figure(limits.judged_on, entry, figures, measurement.regime)
     if entry is None:
         return _Case(measurement, None, figures, None, tolerance, None)
     gbps, relative = (_reference(entry, which, measurement, baseline) for which in ("gbps", "relative"))
@@ -190,8 +193,8 @@ def _case(
 def _reference(entry: Entry, figure: Figure, measurement: Measurement, baseline: Baseline | None) -> Reference | None:
     others = [e for e in baseline.entries.values() if e.key != entry.key] if baseline else []
     on_host = measurement.device.kind in ("cpu", "scripted")
-    prior = judging.prior_spread(figure, on_host, judging.pooled_spread(others, figure))
-    return judging.reference_of(entry, figure, prior)
+    prior = prior_spread(figure, on_host, pooled_spread(others, figure))
+    return reference_of(entry, figure, prior)
 
 
 def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:
@@ -251,7 +254,7 @@ def _last_word(
             first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; not confirmed: {why}"
         )
     if first.code.startswith("floor:"):
-        return judging.confirm_floor(first, fresh, limits.floors)
+        return confirm_floor(first, fresh, limits.floors)
     if case.reference is None:
         raise ValueError("a suspect without a reference")
     alike = _at_known_pace(case, fresh)
@@ -261,7 +264,7 @@ def _last_word(
         return replace(
             first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; no probe ran"
         )
-    verdict = judging.confirm_drop(first, case.reference, values, case.tolerance)
+    verdict = confirm_drop(first, case.reference, values, case.tolerance)
     if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
         return _device_up(verdict, case.known, judged) or verdict
     return verdict

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.drift import drift_of
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
-from pytest_bandwidth.domain.judging import Figures
+from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.units import format_gbps

@@ -15,7 +15,7 @@ from pytest_bandwidth.options import given
 
 if TYPE_CHECKING:
     from pytest_bandwidth.domain.baseline import Figure
-    from pytest_bandwidth.domain.judging import Floors
+    from pytest_bandwidth.domain.floors import Floors
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class MarkerOptions:
 
     @property
     def floors(self) -> Floors:
-        from pytest_bandwidth.domain.judging import Floors  # kept out of start-up
+        from pytest_bandwidth.domain.floors import Floors  # kept out of start-up
 
         return Floors(self.min_gbps, self.min_utilization, self.min_relative)
 

@@ -12,9 +12,10 @@ from pytest_bandwidth.devices.opening import name_of
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.counting import pattern_of
 from pytest_bandwidth.domain.diagnosis import recorded_resources
-from pytest_bandwidth.domain.judging import Figures, choose_figure, prior_spread, steadier_figure
+from pytest_bandwidth.domain.figures import Figures, choose_figure
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.reference import prior_spread, steadier_of_runs
 from pytest_bandwidth.domain.updating import merged
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.environment import commit, now
@@ -114,5 +115,5 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str
         ),
     )
     if judged_on is not None:
-        entry = replace(entry, judged_on=steadier_figure(judged_on, entry, identity.kind == "cpu"))
+        entry = replace(entry, judged_on=steadier_of_runs(judged_on, entry, identity.kind == "cpu"))
     return replace(entry, utilization=last.utilization if last.utilization_of == "peak" else None)

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.domain.diagnosis import likely_causes
-from pytest_bandwidth.domain.judging import Floors
+from pytest_bandwidth.domain.floors import Floors
 from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.samples import Rounds

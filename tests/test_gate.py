@@ -6,7 +6,8 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging import Figures, Floors
+from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.floors import Floors
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic

@@ -11,14 +11,9 @@ from statistics import stdev
 from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
-from pytest_bandwidth.domain.judging import (
-    FIGURES,
-    REGRESSED_LEVEL,
-    median_run,
-    pooled_spread,
-    prior_spread,
-    reference_of,
-)
+from pytest_bandwidth.domain.figures import FIGURES, figures_of_run
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
+from pytest_bandwidth.domain.reference import median_figures, pooled_spread, prior_spread, reference_of
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
@@ -81,14 +76,14 @@ def _of(baseline: Baseline, entry: Entry, pools: dict[Figure, float]) -> Shown:
 
 
 def _spread(entry: Entry, figure: Figure) -> float | None:
-    values = [value for run in entry.runs if (value := median_run([run])[figure == "relative"]) is not None]
+    values = [value for run in entry.runs if (value := figures_of_run(run).of(figure)) is not None]
     return stdev(map(log, values)) if len(values) > 1 else None
 
 
 def _since_anchor(entry: Entry, figure: Figure) -> float | None:
     if entry.anchor is None or not entry.runs:
         return None
-    then, now = median_run([entry.anchor])[figure == "relative"], median_run(entry.runs)[figure == "relative"]
+    then, now = figures_of_run(entry.anchor).of(figure), median_figures(entry.runs).of(figure)
     return now / then - 1 if then and now else None
 
 

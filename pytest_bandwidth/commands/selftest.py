@@ -19,6 +19,7 @@ from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.baseline import Figure, Run
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.figures import FIGURES
 from pytest_bandwidth.domain.resampling import Rates, rates, upper_limit
 from pytest_bandwidth.domain.units import digits, format_percent, parse_fraction
 
@@ -50,15 +51,12 @@ def run(options: argparse.Namespace) -> int:
     identity = open_device(options.device).identity
     seen = _measure(options.device, options.runs, options.mib, drops)
     on_host = identity.kind == "cpu"
-    tables = {figure: _table(seen, drops, figure, on_host) for figure in _FIGURES}
+    tables = {figure: _table(seen, drops, figure, on_host) for figure in FIGURES}
     if options.json:
         print_json({"device": identity.name, "runs": seen, "rates": _plain(tables)})
         return 0
     print("\n".join(_report(identity.name, seen, tables, drops)))
     return 0
-
-
-_FIGURES: tuple[Figure, ...] = ("relative", "gbps")
 
 
 def _drop(text: str) -> float:
@@ -148,7 +146,7 @@ def _report(
     lines.append("")
     heading = "".join(f"  found {format_percent(d):>5}" for d in drops)
     lines.append(f"  judged on   tolerance  baseline runs  false alarms{heading}")
-    for figure in _FIGURES:
+    for figure in FIGURES:
         for row in tables[figure]:
             found = "".join(f"  {format_percent(row.found[d], 1):>11}" for d in drops)
             alarms = format_percent(row.false_alarms, 2)

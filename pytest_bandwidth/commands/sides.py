@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from pytest_bandwidth.domain import judging
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.judging import Conduct, Figures, Reference, median_run
+from pytest_bandwidth.domain.figures import FIGURES, Figures, choose_figure, figures_of_run
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Conduct, not_comparable, runs_needed
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -57,7 +58,7 @@ class _Process:
 
     @property
     def figures(self) -> Figures:
-        return Figures(self.run.gbps, median_run([self.run])[1], self.run.probe_gbps)
+        return figures_of_run(self.run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def compare_sides(
     tolerance: for all tests; None takes what the newest file's verdict used, else `default`.
     """
     entries = {key: _entry(key, _side(reference, key)) for key in measured_keys(reference)}
-    pools = {figure: judging.pooled_spread([e for e in entries.values() if e], figure) for figure in judging.FIGURES}
+    pools = {figure: pooled_spread([e for e in entries.values() if e], figure) for figure in FIGURES}
     compared = []
     for key in measured_keys(fresh):
         before, after = _side(reference, key), _side(fresh, key)
@@ -121,7 +122,7 @@ def judge_processes(reference: Reference, values: Sequence[float], tolerance: fl
     """
     if not values or min(values) <= 0:
         raise ValueError(f"found the figures {list(values)!r}, expected positive ones")
-    bound = reference.bound(judging.REGRESSED_LEVEL, tolerance, len(values))
+    bound = reference.bound(REGRESSED_LEVEL, tolerance, len(values))
     drop = reference.centre - median(map(math.log, values))
     verdict = Verdict(
         Status.WITHIN,
@@ -153,7 +154,7 @@ def judge_processes(reference: Reference, values: Sequence[float], tolerance: fl
 
 def _insufficient(verdict: Verdict, reference: Reference, processes: int) -> Verdict:
     tolerance = verdict.tolerance or 0.0
-    advised = judging.runs_needed(reference, tolerance, processes)
+    advised = runs_needed(reference, tolerance, processes)
     remedy = (
         f"{advised} reference runs would do"
         if advised
@@ -200,7 +201,7 @@ def _entry(key: str, side: _Side) -> Entry | None:
     return Entry(
         key,
         gbps=side.gbps,
-        judged_on=judging.choose_figure(None, None, newest.figures, newest.regime),
+        judged_on=choose_figure(None, None, newest.figures, newest.regime),
         bytes_read=newest.conduct.bytes_read,
         bytes_written=newest.conduct.bytes_written,
         method=newest.conduct.method,
@@ -223,11 +224,11 @@ def _verdict(
     if entry is None or not after.processes:
         return nothing_valid("the reference" if entry is None else "the new runs")
     for process in (*before.processes, *after.processes):
-        different = judging.not_comparable(process.conduct, entry)
+        different = not_comparable(process.conduct, entry)
         if different is not None:
             return different
     figure, values = _judged_values(entry, after)
-    reference = judging.reference_of(entry, figure, judging.prior_spread(figure, on_host, pools[figure]))
+    reference = reference_of(entry, figure, prior_spread(figure, on_host, pools[figure]))
     if reference is None:
         raise ValueError(f"the reference of {entry.key} holds no {figure}")
     return judge_processes(reference, values, tolerance)
@@ -236,7 +237,7 @@ def _verdict(
 def _judged_values(entry: Entry, after: _Side) -> tuple[Figure, list[float]]:
     """The figure that both sides hold in every process, and the new processes' values of it."""
     newest = after.processes[-1]
-    if judging.choose_figure(None, entry, newest.figures, newest.regime) == "relative":
+    if choose_figure(None, entry, newest.figures, newest.regime) == "relative":
         shares = [share for process in after.processes if (share := process.figures.relative) is not None]
         if len(shares) == len(after.processes):
             return "relative", shares

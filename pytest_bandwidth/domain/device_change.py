@@ -12,7 +12,9 @@ from math import log, log1p
 from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging import SUSPECT_LEVEL, Figures, Reference
+from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.judging import SUSPECT_LEVEL
+from pytest_bandwidth.domain.reference import Reference
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 
 Direction = Literal["down", "up"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging import median_run
+from pytest_bandwidth.domain.figures import figures_of_run
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Verdict
@@ -23,8 +23,7 @@ def drift_of(entry: Entry | None, verdict: Verdict) -> Finding | None:
         return None
     if verdict.figure is None or verdict.reference is None or verdict.allowed_drop is None:
         return None
-    gbps, relative = median_run([entry.anchor])
-    first = relative if verdict.figure == "relative" else gbps
+    first = figures_of_run(entry.anchor).of(verdict.figure)
     if not first or math.log(first / verdict.reference) <= -math.log1p(-verdict.allowed_drop):
         return None
     since = f" of {entry.anchor.at[:10]}" if entry.anchor.at else ""

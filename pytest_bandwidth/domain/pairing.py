@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
 from pytest_bandwidth.domain.baseline import Figure
-from pytest_bandwidth.domain.judging import FIGURES, PRIOR_DEGREES, REGRESSED_LEVEL, Figures
+from pytest_bandwidth.domain.figures import Figures, steadier_figure
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -44,17 +45,18 @@ class Pair:
         return math.log(there / here) if here and there else None
 
 
-def steadier_figure(pairs: Sequence[Pair], figure: Figure) -> Figure:
-    """`relative`, unless GB/s differ less from pair to pair: so for a kernel that waits for memory only now and then.
+def steadier_of_pairs(figure: Figure, pairs: Sequence[Pair]) -> Figure:
+    """`relative`, unless GB/s differ less from pair to pair.
 
-    Under five pairs their spread tells too little. The choice looks at spreads alone, of which a normal mean is
-    independent; that the smaller of two is taken makes the interval err about twice as often as it says, at worst.
+    The choice looks at spreads alone, of which a normal mean is independent; that the smaller of two is taken makes the
+    interval err about twice as often as it says, at worst.
     """
     even = [pair for pair in pairs if pair.even]
-    if figure != "relative" or len(even) < PRIOR_DEGREES:
-        return figure
-    by_gbps, by_share = (stdev(d for p in even if (d := p.drop(which)) is not None) for which in FIGURES)
-    return "gbps" if by_gbps < by_share else "relative"
+
+    def spread_of(which: Figure) -> float:
+        return stdev(drop for pair in even if (drop := pair.drop(which)) is not None)
+
+    return steadier_figure(figure, len(even), spread_of)
 
 
 def half_width(spread: float, pairs: int) -> float:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from math import comb
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.judging import Figures, confirm_drop, look, prior_spread, reference_of
+from pytest_bandwidth.domain.figures import figures_of_run
+from pytest_bandwidth.domain.judging import confirm_drop, look
+from pytest_bandwidth.domain.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.verdict import Status
 
 
@@ -67,10 +69,10 @@ def verdict_of(known: Sequence[Run], judged: Sequence[Run], figure: Figure, tole
     reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior)
     if reference is None:
         raise ValueError("the processes hold no figure to judge")
-    first = look(_figures(judged[0]), reference, tolerance, len(judged) - 1)
+    first = look(figures_of_run(judged[0]), reference, tolerance, len(judged) - 1)
     if first.status is not Status.SUSPECT:
         return first.status
-    values = [v for run in judged[1:] if (v := _figures(run).of(figure)) is not None]
+    values = [v for run in judged[1:] if (v := figures_of_run(run).of(figure)) is not None]
     return confirm_drop(first, reference, values, tolerance).status
 
 
@@ -87,8 +89,3 @@ def upper_limit(events: int, cases: int, confidence: float = 0.95) -> float:
 
 def _at_most(events: int, cases: int, rate: float) -> float:
     return sum(comb(cases, i) * rate**i * (1 - rate) ** (cases - i) for i in range(events + 1))
-
-
-def _figures(run: Run) -> Figures:
-    relative = run.relative if run.relative is not None else run.gbps / run.probe_gbps if run.probe_gbps else None
-    return Figures(run.gbps, relative, run.probe_gbps)

@@ -7,7 +7,9 @@ from dataclasses import replace
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Run
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Figures, choose_figure, median_run, reference_of
+from pytest_bandwidth.domain.figures import choose_figure
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
+from pytest_bandwidth.domain.reference import median_figures, reference_of
 
 
 def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float) -> Entry:
@@ -41,10 +43,10 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float) -> bool
         return False
     if any(fresh.settings.get(name, value) != value for name, value in old.settings.items()):
         return False
-    gbps, relative = median_run(fresh.runs)
-    figure = choose_figure(None, replace(old, judged_on=fresh.judged_on), Figures(gbps, relative), None)
+    figures = median_figures(fresh.runs)
+    figure = choose_figure(None, replace(old, judged_on=fresh.judged_on), figures, None)
     reference = reference_of(old, figure, prior)
-    value = relative if figure == "relative" else gbps
+    value = figures.of(figure)
     if reference is None or value is None:
         return False
     return abs(reference.centre - math.log(value)) <= reference.bound(REGRESSED_LEVEL, tolerance, len(fresh.runs))
@@ -53,8 +55,8 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float) -> bool
 def _anchor(runs: tuple[Run, ...]) -> Run | None:
     if not runs:
         return None
-    gbps, relative = median_run(runs)
-    return Run(gbps=gbps, relative=relative, at=runs[-1].at, commit=runs[-1].commit)
+    middle = median_figures(runs)
+    return Run(gbps=middle.gbps, relative=middle.relative, at=runs[-1].at, commit=runs[-1].commit)
 
 
 def _summed(entry: Entry) -> Entry:

@@ -6,7 +6,9 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.drift import drift_of
-from pytest_bandwidth.domain.judging import Figures, look, reference_of
+from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.judging import look
+from pytest_bandwidth.domain.reference import reference_of
 from pytest_bandwidth.domain.updating import merged
 
 TOLERANCE, PRIOR = 0.05, 0.01

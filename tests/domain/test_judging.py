@@ -5,61 +5,13 @@ import random
 from dataclasses import replace
 
 import pytest
+from entries_of_shares import at, entry, reference
 
-from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.judging import (
-    Conduct,
-    Figures,
-    Floors,
-    choose_figure,
-    confirm_drop,
-    confirm_floor,
-    look,
-    look_at_floors,
-    not_comparable,
-    pooled_spread,
-    prior_spread,
-    reference_of,
-    runs_needed,
-    steadier_figure,
-)
-from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.judging import Conduct, confirm_drop, look, not_comparable, runs_needed
 from pytest_bandwidth.domain.verdict import Status
 
-
-def entry(*relatives, **more):
-    runs = tuple(Run(gbps=100 * r, probe_gbps=100.0) for r in relatives)
-    return Entry("t.py::t", gbps=100.0, runs=runs, **more)
-
-
-def reference(*relatives, figure="relative"):
-    found = reference_of(entry(*relatives), figure, prior_spread(figure, on_host=False))
-    assert found is not None
-    return found
-
-
-def at(share):
-    return Figures(gbps=100 * share, relative=share, probe_gbps=100.0)
-
-
 FIVE = (1.0, 1.0, 1.0, 1.0, 1.0)
-
-
-def test_spread_pools_the_prior_with_what_the_runs_show():
-    known = reference(0.99, 1.0, 1.01)
-    logs = [math.log(v) for v in (0.99, 1.0, 1.01)]
-    mean = sum(logs) / 3
-    variance = sum((v - mean) ** 2 for v in logs) / 2
-    assert known.spread == pytest.approx(math.sqrt((5 * 0.01**2 + 2 * variance) / 7))
-    assert known.degrees == 7
-    assert known.value == pytest.approx(1.0)
-
-
-def test_hand_written_entry_is_exact_with_five_degrees():
-    known = reference_of(Entry("t", gbps=100.0), "gbps", 0.03)
-    assert known is not None
-    assert (known.runs, known.degrees, known.spread) == (0, 5, 0.03)
-    assert known.bound(0.99, 0.0, 1) == pytest.approx(t_quantile(0.99, 5) * 0.03)
 
 
 @pytest.mark.parametrize(("side", "status"), [(-1e-9, Status.WITHIN), (1e-9, Status.SUSPECT)])
@@ -114,29 +66,6 @@ def test_tolerance_below_noise_does_not_raise_alarms_on_noise():
     assert look(at(0.97), known, 0.001, 3).status is Status.INSUFFICIENT
 
 
-def test_pooled_spread_needs_five_degrees_of_freedom():
-    assert pooled_spread([entry(0.9, 1.1), entry(0.9, 1.1)], "relative") == 0.0
-    many = [entry(0.99, 1.01) for _ in range(6)]
-    assert pooled_spread(many, "relative") == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
-
-
-def test_prior_grows_with_what_other_entries_show():
-    assert prior_spread("relative", on_host=True) == 0.01
-    assert prior_spread("gbps", on_host=True) == 0.03
-    assert prior_spread("gbps", on_host=False) == 0.01
-    assert prior_spread("gbps", on_host=False, others=0.07) == 0.07
-
-
-def test_figure_is_relative_where_the_probe_shares_the_kernels_fate():
-    assert choose_figure(None, None, at(0.9), None) == "relative"
-    assert choose_figure(None, None, at(0.1), None) == "gbps"
-    assert choose_figure(None, None, at(0.9), "compute-bound") == "gbps"
-    assert choose_figure("gbps", None, at(0.9), None) == "gbps"
-    assert choose_figure(None, entry(1.0, judged_on="gbps"), at(0.9), None) == "gbps"
-    # A line written by hand knows GB/s only.
-    assert choose_figure(None, Entry("t", gbps=10.0), at(0.9), None) == "gbps"
-
-
 CONDUCT = Conduct(100, 50, "clock", {"threads": "2"})
 
 
@@ -161,24 +90,6 @@ def test_an_entry_that_is_silent_can_be_compared():
     assert not_comparable(CONDUCT, Entry("t", gbps=1.0)) is None
 
 
-def test_floors_name_the_first_that_is_missed_and_hold_at_equality():
-    floors = Floors(min_gbps=90.0, min_relative=0.9)
-    assert look_at_floors(at(0.9), floors) is None
-    missed = look_at_floors(at(0.89), floors)
-    assert missed is not None
-    assert missed.code == "floor:min_gbps"
-    assert (missed.observed, missed.reference) == (pytest.approx(89), 90)
-
-
-def test_floor_is_confirmed_by_the_median_of_fresh_processes():
-    floors = Floors(min_gbps=90.0)
-    first = look_at_floors(at(0.8), floors)
-    assert first is not None
-    assert confirm_floor(first, [at(0.8), at(0.85), at(1.0)], floors).status is Status.REGRESSED
-    assert confirm_floor(first, [at(0.8), at(0.95), at(1.0)], floors).status is Status.UNCONFIRMED
-    assert confirm_floor(first, [], floors).status is Status.REGRESSED
-
-
 def _verdict_of_a_run(draw, spread, slow):
     def run():
         return math.exp(draw.gauss(0.0, spread)) * slow
@@ -197,23 +108,3 @@ def test_identical_code_raises_next_to_no_alarm_and_five_percent_is_found():
     slow = [_verdict_of_a_run(draw, 0.007, 0.95) for _ in range(3000)]
     assert same.count(Status.REGRESSED) <= 3
     assert slow.count(Status.REGRESSED) >= 0.9 * len(slow)
-
-
-def runs_of(*pairs):
-    return Entry("t", runs=tuple(Run(gbps=gbps, probe_gbps=probe) for gbps, probe in pairs))
-
-
-def test_the_figure_that_repeats_better_over_five_runs():
-    # The probe goes from 49 to 72 and back; one kernel follows, the other does not.
-    probes = (49.0, 72.0, 49.5, 71.0, 49.2)
-    waits = runs_of(*((p * 0.9, p) for p in probes))
-    computes = runs_of(*((30.0, p) for p in probes))
-    assert steadier_figure("relative", waits, on_host=True) == "relative"
-    assert steadier_figure("relative", computes, on_host=True) == "gbps"
-
-
-def test_under_five_runs_or_once_on_gbps_the_spread_decides_nothing():
-    few = runs_of((30.0, 49.0), (30.0, 72.0), (30.0, 49.0), (30.0, 72.0))
-    steady = runs_of(*((p * 0.2, p) for p in (49.0, 72.0, 49.5, 71.0, 49.2)))
-    assert steadier_figure("relative", few, on_host=True) == "relative"
-    assert steadier_figure("gbps", steady, on_host=True) == "gbps"

@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from pytest_bandwidth.domain.judging import Figures
+from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.pairing import (
     EVEN_PROBES,
     Pair,
     half_width,
     judge_pairs,
     pairs_needed,
-    steadier_figure,
+    steadier_of_pairs,
 )
 from pytest_bandwidth.domain.verdict import Status
 
@@ -89,12 +89,12 @@ def with_noise_of_the_probe(*log_noise):
 
 def test_the_figure_that_differs_less_from_pair_to_pair():
     noisy_probe = with_noise_of_the_probe(0.05, -0.05, 0.05, -0.05, 0.0)
-    assert steadier_figure(noisy_probe, "relative") == "gbps"
-    assert steadier_figure(noisy_probe[:4], "relative") == "relative", "four pairs tell too little"
+    assert steadier_of_pairs("relative", noisy_probe) == "gbps"
+    assert steadier_of_pairs("relative", noisy_probe[:4]) == "relative", "four pairs tell too little"
     shared = [Pair(Figures(80 * g, 0.8, 100 * g), Figures(80.0, 0.8, 100.0)) for g in (0.95, 1.0, 1.05, 1.0, 0.97)]
-    assert steadier_figure(shared, "relative") == "relative"
+    assert steadier_of_pairs("relative", shared) == "relative"
     flipped = with_noise_of_the_probe(0.5, -0.5, 0.5, -0.5, 0.5)
-    assert steadier_figure([*flipped, *noisy_probe[:4]], "relative") == "relative", "uneven pairs do not count"
+    assert steadier_of_pairs("relative", [*flipped, *noisy_probe[:4]]) == "relative", "uneven pairs do not count"
 
 
 @pytest.mark.parametrize("n", [5, 10])
@@ -107,7 +107,7 @@ def test_false_alarms_with_the_steadier_of_two_figures(n):
             Pair(Figures(math.exp(draw.gauss(0, 0.02)), math.exp(draw.gauss(0, 0.02)), 1.0), Figures(1.0, 1.0, 1.0))
             for _ in range(n)
         ]
-        alarms += judge(taken, steadier_figure(taken, "relative"), 1e-9).status is Status.REGRESSED
+        alarms += judge(taken, steadier_of_pairs("relative", taken), 1e-9).status is Status.REGRESSED
     # At two in a thousand, Poisson with mean 12: past 25 in one of 10³ seeds.
     assert alarms <= 25
 

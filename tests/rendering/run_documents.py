@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_bandwidth.domain import judging
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.judging import confirm_drop, look
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
 from pytest_bandwidth.domain.outcome import Outcome, outcome_of
+from pytest_bandwidth.domain.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.samples import Dropped, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -115,17 +117,15 @@ def judged(key: str, measurement: Measurement, entry: Entry | None, tolerance: f
     """The verdict of the real rules; a suspect is confirmed by three fresh processes that agree with it."""
     if entry is None:
         return Verdict(Status.NO_BASELINE, "no-entry", f"the baseline has no entry {key}")
-    figures = judging.Figures(
-        measurement.gbps or 0.0, measurement.relative, measurement.probe_gbps, measurement.utilization
-    )
-    figure = judging.choose_figure(None, entry, figures, None)
-    reference = judging.reference_of(entry, figure, judging.prior_spread(figure, on_host=False))
+    figures = Figures(measurement.gbps or 0.0, measurement.relative, measurement.probe_gbps, measurement.utilization)
+    figure = choose_figure(None, entry, figures, None)
+    reference = reference_of(entry, figure, prior_spread(figure, on_host=False))
     assert reference is not None
-    first = judging.look(figures, reference, tolerance, confirm=3)
+    first = look(figures, reference, tolerance, confirm=3)
     if first.status is not Status.SUSPECT:
         return first
     observed = figures.of(figure) or 0.0
-    return judging.confirm_drop(first, reference, [observed * f for f in (0.998, 1.001, 1.003)], tolerance)
+    return confirm_drop(first, reference, [observed * f for f in (0.998, 1.001, 1.003)], tolerance)
 
 
 def run_document(outcomes: Sequence[Outcome], **changes: Any) -> dict[str, Any]:

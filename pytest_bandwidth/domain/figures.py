@@ -1,0 +1,64 @@
+"""What one process saw of a measurement, and by which of its two figures it is judged.
+
+`relative` is the share of the probe's bandwidth in the same rounds: it leaves out what kernel and probe share. GB/s are
+the figure where they share little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+
+FIGURES: tuple[Figure, ...] = ("relative", "gbps")
+# A kernel under this share of its probe's bandwidth is not waiting for memory, so the probe does not share its fate.
+SHARED_FATE = 0.35
+# Runs, or pairs of processes, under which a spread tells too little to choose a figure by it.
+ENOUGH_FOR_SPREAD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one fresh process saw of one measurement."""
+
+    gbps: float
+    relative: float | None = None
+    probe_gbps: float | None = None
+    utilization: float | None = None
+
+    def of(self, figure: Figure) -> float | None:
+        return self.relative if figure == "relative" else self.gbps
+
+
+def figures_of_run(run: Run) -> Figures:
+    """The figures of a baseline's run; files may leave out the share, which the probe's GB/s give as well."""
+    relative = run.relative
+    if relative is None and run.probe_gbps:
+        relative = run.gbps / run.probe_gbps
+    return Figures(run.gbps, relative, run.probe_gbps)
+
+
+def choose_figure(asked: Figure | None, entry: Entry | None, figures: Figures, regime: str | None) -> Figure:
+    """`relative` where the probe shares the kernel's fate, GB/s otherwise; entry and marker decide where they speak."""
+    wanted = asked or (entry.judged_on if entry else None)
+    if wanted is None:
+        shared = figures.relative is not None and figures.relative >= SHARED_FATE and regime != "compute-bound"
+        wanted = "relative" if shared else "gbps"
+    if wanted == "relative" and (figures.relative is None or (entry is not None and not _holds_share(entry))):
+        return "gbps"
+    return wanted
+
+
+def steadier_figure(figure: Figure, processes: int, spread_of: Callable[[Figure], float]) -> Figure:
+    """`relative`, unless so many runs or pairs of `processes` show GB/s to repeat better, by their spread.
+
+    So for a kernel that waits for memory at one time and for arithmetic at another.
+    """
+    if figure != "relative" or processes < ENOUGH_FOR_SPREAD:
+        return figure
+    return "gbps" if spread_of("gbps") < spread_of("relative") else "relative"
+
+
+def _holds_share(entry: Entry) -> bool:
+    return any(figures_of_run(run).relative is not None for run in entry.runs)

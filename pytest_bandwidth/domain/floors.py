@@ -1,0 +1,76 @@
+"""Absolute limits of a test: what its marker asks for, whatever a baseline knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Absolute limits from the marker; each a lower bound, None where not asked for."""
+
+    min_gbps: float | None = None
+    min_utilization: float | None = None
+    min_relative: float | None = None
+
+    def missed(self, figures: Figures) -> tuple[str, float, float] | None:
+        """Name, limit and observation of the first floor that the figures miss."""
+        seen = {
+            "min_gbps": figures.gbps,
+            "min_utilization": figures.utilization,
+            "min_relative": figures.relative,
+        }
+        for name, value in seen.items():
+            limit: float | None = getattr(self, name)
+            if limit is not None and value is not None and value < limit:
+                return name, limit, value
+        return None
+
+    def __bool__(self) -> bool:
+        return any(limit is not None for limit in (self.min_gbps, self.min_utilization, self.min_relative))
+
+
+def look_at_floors(figures: Figures, floors: Floors) -> Verdict | None:
+    """SUSPECT where a floor is missed, None where all hold."""
+    missed = floors.missed(figures)
+    if missed is None:
+        return None
+    name, limit, seen = missed
+    return Verdict(
+        Status.SUSPECT,
+        f"floor:{name}",
+        f"{_floor_text(name, seen)}, {name} asks for {_floor_text(name, limit)}",
+        observed=seen,
+        reference=limit,
+    )
+
+
+def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> Verdict:
+    """REGRESSED where the fresh processes' medians miss a floor as well (with none of them: where this one did)."""
+    if not fresh:
+        return replace(first, status=Status.REGRESSED)
+    middle = Figures(
+        gbps=median(f.gbps for f in fresh),
+        relative=_median_of(f.relative for f in fresh),
+        utilization=_median_of(f.utilization for f in fresh),
+    )
+    again = look_at_floors(middle, floors)
+    if again is not None:
+        return replace(again, status=Status.REGRESSED, confirmations=tuple(f.gbps for f in fresh))
+    return replace(first, status=Status.UNCONFIRMED, reason=f"{first.reason}; held in {len(fresh)} fresh processes")
+
+
+def _median_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _floor_text(name: str, value: float) -> str:
+    shares = {"min_utilization": "of peak", "min_relative": "of the probe"}
+    return f"{format_percent(value, 1)} {shares[name]}" if name in shares else f"{digits(value)} GB/s"

@@ -1,0 +1,94 @@
+"""What a baseline's runs say together: an entry seen through one figure, and what noise explains of a drop.
+
+For an entry with k runs, L = ln(figure), centre c = median of the runs' L and
+s² = (5·prior² + (k−1)·sd²)/(k+4): five processes' worth of prior belief about between-process noise, the rest seen.
+A hand-written entry is an exact reference: 1/k = 0, five degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, stdev
+
+from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+from pytest_bandwidth.domain.figures import Figures, figures_of_run, steadier_figure
+from pytest_bandwidth.domain.student_t import t_quantile
+
+PRIOR_DEGREES = 5
+PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host": 0.03}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An entry seen through one figure: centre and spread of its logarithm, and how many runs stand behind them."""
+
+    figure: Figure
+    centre: float
+    spread: float
+    degrees: float
+    runs: int
+
+    @property
+    def _of_reference(self) -> float:
+        return 1.0 / self.runs if self.runs else 0.0
+
+    def bound(self, level: float, tolerance: float, processes: int) -> float:
+        """Log drop that `processes` fresh ones may show: never under the tolerance, never under what noise explains."""
+        noise = t_quantile(level, self.degrees) * self.spread * math.sqrt(1.0 / processes + self._of_reference)
+        return max(-math.log1p(-tolerance), noise)
+
+    @property
+    def value(self) -> float:
+        return math.exp(self.centre)
+
+
+def prior_spread(figure: Figure, on_host: bool, others: float = 0.0) -> float:
+    """The prior's standard deviation of ln(figure); `others`: what the file's other entries show, where larger."""
+    return max(PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure], others)
+
+
+def pooled_spread(entries: Iterable[Entry], figure: Figure) -> float:
+    """Between-process standard deviation over all entries with two runs or more, pooled; 0 where there are none."""
+    squares, degrees = 0.0, 0
+    for entry in entries:
+        logs = _logs(entry.runs, figure)
+        if len(logs) >= 2:
+            squares += stdev(logs) ** 2 * (len(logs) - 1)
+            degrees += len(logs) - 1
+    # Under five degrees of freedom the pool is as uncertain as the prior that it would replace.
+    return math.sqrt(squares / degrees) if degrees >= PRIOR_DEGREES else 0.0
+
+
+def reference_of(entry: Entry, figure: Figure, prior: float) -> Reference | None:
+    """Centre and spread of an entry; None where it does not hold the figure."""
+    logs = _logs(entry.runs, figure)
+    if not logs:
+        if figure == "relative" or entry.gbps is None:
+            return None
+        return Reference(figure, math.log(entry.gbps), prior, PRIOR_DEGREES, 0)
+    k = len(logs)
+    variance = stdev(logs) ** 2 if k > 1 else 0.0
+    spread = math.sqrt((PRIOR_DEGREES * prior**2 + (k - 1) * variance) / (k + PRIOR_DEGREES - 1))
+    return Reference(figure, median(logs), spread, k + PRIOR_DEGREES - 1, k)
+
+
+def steadier_of_runs(figure: Figure, entry: Entry, on_host: bool) -> Figure:
+    """`relative`, unless the entry's own runs show GB/s to repeat better from process to process."""
+
+    def spread_of(which: Figure) -> float:
+        reference = reference_of(entry, which, prior_spread(which, on_host))
+        return math.inf if reference is None else reference.spread
+
+    return steadier_figure(figure, len(entry.runs), spread_of)
+
+
+def median_figures(runs: Sequence[Run]) -> Figures:
+    """GB/s and share of the probe that a list of runs stands for, one at least."""
+    relatives = [share for run in runs if (share := figures_of_run(run).relative) is not None]
+    return Figures(median(run.gbps for run in runs), median(relatives) if relatives else None)
+
+
+def _logs(runs: Sequence[Run], figure: Figure) -> list[float]:
+    return [math.log(value) for run in runs if (value := figures_of_run(run).of(figure)) is not None]

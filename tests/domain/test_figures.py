@@ -1,0 +1,40 @@
+"""Which of a measurement's two figures is judged."""
+
+import pytest
+from entries_of_shares import at, entry
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.figures import choose_figure, figures_of_run, steadier_figure
+
+
+def test_figure_is_relative_where_the_probe_shares_the_kernels_fate():
+    assert choose_figure(None, None, at(0.9), None) == "relative"
+    assert choose_figure(None, None, at(0.1), None) == "gbps"
+    assert choose_figure(None, None, at(0.9), "compute-bound") == "gbps"
+    assert choose_figure("gbps", None, at(0.9), None) == "gbps"
+    assert choose_figure(None, entry(1.0, judged_on="gbps"), at(0.9), None) == "gbps"
+    # A line written by hand knows GB/s only.
+    assert choose_figure(None, Entry("t", gbps=10.0), at(0.9), None) == "gbps"
+
+
+@pytest.mark.parametrize(
+    ("run", "share"),
+    [
+        (Run(gbps=80.0, probe_gbps=100.0, relative=0.7), 0.7),  # the median of ratios is not the ratio of medians
+        (Run(gbps=80.0, probe_gbps=100.0), 0.8),
+        (Run(gbps=80.0), None),
+    ],
+)
+def test_a_run_that_leaves_out_its_share_has_the_one_of_the_probes_bandwidth(run, share):
+    assert figures_of_run(run).relative == share
+    assert figures_of_run(run).gbps == 80.0
+
+
+@pytest.mark.parametrize(
+    ("gbps", "relative", "chosen"), [(0.01, 0.02, "gbps"), (0.02, 0.01, "relative"), (0.01, 0.01, "relative")]
+)
+def test_gbps_only_where_it_repeats_better(gbps, relative, chosen):
+    spread = {"gbps": gbps, "relative": relative}
+    assert steadier_figure("relative", 5, spread.__getitem__) == chosen
+    assert steadier_figure("relative", 4, spread.__getitem__) == "relative", "four tell too little"
+    assert steadier_figure("gbps", 5, spread.__getitem__) == "gbps"

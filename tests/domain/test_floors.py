@@ -1,0 +1,25 @@
+"""Absolute limits of a test."""
+
+import pytest
+from entries_of_shares import at
+
+from pytest_bandwidth.domain.floors import Floors, confirm_floor, look_at_floors
+from pytest_bandwidth.domain.verdict import Status
+
+
+def test_floors_name_the_first_that_is_missed_and_hold_at_equality():
+    floors = Floors(min_gbps=90.0, min_relative=0.9)
+    assert look_at_floors(at(0.9), floors) is None
+    missed = look_at_floors(at(0.89), floors)
+    assert missed is not None
+    assert missed.code == "floor:min_gbps"
+    assert (missed.observed, missed.reference) == (pytest.approx(89), 90)
+
+
+def test_floor_is_confirmed_by_the_median_of_fresh_processes():
+    floors = Floors(min_gbps=90.0)
+    first = look_at_floors(at(0.8), floors)
+    assert first is not None
+    assert confirm_floor(first, [at(0.8), at(0.85), at(1.0)], floors).status is Status.REGRESSED
+    assert confirm_floor(first, [at(0.8), at(0.95), at(1.0)], floors).status is Status.UNCONFIRMED
+    assert confirm_floor(first, [], floors).status is Status.REGRESSED

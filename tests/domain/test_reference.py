@@ -1,0 +1,60 @@
+"""What a baseline's runs say together."""
+
+import math
+
+import pytest
+from entries_of_shares import entry, reference
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.reference import pooled_spread, prior_spread, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.student_t import t_quantile
+
+
+def test_spread_pools_the_prior_with_what_the_runs_show():
+    known = reference(0.99, 1.0, 1.01)
+    logs = [math.log(v) for v in (0.99, 1.0, 1.01)]
+    mean = sum(logs) / 3
+    variance = sum((v - mean) ** 2 for v in logs) / 2
+    assert known.spread == pytest.approx(math.sqrt((5 * 0.01**2 + 2 * variance) / 7))
+    assert known.degrees == 7
+    assert known.value == pytest.approx(1.0)
+
+
+def test_hand_written_entry_is_exact_with_five_degrees():
+    known = reference_of(Entry("t", gbps=100.0), "gbps", 0.03)
+    assert known is not None
+    assert (known.runs, known.degrees, known.spread) == (0, 5, 0.03)
+    assert known.bound(0.99, 0.0, 1) == pytest.approx(t_quantile(0.99, 5) * 0.03)
+
+
+def test_pooled_spread_needs_five_degrees_of_freedom():
+    assert pooled_spread([entry(0.9, 1.1), entry(0.9, 1.1)], "relative") == 0.0
+    many = [entry(0.99, 1.01) for _ in range(6)]
+    assert pooled_spread(many, "relative") == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
+
+
+def test_prior_grows_with_what_other_entries_show():
+    assert prior_spread("relative", on_host=True) == 0.01
+    assert prior_spread("gbps", on_host=True) == 0.03
+    assert prior_spread("gbps", on_host=False) == 0.01
+    assert prior_spread("gbps", on_host=False, others=0.07) == 0.07
+
+
+def runs_of(*pairs):
+    return Entry("t", runs=tuple(Run(gbps=gbps, probe_gbps=probe) for gbps, probe in pairs))
+
+
+def test_the_figure_that_repeats_better_over_five_runs():
+    # The probe goes from 49 to 72 and back; one kernel follows, the other does not.
+    probes = (49.0, 72.0, 49.5, 71.0, 49.2)
+    waits = runs_of(*((p * 0.9, p) for p in probes))
+    computes = runs_of(*((30.0, p) for p in probes))
+    assert steadier_of_runs("relative", waits, on_host=True) == "relative"
+    assert steadier_of_runs("relative", computes, on_host=True) == "gbps"
+
+
+def test_under_five_runs_or_once_on_gbps_the_spread_decides_nothing():
+    few = runs_of((30.0, 49.0), (30.0, 72.0), (30.0, 49.0), (30.0, 72.0))
+    steady = runs_of(*((p * 0.2, p) for p in (49.0, 72.0, 49.5, 71.0, 49.2)))
+    assert steadier_of_runs("relative", few, on_host=True) == "relative"
+    assert steadier_of_runs("gbps", steady, on_host=True) == "gbps"
