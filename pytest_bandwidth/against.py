@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.figures import Figures, choose_figure
-from pytest_bandwidth.domain.judging import Conduct, not_comparable
+from pytest_bandwidth.domain.judging import conduct_of, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_of_pairs
@@ -100,7 +100,7 @@ def _judge_count(key: str, measurement: Measurement, tolerance: float, row: Outc
         return Judged(measurement, None, _no_label(sides))
     entry = _entry(key, [row], sides)
     lines = measurement.detail.get("lines", ())
-    verdict = not_comparable(_conduct(measurement), entry) or judge_counts(
+    verdict = not_comparable(conduct_of(measurement), entry) or judge_counts(
         measurement.counts, entry.counts, lines, tolerance, advice=""
     )
     return Judged(measurement, entry, verdict)
@@ -136,7 +136,7 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
     if not rows:
         return Judged(measurement, None, _no_label(taken.sides))
     entry = _entry(key, rows, taken.sides)
-    different = not_comparable(_conduct(measurement), entry)
+    different = not_comparable(conduct_of(measurement), entry)
     if different is not None:
         return Judged(measurement, entry, different)
     pairs = taken.of(measurement.label)
@@ -176,11 +176,6 @@ def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:
             if row.gbps is not None
         ),
     )
-
-
-def _conduct(measurement: Measurement) -> Conduct:
-    traffic = measurement.traffic
-    return Conduct(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
 
 
 def _by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:

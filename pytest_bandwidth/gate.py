@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Literal
 
 from pytest_bandwidth.domain import device_change
@@ -12,9 +11,10 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.figures import Figures, choose_figure, figures_of_measurement
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, look_at_floors
-from pytest_bandwidth.domain.judging import Conduct, confirm_drop, look, not_comparable
+from pytest_bandwidth.domain.fresh_evidence import enough_alike, lacks_likes, processes_that_count
+from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
@@ -22,8 +22,6 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # Figures by label, from one fresh process each.
 FreshRun = Callable[[], Mapping[str | None, Figures]]
-# Fresh processes at the baseline's pace that outweigh all others.
-ENOUGH_ALIKE = 2
 # GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s.
 ProbeAlone = Callable[[int, int], float]
 
@@ -61,19 +59,10 @@ class _Case:
     """One measurement with everything the rule needs to judge it."""
 
     measurement: Measurement
-    entry: Entry | None
     figures: Figures
     reference: Reference | None
     tolerance: float
     known: Known | None
-
-
-def figures_of(measurement: Measurement) -> Figures:
-    """The figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
-    if measurement.gbps is None:
-        raise ValueError("a measurement without samples has no figures")
-    share = measurement.utilization if measurement.peak is not None else None
-    return Figures(measurement.gbps, measurement.relative, measurement.probe_gbps, share)
 
 
 def judge_test(
@@ -123,7 +112,7 @@ def _first_look(
     entry = baseline.find(key) if baseline else None
     if measurement.device.kind == "traffic":
         return None, _count_verdict(measurement, entry, baseline, limits)
-    figures = figures_of(measurement)
+    figures = figures_of_measurement(measurement)
     case = _case(measurement, figures, entry, baseline, limits)
     floor = look_at_floors(figures, limits.floors)
     if floor is not None:
@@ -132,7 +121,7 @@ def _first_look(
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return case, _without_baseline(limits.floors, baseline)
-    different = not_comparable(_conduct(measurement), entry)
+    different = not_comparable(conduct_of(measurement), entry)
     if different is not None:
         return case, different
     if case.reference is None:
@@ -141,22 +130,13 @@ def _first_look(
     return case, _device_trouble(verdict, case, probe_alone) or _not_gained(verdict, case)
 
 
-def _conduct(measurement: Measurement) -> Conduct:
-    return Conduct(
-        measurement.traffic.bytes_read,
-        measurement.traffic.bytes_written,
-        measurement.method,
-        measurement.device.settings,
-    )
-
-
 def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Verdict:
     """Counts are exact: nothing is confirmed, and no tolerance is granted but the marker's or the entry's own."""
     if limits.written(entry):
         return Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return _without_baseline(Floors(), baseline)
-    different = not_comparable(_conduct(measurement), entry)
+    different = not_comparable(conduct_of(measurement), entry)
     if different is not None:
         return different
     if not entry.counts:
@@ -184,10 +164,10 @@ def _case(
     )
     figure = choose_figure(limits.judged_on, entry, figures, measurement.regime)
     if entry is None:
-        return _Case(measurement, None, figures, None, tolerance, None)
+        return _Case(measurement, figures, None, tolerance, None)
     gbps, relative = (_reference(entry, which, measurement, baseline) for which in ("gbps", "relative"))
     known = device_change.known_of(entry, gbps, relative, tolerance)
-    return _Case(measurement, entry, figures, gbps if figure == "gbps" else relative, tolerance, known)
+    return _Case(measurement, figures, gbps if figure == "gbps" else relative, tolerance, known)
 
 
 def _reference(entry: Entry, figure: Figure, measurement: Measurement, baseline: Baseline | None) -> Reference | None:
@@ -214,13 +194,11 @@ def _device_trouble(verdict: Verdict, case: _Case, probe_alone: ProbeAlone) -> V
         alone = probe_alone(case.measurement.traffic.bytes_read, case.measurement.traffic.bytes_written)
     except BandwidthError:
         return None  # without that evidence the kernel is judged as if the device were well
-    if not device_change.moved("down", alone, known):
-        return None
-    return _device(verdict, device_change.sentence("down", case.figures, alone, known))
+    return _device(verdict, device_change.blame_when_down(case.figures, alone, known))
 
 
-def _device(verdict: Verdict, reason: str) -> Verdict:
-    return replace(verdict, status=Status.DEVICE, code="device", reason=reason)
+def _device(verdict: Verdict, reason: str | None) -> Verdict | None:
+    return None if reason is None else replace(verdict, status=Status.DEVICE, code="device", reason=reason)
 
 
 def _not_gained(verdict: Verdict, case: _Case) -> Verdict:
@@ -257,16 +235,15 @@ def _last_word(
         return confirm_floor(first, fresh, limits.floors)
     if case.reference is None:
         raise ValueError("a suspect without a reference")
-    alike = _at_known_pace(case, fresh)
-    judged = alike if len(alike) >= min(ENOUGH_ALIKE, limits.confirm) else fresh
+    judged = processes_that_count(fresh, case.known, limits.confirm)
     values = [value for f in judged if (value := f.of(case.reference.figure)) is not None]
-    if len(values) < min(ENOUGH_ALIKE, limits.confirm):
+    if len(values) < enough_alike(limits.confirm):
         return replace(
             first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; no probe ran"
         )
     verdict = confirm_drop(first, case.reference, values, case.tolerance)
     if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
-        return _device_up(verdict, case.known, judged) or verdict
+        return _device(verdict, device_change.blame_when_up(judged, case.known)) or verdict
     return verdict
 
 
@@ -274,28 +251,5 @@ def _seen(case: _Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Fi
     return [run[case.measurement.label] for run in fresh if case.measurement.label in run]
 
 
-def _at_known_pace(case: _Case, fresh: Sequence[Figures]) -> list[Figures]:
-    """The processes beside whose kernels the device was no faster than beside the baseline's."""
-    known = case.known
-    if known is None:
-        return list(fresh)
-    return [f for f in fresh if f.probe_gbps is None or not device_change.moved("up", f.probe_gbps, known)]
-
-
 def _lacks_likes(case: _Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
-    """Whether a suspect that is judged by its share of the probe met a faster device in too many fresh processes."""
-    if case.reference is None or case.reference.figure != "relative":
-        return False
-    seen = _seen(case, fresh)
-    return bool(seen) and len(_at_known_pace(case, seen)) < min(ENOUGH_ALIKE, confirm)
-
-
-def _device_up(verdict: Verdict, known: Known, fresh: Sequence[Figures]) -> Verdict | None:
-    """DEVICE where the fresh processes' kernels kept their GB/s, beside probes that are faster than the baseline's."""
-    probes = [f.probe_gbps for f in fresh if f.probe_gbps is not None]
-    middle = Figures(median(f.gbps for f in fresh), probe_gbps=median(probes) if probes else None)
-    if middle.probe_gbps is None or not device_change.kept_gbps(middle.gbps, known):
-        return None
-    if not device_change.moved("up", middle.probe_gbps, known):
-        return None
-    return _device(verdict, device_change.sentence("up", middle, middle.probe_gbps, known))
+    return case.reference is not None and lacks_likes(_seen(case, fresh), case.known, case.reference.figure, confirm)

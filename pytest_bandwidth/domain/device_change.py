@@ -7,17 +7,16 @@ leaves its GB/s. On a virtual machine that happens within minutes, as the hyperv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, log1p
-from typing import Literal
+from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.judging import SUSPECT_LEVEL
 from pytest_bandwidth.domain.reference import Reference
 from pytest_bandwidth.domain.units import format_gbps, format_percent
-
-Direction = Literal["down", "up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +45,17 @@ def only_gbps_dropped(figures: Figures, known: Known) -> bool:
     return known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known)
 
 
-def moved(direction: Direction, probe_gbps: float, known: Known) -> bool:
-    """Whether a probe has gone that way, past all that the baseline's runs saw, by more than noise explains.
+def is_faster(probe_gbps: float, known: Known) -> bool:
+    """Whether a probe is above all that the baseline's runs saw by more than noise explains.
 
     What a device did while the baseline was taken is in the spread of the shares, and excuses nothing.
     """
-    change = log(probe_gbps / known.fastest_probe) if direction == "up" else log(known.slowest_probe / probe_gbps)
-    return change > _noise(known.gbps, known)
+    return log(probe_gbps / known.fastest_probe) > _noise(known.gbps, known)
 
 
-def kept_gbps(gbps: float, known: Known) -> bool:
-    """Whether the kernel's GB/s are the baseline's but for the tolerance, or above."""
-    return known.gbps.centre - log(gbps) <= -log1p(-known.tolerance)
+def is_slower(probe_gbps: float, known: Known) -> bool:
+    """Whether a probe is below all that the baseline's runs saw by more than noise explains."""
+    return log(known.slowest_probe / probe_gbps) > _noise(known.gbps, known)
 
 
 def gained_gbps(gbps: float, known: Known) -> bool:
@@ -65,19 +63,36 @@ def gained_gbps(gbps: float, known: Known) -> bool:
     return log(gbps) - known.gbps.centre > -log1p(-known.tolerance)
 
 
-def sentence(direction: Direction, figures: Figures, probe_gbps: float, known: Known) -> str:
-    """What happened, for the reason of a verdict."""
-    then = known.fastest_probe if direction == "up" else known.slowest_probe
-    probe = f"a probe reaches {format_gbps(probe_gbps)}, {format_gbps(then)} with the baseline"
-    if direction == "down":
-        return (
-            f"the device is down, not the kernel: {probe}; "
-            f"the kernel keeps {format_percent(figures.relative or 0.0, 1)} of it"
-        )
+def blame_when_down(figures: Figures, probe_gbps: float, known: Known) -> str | None:
+    """Why a kernel whose GB/s alone dropped is not to blame, given a probe alone in a process; None if that is well."""
+    if not is_slower(probe_gbps, known):
+        return None
     return (
-        f"the device is up, not the kernel down: {probe}; "
-        f"the kernel's {format_gbps(figures.gbps)} are what they were ({format_gbps(known.gbps.value)})"
+        f"the device is down, not the kernel: {_compared(probe_gbps, known.slowest_probe)}; "
+        f"the kernel keeps {format_percent(figures.relative or 0.0, 1)} of it"
     )
+
+
+def blame_when_up(fresh: Sequence[Figures], known: Known) -> str | None:
+    """Why a kernel whose share dropped is not to blame, given its fresh processes.
+
+    None unless they kept the baseline's GB/s but for the tolerance, beside probes that are faster than the baseline's.
+    """
+    gbps = median(f.gbps for f in fresh)
+    probes = [f.probe_gbps for f in fresh if f.probe_gbps is not None]
+    if not probes or known.gbps.centre - log(gbps) > -log1p(-known.tolerance):
+        return None
+    probe_gbps = median(probes)
+    if not is_faster(probe_gbps, known):
+        return None
+    return (
+        f"the device is up, not the kernel down: {_compared(probe_gbps, known.fastest_probe)}; "
+        f"the kernel's {format_gbps(gbps)} are what they were ({format_gbps(known.gbps.value)})"
+    )
+
+
+def _compared(probe_gbps: float, then: float) -> str:
+    return f"a probe reaches {format_gbps(probe_gbps)}, {format_gbps(then)} with the baseline"
 
 
 def _noise(reference: Reference, known: Known) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+from pytest_bandwidth.domain.measurement import Measurement
 
 FIGURES: tuple[Figure, ...] = ("relative", "gbps")
 # A kernel under this share of its probe's bandwidth is not waiting for memory, so the probe does not share its fate.
@@ -29,6 +30,14 @@ class Figures:
 
     def of(self, figure: Figure) -> float | None:
         return self.relative if figure == "relative" else self.gbps
+
+
+def figures_of_measurement(measurement: Measurement) -> Figures:
+    """The figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
+    if measurement.gbps is None:
+        raise ValueError("a measurement without samples has no figures")
+    share = measurement.utilization if measurement.peak is not None else None
+    return Figures(measurement.gbps, measurement.relative, measurement.probe_gbps, share)
 
 
 def figures_of_run(run: Run) -> Figures:

@@ -12,6 +12,7 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference
 from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -29,6 +30,12 @@ class Conduct:
     bytes_written: int
     method: str
     settings: Mapping[str, str]
+
+
+def conduct_of(measurement: Measurement) -> Conduct:
+    """How a measurement was taken."""
+    traffic = measurement.traffic
+    return Conduct(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
 
 
 def not_comparable(conduct: Conduct, entry: Entry) -> Verdict | None:

@@ -1,0 +1,48 @@
+"""Which fresh processes a confirmation rests on."""
+
+import pytest
+from known_devices import known
+
+from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.fresh_evidence import lacks_likes, processes_that_count
+
+ALIKE, FAST, NO_PROBE = Figures(80.0, 0.8, 100.0), Figures(95.0, 0.65, 146.0), Figures(80.0)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "confirm", "count"),
+    [
+        ([ALIKE, ALIKE, ALIKE], 3, [ALIKE] * 3),
+        ([FAST, ALIKE, FAST, ALIKE, FAST, FAST], 3, [ALIKE] * 2),
+        ([FAST, ALIKE, FAST, FAST, FAST, FAST], 3, [FAST, ALIKE, FAST, FAST, FAST, FAST]),
+        ([FAST, FAST, FAST], 3, [FAST] * 3),
+        ([FAST, ALIKE], 1, [ALIKE]),
+        ([FAST, FAST], 1, [FAST] * 2),
+    ],
+)
+def test_processes_at_the_baselines_pace_outweigh_the_others_where_there_are_two(fresh, confirm, count):
+    assert processes_that_count(fresh, known(), confirm) == count
+
+
+def test_without_a_known_pace_all_count():
+    assert processes_that_count([FAST, ALIKE, ALIKE], None, 3) == [FAST, ALIKE, ALIKE]
+
+
+@pytest.mark.parametrize(
+    ("fresh", "confirm", "lacks"),
+    [
+        ([FAST, FAST, ALIKE], 3, True),
+        ([FAST, ALIKE, ALIKE], 3, False),
+        ([FAST, NO_PROBE, NO_PROBE], 3, False),  # of these nobody knows the pace
+        ([FAST], 1, True),
+        ([ALIKE], 1, False),
+        ([], 3, False),  # it was not measured: more processes would not do so either
+    ],
+)
+def test_more_processes_are_worth_it_where_too_few_met_the_baselines_pace(fresh, confirm, lacks):
+    assert lacks_likes(fresh, known(), "relative", confirm) is lacks
+
+
+def test_no_more_processes_where_judged_on_gbps_or_without_a_known_pace():
+    assert not lacks_likes([FAST] * 3, known(), "gbps", 3)
+    assert not lacks_likes([FAST] * 3, None, "relative", 3)
