@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import Figures, choose_figure, figures_of_measurement
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, look_at_floors
-from pytest_bandwidth.domain.fresh_evidence import enough_alike, lacks_likes, processes_that_count
+from pytest_bandwidth.domain.fresh_evidence import evidence_of, lacks_likes
 from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
@@ -227,24 +227,24 @@ def _last_word(
     first: Verdict, case: _Case, fresh: Sequence[Figures], limits: Limits, trouble: BandwidthError | None
 ) -> Verdict:
     if len(fresh) < limits.confirm:
-        why = str(trouble) if trouble else "the fresh processes did not measure it"
-        return replace(
-            first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; not confirmed: {why}"
-        )
+        return _not_confirmed(first, str(trouble) if trouble else "the fresh processes did not measure it")
     if first.code.startswith("floor:"):
         return confirm_floor(first, fresh, limits.floors)
     if case.reference is None:
         raise ValueError("a suspect without a reference")
-    judged = processes_that_count(fresh, case.known, limits.confirm)
-    values = [value for f in judged if (value := f.of(case.reference.figure)) is not None]
-    if len(values) < enough_alike(limits.confirm):
-        return replace(
-            first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=f"{first.reason}; no probe ran"
-        )
+    evidence = evidence_of(fresh, case.known, limits.confirm)
+    values = evidence.values(case.reference.figure)
+    if len(values) < evidence.needed:
+        return _not_confirmed(first, f"a probe ran in {len(values)} of {len(evidence.processes)} fresh processes")
     verdict = confirm_drop(first, case.reference, values, case.tolerance)
     if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
-        return _device(verdict, device_change.blame_when_up(judged, case.known)) or verdict
+        return _device(verdict, device_change.blame_when_up(evidence.processes, case.known)) or verdict
     return verdict
+
+
+def _not_confirmed(first: Verdict, why: str) -> Verdict:
+    reason = f"{first.reason}; not confirmed: {why}"
+    return replace(first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=reason)
 
 
 def _seen(case: _Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Figures]:

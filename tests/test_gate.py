@@ -253,3 +253,35 @@ def test_all_suspects_of_a_test_share_the_fresh_processes():
 
 def test_without_confirmation_a_clear_drop_fails_at_once():
     assert judge(measured(70.0), FIVE, replace(LIMITS, confirm=0)).status is Status.REGRESSED
+
+
+SLOW, SLOW_ON_FASTER, NO_PROBE = Figures(80.0, 0.80, 100.0), Figures(80.0, 0.55, 145.0), Figures(80.0)
+# Shares, and not what probes they are of: a device that is faster cannot be told.
+ONLY_SHARES = replace(FIVE, entries={KEY: Entry(KEY, gbps=90.0, runs=(Run(gbps=90.0, relative=0.9),) * 5)})
+
+
+@pytest.mark.parametrize(
+    ("known", "seen", "status"),
+    [
+        (FIVE, (SLOW, SLOW, SLOW), Status.REGRESSED),
+        (FIVE, (SLOW, SLOW, NO_PROBE), Status.UNCONFIRMED),
+        (ONLY_SHARES, (SLOW, SLOW, NO_PROBE), Status.UNCONFIRMED),
+        (FIVE, (SLOW_ON_FASTER, SLOW_ON_FASTER, NO_PROBE), Status.UNCONFIRMED),  # as many again do not come about
+        (FIVE, (SLOW, SLOW, SLOW_ON_FASTER), Status.REGRESSED),  # two at the baseline's pace are enough
+        (FIVE, (SLOW, NO_PROBE, SLOW_ON_FASTER), Status.UNCONFIRMED),
+    ],
+)
+def test_where_all_fresh_processes_count_as_many_as_were_asked_for_must_hold_the_figure(known, seen, status):
+    processes = iter(seen)
+
+    def run():
+        try:
+            return {None: next(processes)}
+        except StopIteration:
+            raise BandwidthError("a fresh process ended with exit status 4") from None
+
+    verdict = judge(measured(80.0), known, fresh=run)
+    assert verdict.status is status
+    if status is Status.UNCONFIRMED:
+        assert verdict.code == "no-fresh-process"
+        assert "not confirmed: a probe ran in " in verdict.reason

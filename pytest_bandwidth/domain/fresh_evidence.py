@@ -7,6 +7,7 @@ tells of memory rather than of the kernel, so processes at the baseline's pace o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pytest_bandwidth.domain.baseline import Figure
 from pytest_bandwidth.domain.device_change import Known, is_faster
@@ -16,22 +17,38 @@ from pytest_bandwidth.domain.figures import Figures
 ENOUGH_ALIKE = 2
 
 
-def processes_that_count(fresh: Sequence[Figures], known: Known | None, confirm: int) -> list[Figures]:
-    """Those at the baseline's pace where there are enough of them, else all; `confirm`: how many were asked for."""
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The fresh processes that count, and how many of them must hold the figure that is judged."""
+
+    processes: Sequence[Figures]
+    needed: int
+
+    def values(self, figure: Figure) -> list[float]:
+        """The figure in each process that holds it."""
+        return [value for process in self.processes if (value := process.of(figure)) is not None]
+
+
+def evidence_of(fresh: Sequence[Figures], known: Known | None, confirm: int) -> Evidence:
+    """Those at the baseline's pace, where two are (or the one asked for) and others are not; else all.
+
+    Where all count, as many as were asked for, `confirm`, must hold the figure.
+    """
     alike = _at_known_pace(fresh, known)
-    return alike if len(alike) >= enough_alike(confirm) else list(fresh)
-
-
-def enough_alike(confirm: int) -> int:
-    """How many fresh processes at the baseline's pace do, where `confirm` were asked for."""
-    return min(ENOUGH_ALIKE, confirm)
+    if _enough_alike(confirm) <= len(alike) < len(fresh):
+        return Evidence(alike, _enough_alike(confirm))
+    return Evidence(fresh, confirm)
 
 
 def lacks_likes(fresh: Sequence[Figures], known: Known | None, figure: Figure, confirm: int) -> bool:
     """Whether a suspect that is judged by its share of the probe met a faster device in too many fresh processes."""
     if figure != "relative" or not fresh:
         return False
-    return len(_at_known_pace(fresh, known)) < enough_alike(confirm)
+    return len(_at_known_pace(fresh, known)) < _enough_alike(confirm)
+
+
+def _enough_alike(confirm: int) -> int:
+    return min(ENOUGH_ALIKE, confirm)
 
 
 def _at_known_pace(fresh: Sequence[Figures], known: Known | None) -> list[Figures]:

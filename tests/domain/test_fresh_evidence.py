@@ -4,28 +4,45 @@ import pytest
 from known_devices import known
 
 from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.fresh_evidence import lacks_likes, processes_that_count
+from pytest_bandwidth.domain.fresh_evidence import Evidence, evidence_of, lacks_likes
 
 ALIKE, FAST, NO_PROBE = Figures(80.0, 0.8, 100.0), Figures(95.0, 0.65, 146.0), Figures(80.0)
 
 
 @pytest.mark.parametrize(
-    ("fresh", "confirm", "count"),
+    ("fresh", "confirm", "needed"),
     [
-        ([ALIKE, ALIKE, ALIKE], 3, [ALIKE] * 3),
-        ([FAST, ALIKE, FAST, ALIKE, FAST, FAST], 3, [ALIKE] * 2),
-        ([FAST, ALIKE, FAST, FAST, FAST, FAST], 3, [FAST, ALIKE, FAST, FAST, FAST, FAST]),
-        ([FAST, FAST, FAST], 3, [FAST] * 3),
-        ([FAST, ALIKE], 1, [ALIKE]),
-        ([FAST, FAST], 1, [FAST] * 2),
+        ([FAST, ALIKE, FAST, ALIKE, FAST, FAST], 3, 2),
+        ([FAST, ALIKE, ALIKE], 3, 2),
+        ([FAST, ALIKE], 1, 1),
     ],
 )
-def test_processes_at_the_baselines_pace_outweigh_the_others_where_there_are_two(fresh, confirm, count):
-    assert processes_that_count(fresh, known(), confirm) == count
+def test_processes_at_the_baselines_pace_outweigh_the_others_where_there_are_two(fresh, confirm, needed):
+    assert evidence_of(fresh, known(), confirm) == Evidence([f for f in fresh if f is ALIKE], needed)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "confirm"),
+    [
+        ([FAST, ALIKE, FAST, FAST, FAST, FAST], 3),
+        ([FAST, FAST, FAST], 3),
+        ([FAST, FAST], 1),
+        ([ALIKE, ALIKE, ALIKE], 3),
+        ([ALIKE, ALIKE, NO_PROBE], 3),
+    ],
+)
+def test_where_all_count_as_many_as_were_asked_for_are_needed(fresh, confirm):
+    assert evidence_of(fresh, known(), confirm) == Evidence(fresh, confirm)
 
 
 def test_without_a_known_pace_all_count():
-    assert processes_that_count([FAST, ALIKE, ALIKE], None, 3) == [FAST, ALIKE, ALIKE]
+    assert evidence_of([FAST, ALIKE, ALIKE], None, 3) == Evidence([FAST, ALIKE, ALIKE], 3)
+
+
+def test_only_processes_that_hold_the_figure_have_a_value_of_it():
+    evidence = Evidence([ALIKE, NO_PROBE, FAST], 2)
+    assert evidence.values("relative") == [0.8, 0.65]
+    assert evidence.values("gbps") == [80.0, 80.0, 95.0]
 
 
 @pytest.mark.parametrize(
