@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from saved_runs import HOST, outcome, run_of, save
 
-from pytest_bandwidth.storage.history import append, merging
+from pytest_bandwidth.storage.history import COLUMNS, append, merging
 
-pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
@@ -188,6 +188,33 @@ def test_text_that_would_write_over_the_terminal_is_shown_harmless(command, tmp_
         out = command("history", tmp_path / "h", *arguments).out
         assert "\x1b" not in out
         assert "\u202e" not in out
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"started_at": "0005-01-01 (BC) 00:00:00"},
+        {"started_at": "29000-01-01 00:00:00"},
+        {"started_at": "infinity"},
+        {"gbps": "1e308", "relative": "1e308"},
+        {"relative": "infinity"},
+        {"gbps": "nan", "relative": "nan"},
+    ],
+    ids=str,
+)
+def test_figures_and_moments_that_no_run_has_are_passed_over(command, tmp_path, foreign):
+    folder, row = tmp_path / "h", outcome(COPY, 700.0)
+    files = [append(folder, run_of(row, environment=at(i)), [row]) for i in range(8)]
+    columns = ", ".join(
+        f"'{foreign[c.name]}'::{c.type} AS {c.name}" if c.name in foreign else f'"{c.name}"' for c in COLUMNS
+    )
+    duckdb.sql(f"COPY (SELECT {columns} FROM '{files[3]}') TO '{folder}/foreign.parquet' (FORMAT parquet)")
+    said = command("history", folder, "--json", "--figure", "gbps")
+    (trend,) = json.loads(said.out)["trends"]
+    assert {run["gbps"] for run in trend["runs"]} == {row.gbps}
+    assert len(trend["runs"]) == 8 + ("gbps" not in foreign and "started_at" not in foreign)
+    for arguments in ([], [COPY], ["-o", tmp_path / "page.html"]):
+        assert command("history", folder, *arguments).status == 0
 
 
 @pytest.mark.parametrize("missing", ["duckdb", "ruptures"])

@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from pytest_bandwidth.domain.form import LARGEST, SMALLEST
 from pytest_bandwidth.domain.trend import Point, Series
 from pytest_bandwidth.storage.history.reading import History, Row
 
 SERIES_AT_MOST = 20_000
+# A file from elsewhere may hold any number. Python knows no other years.
+_MOMENT = "started_at BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31'"
+_GBPS, _RELATIVE = (
+    f"CASE WHEN {name} BETWEEN {SMALLEST} AND {LARGEST} THEN {name} END" for name in ("gbps", "relative")
+)
 # What tells of a test's level.
-_EVIDENCE = "started_at IS NOT NULL AND status <> 'INVALID' AND (isfinite(gbps) OR sectors IS NOT NULL)"
-_POINT = 'run_id, started_at, "commit", uncommitted, serial, coalesce(status, ), figure, gbps, relative, sectors'
+_EVIDENCE = f"{_MOMENT} AND status <> 'INVALID' AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
+_POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'
 _NAMES = "test_name, kind_name, device_name"
 _SAME = "coalesce(test, '') AS test_name, coalesce(device_kind, '') AS kind_name, coalesce(device, '') AS device_name"
 _OF_DEVICE = "($1 IS NULL OR device = $1 OR serial = $1)"
