@@ -16,7 +16,7 @@ from pytest_bandwidth.rendering.texts import one_line
 
 PAIRS_AT_MOST = 40
 SWEEPS_AT_MOST = 24
-TEXT_ROOM = 1.4
+TEXT_ROOM = 1.9
 
 
 def pairs_spec(run: RunDocument) -> Spec | None:

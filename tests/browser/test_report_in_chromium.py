@@ -274,6 +274,8 @@ def test_on_paper_all_rows_are_there_and_the_tools_are_not(open_page: Open, fail
     page.emulate_media(media="print")
     assert page.locator(".tools").is_hidden()
     assert page.locator("tbody.rows").last.evaluate("b => getComputedStyle(b).contentVisibility") == "visible"
+    # Charts shrink to the sheet, and the room kept for them with them.
+    assert page.locator("figure[data-chart]").first.evaluate("f => getComputedStyle(f).minHeight") == "0px"
     assert len(page.pdf(format="A4")) > 20_000
 
 
