@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pytest_bandwidth.processes import order_of_environment
@@ -17,6 +19,8 @@ def obey(config: pytest.Config) -> None:
         config.args[:] = [order.target]
     config.option.usepdb = False
     config.option.xmlpath = None
+    config.option.log_file = os.devnull
+    config.option.basetemp = None  # pytest empties the folder that it is given, and the parent's tests are using it
     config.pluginmanager.register(_ForgetsHistory(), "bandwidth-forgets-history")
 
 

@@ -1,6 +1,7 @@
 """Beside pytest's own options and other plugins."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -66,6 +67,41 @@ def test_fresh_processes_work_with_options_of_pytest(project, args):
     result = project.run(*args, "--bandwidth-confirm=1")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r".*Confirmed in 1 fresh process"])
+
+
+def test_fresh_processes_leave_the_parents_temporary_files_and_log_alone(project):
+    project.file(
+        "test_shared.py",
+        """
+import logging
+import os
+import numpy as np
+import pytest
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    file = tmp_path_factory.mktemp("shared") / "made_by"
+    file.write_text(str(os.getpid()))
+    return file
+
+@pytest.mark.bandwidth(min_gbps="90 TB/s")
+def test_copy(bandwidth, shared):
+    logging.warning("measured by %d", os.getpid())
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+
+def test_later(shared):
+    assert shared.read_text() == str(os.getpid())
+    logging.warning("checked by %d", os.getpid())
+""",
+    )
+    files = ("--basetemp=temporary", "--log-file=run.log", "--log-file-level=WARNING")
+    result = project.run(*files, "-p", "no:randomly", "--bandwidth-confirm=1")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.re_match_lines([r".*Confirmed in 1 fresh process"])
+    told = re.findall(r"(measured|checked) by (\d+)", (project.path / "run.log").read_text())
+    assert [what for what, _ in told] == ["measured", "checked"]
+    assert len({process for _, process in told}) == 1
 
 
 def test_fresh_processes_see_options_of_a_conftest_and_tests_in_a_package(project, monkeypatch):
