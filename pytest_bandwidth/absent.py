@@ -11,7 +11,7 @@ import pytest
 ABSENT = pytest.StashKey[tuple[str, ...]]()
 MOST_NAMED = 10
 # pytest's options that leave tests out, by their names in its namespace.
-_NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "last_failed", "stepwise")
+_NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
 
 
 def note_absent(config: pytest.Config, tests: Collection[str], entries: Iterable[str]) -> None:

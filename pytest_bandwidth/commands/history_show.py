@@ -31,6 +31,8 @@ BARS_WIDE = 100
 
 
 def show(options: argparse.Namespace) -> int:
+    if options.output is not None and options.output.suffix.lower() != ".html":
+        raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
     trends = _trends(options)
     if options.output is not None:
         return _write_page(options.output, trends)
@@ -47,8 +49,6 @@ def show(options: argparse.Namespace) -> int:
 def _write_page(output: Path, trends: Sequence[Trend]) -> int:
     from pytest_bandwidth.rendering.history_html import render_history
 
-    if output.suffix.lower() != ".html":
-        raise UsageError(f"-o {output}: found ending {output.suffix!r}, expected .html")
     output.write_text(render_history(trends), encoding="utf-8")
     print(f"wrote {output}", file=sys.stderr)
     return 0

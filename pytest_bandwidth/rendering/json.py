@@ -62,8 +62,10 @@ def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
 
 
 def render_json(document: Mapping[str, Any]) -> str:
-    """Strict JSON text (no NaN), UTF-8 characters kept, keys in the document's order."""
-    return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    """Strict JSON text (no NaN) that UTF-8 can hold, characters kept, keys in the document's order."""
+    text = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    # Half a pair of UTF-16, as in a file's name that is no UTF-8: Python's escape for it is JSON's own.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _finite(value: Any) -> Any:

@@ -39,7 +39,9 @@ def test_a_run_of_everything_names_them_and_the_command_removes_them(known, monk
     assert "no test any more" not in known.run_here("--bandwidth-baseline=b.yaml").stdout.str()
 
 
-@pytest.mark.parametrize("narrowed", [("test_copy.py",), ("-k", "copy"), ("-m", "not slow"), ("--deselect=x",)])
+@pytest.mark.parametrize(
+    "narrowed", [("test_copy.py",), ("-k", "copy"), ("-m", "not slow"), ("--deselect=x",), ("--lf",), ("--stepwise",)]
+)
 def test_a_run_of_less_does_not_know(known, narrowed):
     result = known.run_here("--bandwidth-baseline=b.yaml", *narrowed)
     assert "no test any more" not in result.stdout.str()
