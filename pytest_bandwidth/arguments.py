@@ -1,8 +1,8 @@
-"""Checks of what a test hands the fixture: shapes, launch geometry, labels, callables."""
+"""Checks of what a test hands the fixture: shapes, launch geometry, labels, callables, tags."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch
@@ -41,6 +41,16 @@ def checked_callable(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
         raise UsageError(f"{name}={value!r:.60}, expected a callable without arguments")
     return value
+
+
+def checked_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tags, which travel as JSON: between processes, and into the document."""
+    for name, value in tags.items():
+        if not isinstance(name, str) or not (value is None or isinstance(value, (str, int, float))):
+            raise UsageError(
+                f"tags: found {name!r:.60}: {value!r:.60}, expected text as name, text or a number as value"
+            )
+    return tags
 
 
 def _dim(name: str, dim: int | Sequence[int]) -> Dim:

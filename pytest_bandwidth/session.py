@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.absent import note_absent
+from pytest_bandwidth.arguments import checked_tags
 from pytest_bandwidth.distributed import invocation_of, revision_of
 from pytest_bandwidth.domain.diagnosis import likely_causes
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
@@ -136,7 +137,7 @@ class BandwidthSession:
                 message=message,
                 file=file,
                 line=None if line is None else line + 1,
-                tags=fixture.tags,
+                tags=checked_tags(fixture.tags),
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
             )
             item.stash[_ROWS].append(outcome.to_plain())

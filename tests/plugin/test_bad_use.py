@@ -46,6 +46,10 @@ A = "    a = bandwidth.random(64)\n"
             "    bandwidth(lambda: 1 / 0, reads=8)",
             r"test_wrong\.py:5: the measured callable raised ZeroDivisionError: division by zero",
         ),
+        (
+            "    bandwidth(lambda: None, reads=8)\n    bandwidth.tags['n'] = np.int16(3)",
+            r"tags: found 'n': .*3.*, expected text as name, text or a number as value",
+        ),
         ("    bandwidth.random(-1)", r"test_wrong\.py:5: shape=-1, expected"),
         ("    bandwidth.random(1 << 50)", r"test_wrong\.py:5: an array of .* needs .*: use a smaller size"),
         ("    bandwidth.random(4, 'colour')", r"test_wrong\.py:5: .*colour"),
