@@ -117,6 +117,11 @@ def _first_look(
     floor = look_at_floors(figures, limits.floors)
     if floor is not None:
         return case, floor
+    unseen = limits.floors.unseen(figures)
+    if unseen is not None:
+        return case, Verdict(
+            Status.INVALID, "floor:unseen", f"nothing to hold {unseen} to: no probe ran beside the kernel"
+        )
     if limits.written(entry):
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:

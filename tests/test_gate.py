@@ -214,6 +214,15 @@ def test_floor_on_a_share_of_an_unknown_peak_is_an_error():
     assert judge(on_peak, FIVE, limits).status is Status.WITHIN
 
 
+def test_floor_whose_figure_is_missing_does_not_pass():
+    limits = replace(LIMITS, floors=Floors(min_relative=0.8))
+    beside_a_probe = measured(90.0)
+    alone = replace(beside_a_probe, rounds=replace(beside_a_probe.rounds, probe_seconds=(), probe_bytes=0))
+    assert alone.relative is None
+    verdict = judge(alone, FIVE, limits)
+    assert (verdict.status, verdict.code) == (Status.INVALID, "floor:unseen")
+
+
 def test_tolerance_of_the_marker_beats_entry_beats_file_beats_option():
     slow = measured(80.0)
     entry_allows = baseline(90.0, 90.0, 90.0, 90.0, 90.0, tolerance=0.2)

@@ -10,6 +10,9 @@ from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
+# Each floor, and the figure that it is a limit of.
+_FIGURES = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
+
 
 @dataclass(frozen=True, slots=True)
 class Floors:
@@ -21,19 +24,22 @@ class Floors:
 
     def missed(self, figures: Figures) -> tuple[str, float, float] | None:
         """Name, limit and observation of the first floor that the figures miss."""
-        seen = {
-            "min_gbps": figures.gbps,
-            "min_utilization": figures.utilization,
-            "min_relative": figures.relative,
-        }
-        for name, value in seen.items():
-            limit: float | None = getattr(self, name)
-            if limit is not None and value is not None and value < limit:
+        for name, limit in self._asked():
+            value = _figure(name, figures)
+            if value is not None and value < limit:
                 return name, limit, value
         return None
 
+    def unseen(self, figures: Figures) -> str | None:
+        """Name of the first floor whose figure is not there, so that it can neither hold nor be missed."""
+        return next((name for name, _ in self._asked() if _figure(name, figures) is None), None)
+
+    def _asked(self) -> list[tuple[str, float]]:
+        limits = {name: getattr(self, name) for name in _FIGURES}
+        return [(name, limit) for name, limit in limits.items() if limit is not None]
+
     def __bool__(self) -> bool:
-        return any(limit is not None for limit in (self.min_gbps, self.min_utilization, self.min_relative))
+        return bool(self._asked())
 
 
 def look_at_floors(figures: Figures, floors: Floors) -> Verdict | None:
@@ -55,6 +61,11 @@ def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> V
     """REGRESSED where the fresh processes' medians miss a floor as well (with none of them: where this one did)."""
     if not fresh:
         return replace(first, status=Status.REGRESSED)
+    lacking = [name for f in fresh if (name := floors.unseen(f)) is not None]
+    if lacking:
+        why = f"nothing to hold {lacking[0]} to in {len(lacking)} of {len(fresh)} fresh processes"
+        reason = f"{first.reason}; not confirmed: {why}"
+        return replace(first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=reason)
     middle = Figures(
         gbps=median(f.gbps for f in fresh),
         relative=_median_of(f.relative for f in fresh),
@@ -69,6 +80,11 @@ def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> V
 def _median_of(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return median(known) if known else None
+
+
+def _figure(name: str, figures: Figures) -> float | None:
+    value: float | None = getattr(figures, _FIGURES[name])
+    return value
 
 
 def _floor_text(name: str, value: float) -> str:

@@ -1,5 +1,7 @@
 """Absolute limits of a test."""
 
+from dataclasses import replace
+
 import pytest
 from entries_of_shares import at
 
@@ -23,3 +25,20 @@ def test_floor_is_confirmed_by_the_median_of_fresh_processes():
     assert confirm_floor(first, [at(0.8), at(0.85), at(1.0)], floors).status is Status.REGRESSED
     assert confirm_floor(first, [at(0.8), at(0.95), at(1.0)], floors).status is Status.UNCONFIRMED
     assert confirm_floor(first, [], floors).status is Status.REGRESSED
+
+
+def test_a_share_that_some_fresh_processes_lack_confirms_nothing():
+    floors = Floors(min_relative=0.9)
+    first = look_at_floors(at(0.8), floors)
+    assert first is not None
+    lacking = replace(at(0.8), relative=None)
+    verdict = confirm_floor(first, [at(0.8), lacking, at(0.8)], floors)
+    assert verdict.status is Status.UNCONFIRMED
+    assert "nothing to hold min_relative to in 1 of 3 fresh processes" in verdict.reason
+
+
+def test_a_floor_without_its_figure_is_named():
+    floors = Floors(min_gbps=90.0, min_relative=0.9)
+    assert floors.unseen(at(0.8)) is None
+    assert floors.unseen(replace(at(0.8), relative=None)) == "min_relative"
+    assert Floors(min_gbps=90.0).unseen(replace(at(0.8), relative=None)) is None
