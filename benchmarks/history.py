@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--skip-change-points", action="store_true")
     options = parser.parse_args(arguments)
+    if options.tests < 8:
+        parser.error(f"--tests: found {options.tests}, expected at least 8: the questions ask for test 7")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "history"
         appended = fill(folder, options.runs, options.tests)
