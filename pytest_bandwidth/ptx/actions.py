@@ -88,11 +88,8 @@ def _unpacker(part: np.dtype[Any]) -> Callable[..., Any]:
 
 def convert_address(here: Here) -> Sequence[Step]:
     """cvta: global, const and param addresses are generic already; shared and local ones lie in a window."""
-    kind = here.choice["wordtype"]
     target, source = here.operands
-    base = _WINDOWS.get(SPACES[here.choice["space"]], 0)
-    if DTYPES[kind].itemsize == 4:
-        here.refuse()
+    base = _WINDOWS.get(SPACES[here.choice["holding"]], 0)
     shift = np.full((1, 1), base, np.uint64)
     function: Callable[..., Any] = _identity
     if base:
@@ -103,8 +100,8 @@ def convert_address(here: Here) -> Sequence[Step]:
 
 def address_is_in_space(here: Here) -> Sequence[Step]:
     target, source = here.operands
-    space = SPACES[here.choice["space"]]
-    regions = {"shared": addresses.SHARED_REGION, "local": addresses.LOCAL_REGION, "param": addresses.PARAM_REGION}
+    space = SPACES[here.choice["window"]]
+    regions = {"shared": addresses.SHARED_REGION, "local": addresses.LOCAL_REGION}
 
     def within(address: Any) -> Any:
         region = address >> np.uint64(addresses.REGION_SHIFT)
@@ -166,7 +163,7 @@ def between_lanes(here: Here) -> Sequence[Step]:
     if not isinstance(target, Name):
         here.refuse()
     names = [Name(target.text)] + ([Name(target.second)] if target.second else [])
-    mode = next((here.choice[name] for name in ("shmode", "votemode", "redop") if name in here.choice), "")
+    mode = next((here.choice[name] for name in ("shmode", "votemode", "redop", "bitop") if name in here.choice), "")
     return [
         WarpStep(
             **here.placed(),

@@ -35,7 +35,7 @@ from pytest_bandwidth.ptx.syntax import (
 )
 
 MAX_STEPS = 500_000
-_NO_ROW = Match(TABLE.first, {}, (), ())
+_NO_ROW = Match(TABLE.forms[0], {}, (), ())
 
 
 def decode(module: Module, function: Function, symbols: Mapping[str, Symbol], main_file: str) -> Kernel:

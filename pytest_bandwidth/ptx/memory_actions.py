@@ -11,7 +11,7 @@ from pytest_bandwidth.ptx.operands import Here
 from pytest_bandwidth.ptx.program import Atomic, Load, Read, Step, Store, Write
 from pytest_bandwidth.ptx.syntax import Address, Operand, Vector
 
-_ORDERED = ("relaxed", "acquire", "release", "acq_rel", "sc")
+_ORDERED = ("relaxed", "acquire", "release", "acq_rel")
 
 # Types that each atomic operation has (PTX ISA 9.0, atom). NVRTC lets inline assembler pass unread, so that anything
 # may come; what is not here would be computed as another operation or as another type.
@@ -27,12 +27,17 @@ _ATOMIC_TYPES = {
 _VECTOR_TYPES = ("f32", *_HALVES)
 
 
+def _chosen(here: Here, *names: str) -> str:
+    """The modifier that the opcode has of these sets; empty where it has none."""
+    return next((here.choice[name] for name in names if name in here.choice), "")
+
+
 def load(here: Here) -> Sequence[Step]:
     target, address = here.operands
     kind = here.choice["memory"]
     items = target.items if isinstance(target, Vector) else (target,)
     writes = tuple(here.write(item, kind) for item in items)
-    if SPACES.get(here.choice.get("space", "")) == "param" and isinstance(address, Address):
+    if SPACES.get(_chosen(here, "space")) == "param" and isinstance(address, Address):
         named = _load_parameter(here, address, kind, writes)
         if named is not None:
             return named
@@ -64,7 +69,7 @@ def store(here: Here) -> Sequence[Step]:
     kind = here.choice["memory"]
     items = value.items if isinstance(value, Vector) else (value,)
     values = tuple(here.read(item, kind) for item in items)
-    if SPACES.get(here.choice.get("space", "")) == "param":
+    if SPACES.get(_chosen(here, "stspace")) == "param":
         return _store_parameter(here, address, kind, values)
     read, offset = _place(here, address)
     return [Store(**here.placed(), sources=(read, *values), **_access(here, kind, len(items), offset))]
@@ -84,10 +89,10 @@ def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[R
 def atomic(here: Here) -> Sequence[Step]:
     """atom, with a result, and red, without; on sm_90 and later also for vectors."""
     operands = list(here.operands)
-    kind = here.choice["attype"]
+    kind = _chosen(here, "attype", "redtype")
     target = operands.pop(0) if here.match.form.meaning == "atomic" else None
     address, *values = operands
-    operation = here.choice["atop"]
+    operation = _chosen(here, "atop", "redatop")
     if len(values) != (2 if operation == "cas" else 1) or kind not in _ATOMIC_TYPES[operation]:
         here.refuse()
     if "vec" in here.choice and kind not in _VECTOR_TYPES:
@@ -109,8 +114,8 @@ def atomic(here: Here) -> Sequence[Step]:
 
 
 def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
-    dtype, choice = DTYPES[kind], here.choice
-    named = choice.get("space") or choice.get("aspace") or ("global" if here.match.form.base == "ldu" else "")
+    dtype = DTYPES[kind]
+    named = "global" if here.match.form.base == "ldu" else _chosen(here, "space", "stspace", "aspace")
     space = SPACES.get(named, "generic")
     granules = here.context.granules
     for name in ("global", "shared", "local") if space == "generic" else (space,):
@@ -120,7 +125,7 @@ def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
         "dtype": dtype,
         "count": count,
         "offset": offset,
-        "ordered": choice.get("order") in _ORDERED,
+        "ordered": _chosen(here, "lorder", "sorder", "order", "rorder") in _ORDERED,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,28 @@ from pytest_bandwidth import ptx
 _BITS = dict.fromkeys(("pred", "b8", "u8", "s8"), 8) | dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 16)
 _BITS |= dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 32)
 _BITS |= dict.fromkeys(("b64", "u64", "s64", "f64"), 64)
+
+
+# The tests of single opcodes, all that the opcode table is held to, and the one that looks back on them.
+LAB = {path.stem for path in Path(__file__).parent.glob("test_ptx_*_opcodes.py")} | {
+    "test_ptx_actions",
+    "test_ptx_vector_atomics",
+}
+LAST = "test_ptx_table_coverage"
+
+
+class Lab:
+    """executed: opcodes of the basic blocks that any lane entered. ran, all_of_it: names of tests."""
+
+    def __init__(self) -> None:
+        self.executed: set[str] = set()
+        self.ran: set[str] = set()
+        self.all_of_it: set[str] = set()
+        self.modules: set[str] = set()
+
+    @property
+    def complete(self) -> bool:
+        return self.ran == self.all_of_it and self.modules == LAB
 
 
 def run_opcode(

@@ -10,6 +10,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from exact_floats import (
+    COMPARISONS,
+    MODES,
+    WIDTH,
+    compare,
+    fused,
+    picked,
+    product,
+    quotient,
+    sign_bit,
+    to_bits,
+    total,
+)
 from opcode_lab import (
     all_pairs,
     exact_value,
@@ -19,61 +32,6 @@ from opcode_lab import (
     rounded_bits,
     run_opcode,
 )
-
-MODES = ("rn", "rz", "rm", "rp")
-WIDTH = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
-Value = Fraction | float
-
-
-def is_nan(value: Value) -> bool:
-    return isinstance(value, float) and math.isnan(value)
-
-
-def sign_bit(bits: int, kind: str) -> int:
-    return bits >> (WIDTH[kind] - 1)
-
-
-def infinity_bits(kind: str, negative: bool) -> int:
-    return int(interesting_floats(kind, 0, 0)[14 + negative])
-
-
-def product(a: int, b: int, kind: str) -> tuple[Value, int]:
-    """Exact a·b, and the sign bit it would have as a zero."""
-    x, y = exact_value(a, kind), exact_value(b, kind)
-    sign = sign_bit(a, kind) ^ sign_bit(b, kind)
-    if isinstance(x, float) or isinstance(y, float):
-        if is_nan(x) or is_nan(y) or x == 0 or y == 0:
-            return math.nan, sign
-        return -math.inf if sign else math.inf, sign
-    return x * y, sign
-
-
-def total(x: Value, x_sign: int, y: Value, y_sign: int, mode: str) -> tuple[Value, int]:
-    """Exact x + y, and the sign bit it would have as a zero (IEEE 754 §6.3)."""
-    zero_sign = x_sign if x_sign == y_sign else int(mode == "rm")
-    if isinstance(x, float) or isinstance(y, float):
-        if is_nan(x) or is_nan(y) or (isinstance(x, float) and isinstance(y, float) and x != y):
-            return math.nan, 0
-        return (x if isinstance(x, float) else y), zero_sign
-    if x + y == 0 and (x != 0 or y != 0):
-        zero_sign = int(mode == "rm")
-    return x + y, zero_sign
-
-
-def to_bits(value: Value, zero_sign: int, kind: str, mode: str) -> int | None:
-    """None for NaN."""
-    if isinstance(value, float):
-        return None if math.isnan(value) else infinity_bits(kind, value < 0)
-    return rounded_bits(value, kind, mode, zero_sign)
-
-
-def compare(opcode: str, kind: str, found: np.ndarray, expected: list[int | None], *operands: np.ndarray) -> None:
-    for place, (got, want) in enumerate(zip(found.tolist(), expected, strict=True)):
-        given = [hex(int(operand[place])) for operand in operands]
-        if want is None:
-            assert is_nan_bits(got, kind), f"{opcode}{given} gave {got:#x}, expected NaN"
-        else:
-            assert got == want, f"{opcode}{given} gave {got:#x}, expected {want:#x}"
 
 
 def pairs(kind: str, count: int = 600) -> tuple[np.ndarray, np.ndarray]:
@@ -121,11 +79,6 @@ def test_double_products(mode: str) -> None:
     compare(f"mul.{mode}.f64", "f64", run_opcode(f"mul.{mode}.f64", "f64", ("f64", "f64"), a, b), expected, a, b)
 
 
-def fused(x: int, y: int, z: int, kind: str, mode: str) -> int | None:
-    value, sign = product(x, y, kind)
-    return to_bits(*total(value, sign, exact_value(z, kind), sign_bit(z, kind), mode), kind, mode)
-
-
 def addends(kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Some random, some near −a·b, so that sums cancel."""
     c = np.resize(interesting_floats(kind, 300, 4), len(a))
@@ -151,19 +104,6 @@ def test_fused_multiply_add_rounds_once(kind: str, mode: str) -> None:
     for name in ("fma", "mad"):  # one operation since sm_20
         opcode = f"{name}.{mode}.{kind}"
         compare(opcode, kind, run_opcode(opcode, kind, (kind,) * 3, a, b, c), expected, a, b, c)
-
-
-def quotient(x: int, y: int, kind: str) -> tuple[Value, int]:
-    a, b = exact_value(x, kind), exact_value(y, kind)
-    sign = sign_bit(x, kind) ^ sign_bit(y, kind)
-    infinite = [isinstance(v, float) and math.isinf(v) for v in (a, b)]
-    if any(isinstance(v, float) and math.isnan(v) for v in (a, b)) or all(infinite) or (a == 0 and b == 0):
-        return math.nan, sign
-    if infinite[0] or b == 0:
-        return -math.inf if sign else math.inf, sign
-    if infinite[1]:
-        return Fraction(0), sign
-    return Fraction(a) / Fraction(b), sign
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -239,15 +179,7 @@ def test_halves_round_once(kind: str, name: str) -> None:
 def test_min_and_max_prefer_numbers_and_order_zeros(name: str, kind: str) -> None:
     a, b = pairs(kind)
 
-    def order(bits: int) -> tuple[Value, int]:
-        return exact_value(bits, kind), -sign_bit(bits, kind)
-
-    def reference(x: int, y: int) -> int | None:
-        if is_nan_bits(x, kind):
-            return None if is_nan_bits(y, kind) else y
-        return x if is_nan_bits(y, kind) else (min if name == "min" else max)(x, y, key=order)
-
-    expected = [reference(int(x), int(y)) for x, y in zip(a, b, strict=True)]
+    expected = [picked(name, int(x), int(y), kind, "") for x, y in zip(a, b, strict=True)]
     compare(f"{name}.{kind}", kind, run_opcode(f"{name}.{kind}", kind, (kind, kind), a, b), expected, a, b)
     if kind != "f64":
         propagated = [
@@ -275,16 +207,6 @@ def test_signs(kind: str) -> None:
         [None if is_nan_bits(int(x), kind) else int(x) & ~top for x in a],
         a,
     )
-
-
-COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-}
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
@@ -496,6 +418,20 @@ def test_properties_of_floats(kind: str) -> None:
     }
     for name, truth in expected.items():
         assert run_opcode(f"testp.{name}.{kind}", "pred", (kind,), a).tolist() == truth.tolist(), name
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul"])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_rounding_to_the_nearest_may_be_left_unsaid(kind: str, name: str) -> None:
+    a, b = pairs(kind)
+    found, spelled = (run_opcode(f"{name}{mode}.{kind}", kind, (kind, kind), a, b) for mode in ("", ".rn"))
+    np.testing.assert_array_equal(found, spelled)
+
+
+def test_copysign_of_doubles() -> None:
+    a, b = pairs("f64", 100)
+    top = np.uint64(1 << 63)
+    np.testing.assert_array_equal(run_opcode("copysign.f64", "f64", ("f64", "f64"), a, b), (a & top) | (b & ~top))
 
 
 def test_copysign_and_selection() -> None:

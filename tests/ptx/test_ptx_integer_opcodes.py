@@ -99,6 +99,7 @@ def test_24_bit_products(kind: str) -> None:
     check(f"mul24.lo.{kind}", kind, (kind, kind), lambda x, y: low24(x) * low24(y), a, b)
     check(f"mul24.hi.{kind}", kind, (kind, kind), lambda x, y: low24(x) * low24(y) >> 16, a, b)
     check(f"mad24.lo.{kind}", kind, (kind,) * 3, lambda x, y, z: low24(x) * low24(y) + z, a, b, b)
+    check(f"mad24.hi.{kind}", kind, (kind,) * 3, lambda x, y, z: (low24(x) * low24(y) >> 16) + z, a, b, b)
 
 
 def test_saturating_sums() -> None:
@@ -271,6 +272,7 @@ def test_masks_and_sign_extension() -> None:
             return 0 if bits == 0 else signed(x & ((1 << bits) - 1), bits)
 
         check(f"szext.{mode}.s32", "s32", ("s32", "u32"), extended, a, b)
+        check(f"szext.{mode}.u32", "u32", ("u32", "u32"), lambda x, y, f=limit: x & ((1 << f(y)) - 1), a, b)
 
 
 @pytest.mark.parametrize("kind", TYPES)

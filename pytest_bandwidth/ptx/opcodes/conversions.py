@@ -111,7 +111,7 @@ def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
 
 
 def _float_to_float(choice: Choice, to: str, of: str) -> Meaning:
-    mode = choice.get("rnd", "rn")
+    mode = choice.get("rnd") or choice.get("nearzero", "rn")
 
     def compute(a: Array) -> Array:
         value = a
@@ -170,6 +170,11 @@ def _narrow_bf16_directed(value: Array, mode: str) -> Array:
     lost = (single.view(np.uint32) & np.uint32(0xFFFF)) != 0
     away = lost & (np.signbit(single) == (mode == "rm")) & np.isfinite(single)
     return np.where(np.isnan(single), np.uint32(0x7FFF), truncated + away).astype(np.uint16)
+
+
+def convert_half(choice: Choice) -> Meaning:
+    """cvt.rn.relu.f16.f32 and its like."""
+    return _float_to_float(choice, choice["dst16"], "f32")
 
 
 def convert_pair(choice: Choice) -> Meaning:

@@ -32,11 +32,14 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "b3264": ("b32", "b64"),
         "xtype": ("b16", "b32", "b64", *_INTEGERS, "f32", "f64"),
         "ctype": ("b16", "b32", "b64", *_INTEGERS),
-        "mtype": ("pred", "b16", "b32", "b64", *_INTEGERS, "f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "b128"),
+        "mtype": ("pred", "b16", "b32", "b64", *_INTEGERS, "f32", "f64"),
         "float": ("f32", "f64"),
-        "half": ("f16", "f16x2", "bf16", "bf16x2"),
+        "half": ("f16", "f16x2"),
+        "brain": ("bf16", "bf16x2"),
         "rnd": ("rn", "rz", "rm", "rp"),
         "irnd": ("rni", "rzi", "rmi", "rpi"),
+        "utype": ("u16", "u32", "u64"),
+        "same": ("eq", "ne"),
         "cmp": ("eq", "ne", "lt", "le", "gt", "ge"),
         "ucmp": ("lo", "ls", "hi", "hs"),
         "fcmp": ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"),
@@ -47,6 +50,10 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pmode": ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"),
         "property": ("finite", "infinite", "number", "notanumber", "normal", "subnormal"),
         "space": ("global", "shared", "shared::cta", "local", "const", "param", "param::entry", "param::func"),
+        "stspace": ("global", "shared", "shared::cta", "local", "param", "param::func"),
+        "holding": ("global", "shared", "shared::cta", "local", "const", "param", "param::entry"),
+        "window": ("global", "shared", "shared::cta", "local"),
+        "cached": ("global", "local"),
         "aspace": ("global", "shared", "shared::cta"),
         "memory": (
             "u8",
@@ -63,35 +70,40 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "b64",
             "f32",
             "f64",
-            "b128",
         ),
         "vec": ("v2", "v4", "v8"),
-        "cop": ("ca", "cg", "cs", "lu", "cv", "wb", "wt"),
-        "order": ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc"),
-        "scope": ("cta", "cluster", "gpu", "sys", "gl"),
+        "lcop": ("ca", "cg", "cs", "lu", "cv"),
+        "scop": ("wb", "cg", "cs", "wt"),
+        "lorder": ("weak", "volatile", "relaxed", "acquire"),
+        "sorder": ("weak", "volatile", "relaxed", "release"),
+        "order": ("relaxed", "acquire", "release", "acq_rel"),
+        "rorder": ("relaxed", "release"),
+        "forder": ("sc", "acq_rel", "acquire", "release"),
+        "scope": ("cta", "cluster", "gpu", "sys"),
         "evict": ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"),
         "evict2": ("L2::evict_normal", "L2::evict_first", "L2::evict_last"),
         "prefetch": ("L2::64B", "L2::128B", "L2::256B"),
         "atop": ("and", "or", "xor", "exch", "add", "inc", "dec", "min", "max", "cas"),
+        "redatop": ("and", "or", "xor", "add", "inc", "dec", "min", "max"),
         "attype": ("b16", "b32", "b64", "u32", "u64", "s32", "s64", "f16", "f16x2", "bf16", "bf16x2", "f32", "f64"),
+        "redtype": ("b32", "b64", "u32", "u64", "s32", "s64", "f16", "f16x2", "bf16", "bf16x2", "f32", "f64"),
         "shmode": ("up", "down", "bfly", "idx"),
         "votemode": ("all", "any", "uni"),
         "barred": ("and", "or"),
-        "redop": ("add", "min", "max", "and", "or", "xor"),
-        "redtype": ("u32", "s32", "b32"),
+        "redop": ("add", "min", "max"),
+        "bitop": ("and", "or", "xor"),
         "dst": ("u8", "s8", *_INTEGERS, "f16", "bf16", "f32", "f64"),
         "src": ("u8", "s8", *_INTEGERS, "f16", "bf16", "f32", "f64"),
+        "nearzero": ("rn", "rz"),
+        "dst16": ("f16", "bf16"),
         "packed": ("f16x2", "bf16x2"),
-        "result": ("f16", "f16x2", "bf16", "bf16x2", "u32", "s32", "u16", "s16"),
-        "source": ("f16", "f16x2", "bf16", "bf16x2"),
+        "word": ("u16", "s16", "u32", "s32"),
         "settype": ("u32", "s32", "f32"),
         "atype": ("u32", "s32"),
         "pairtype": ("u16x2", "s16x2"),
-        "left4": ("u32", "s32"),
-        "right4": ("u32", "s32"),
         "btype4": ("u32", "s32"),
-        "wordtype": ("u32", "u64", "b64", "b32"),
-        "level": ("L1", "L2"),
+        "level": ("cta", "gl", "sys"),
+        "cache": ("L1", "L2"),
     }
 )
 
@@ -128,6 +140,12 @@ class Form:
     def base(self) -> str:
         return self.syntax.split("[")[0].split(".")[0]
 
+    @property
+    def slots(self) -> tuple[tuple[str, bool], ...]:
+        """The modifiers in order, and which may be left out: ``add[.rnd].f32`` → ((rnd, True), (f32, False))."""
+        parts = self.syntax.replace("[.", " ?").replace("].", " ").replace("]", "").replace(".", " ").split()[1:]
+        return tuple((part.lstrip("?"), part.startswith("?")) for part in parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -143,10 +161,10 @@ class Table:
     """Rows by their first word; a later row never shadows an earlier one."""
 
     def __init__(self, forms: Sequence[Form]) -> None:
-        self.first = forms[0]
+        self.forms = tuple(forms)
         self._rows: dict[str, list[tuple[Form, tuple[tuple[str, bool], ...]]]] = {}
         for form in forms:
-            self._rows.setdefault(form.base, []).append((form, _slots(form.syntax)))
+            self._rows.setdefault(form.base, []).append((form, form.slots))
 
     def find(self, opcode: str) -> Match | None:
         """The first row that the opcode fits, or None where the table has none."""
@@ -165,12 +183,6 @@ class Table:
 @cache
 def _find(table: Table, opcode: str) -> Match | None:
     return table.match(opcode)
-
-
-def _slots(syntax: str) -> tuple[tuple[str, bool], ...]:
-    """``add[.rnd].f32`` → ((rnd, optional), (f32, required))."""
-    parts = syntax.replace("[.", " ?").replace("].", " ").replace("]", "").replace(".", " ").split()[1:]
-    return tuple((part.lstrip("?"), part.startswith("?")) for part in parts)
 
 
 def _fit(slots: tuple[tuple[str, bool], ...], modifiers: tuple[str, ...], choice: dict[str, str]) -> bool:

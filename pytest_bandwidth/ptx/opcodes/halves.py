@@ -137,13 +137,13 @@ def _to_odd_single(value: Array) -> Array:
 
 
 def sign_operation(name: str) -> Callable[[Choice], Meaning]:
-    """neg and abs: on the sign bit alone."""
+    """neg and abs: on the sign bit alone, of subnormals that .ftz makes zero."""
 
     def meaning(choice: Choice) -> Meaning:
         kind = half_kind(choice)
 
         def compute(a: Array) -> Array:
-            bits = a.view(np.uint16)
+            bits = _flushed_half(choice, a, kind).view(np.uint16)
             changed = bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)
             return changed.view(a.dtype)
 
@@ -188,7 +188,8 @@ def compare(choice: Choice) -> Meaning:
 
 def set_halves(choice: Choice) -> Meaning:
     """set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
-    kind, result = choice["source"], choice["result"]
+    kind = half_kind(choice)
+    result = choice.get("word") or choice.get("i32") or kind
     test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
 
     def compute(a: Array, b: Array) -> Array:

@@ -93,7 +93,7 @@ def absolute_difference_sum(a: Array, b: Array, c: Array) -> Array:
 
 def compare(choice: Choice) -> Meaning:
     """The comparison of a setp or set on integers."""
-    return COMPARISONS[choice.get("cmp") or choice["ucmp"]]
+    return COMPARISONS[next(choice[name] for name in ("cmp", "ucmp", "same") if name in choice)]
 
 
 COMPARISONS: dict[str, Meaning] = {
@@ -192,7 +192,7 @@ def on_pairs(operation: Meaning) -> Callable[[Choice], Meaning]:
     """An operation on both 16-bit halves of a word."""
 
     def meaning(choice: Choice) -> Meaning:
-        half = np.dtype(np.int16 if choice["pairtype"] == "s16x2" else np.uint16)
+        half = np.dtype(np.int16 if "s16x2" in choice.values() else np.uint16)
         relu = "relu" in choice
 
         def compute(a: Array, b: Array) -> Array:
@@ -207,9 +207,7 @@ def on_pairs(operation: Meaning) -> Callable[[Choice], Meaning]:
 
 
 def byte_differences(choice: Choice) -> Meaning:
-    """vabsdiff4: |a − b| of each byte, packed; with .add their sum, plus c. Only for bytes of unsigned words."""
-    if "s32" in (choice["left4"], choice["right4"], choice["i32"]):
-        raise KeyError("signed bytes")
+    """vabsdiff4: |a − b| of each byte, packed; with .add their sum, plus c."""
     accumulate = "add" in choice
 
     def compute(a: Array, b: Array, c: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.opcodes.floats import flush
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
 
 _COMBINE: dict[str, Meaning] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
@@ -50,6 +51,13 @@ def set_word(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning
         return lambda a, b: np.where(test(a, b), true, np.zeros(1, dtype))
 
     return meaning
+
+
+def select_by_sign(choice: Choice) -> Meaning:
+    """slct: a where c is not negative, which −0 is not, nor with .ftz a subnormal; b elsewhere, and where c is NaN."""
+    if "ftz" in choice:
+        return lambda a, b, c: np.where(flush(c) >= 0, a, b)
+    return lambda a, b, c: np.where(c >= 0, a, b)
 
 
 def select(a: Array, b: Array, chosen: Array) -> Array:
