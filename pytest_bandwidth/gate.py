@@ -177,8 +177,7 @@ def _case(
 
 def _reference(entry: Entry, figure: Figure, measurement: Measurement, baseline: Baseline | None) -> Reference | None:
     others = [e for e in baseline.entries.values() if e.key != entry.key] if baseline else []
-    on_host = measurement.device.kind in ("cpu", "scripted")
-    prior = prior_spread(figure, on_host, pooled_spread(others, figure))
+    prior = prior_spread(figure, measurement.device.on_host, pooled_spread(others, figure))
     return reference_of(entry, figure, prior)
 
 

@@ -61,7 +61,7 @@ def update_baseline(
             if outcome.key in fresh:
                 fresh[outcome.key].append(outcome)
     entries = [_entry(found, identity, known_commit) for found in fresh.values()]
-    on_host = identity.kind == "cpu"
+    on_host = identity.on_host
 
     def merge(old: Entry | None, new: Entry) -> Entry:
         if settings.update_new and not settings.update and old is not None:
@@ -115,5 +115,5 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str
         ),
     )
     if judged_on is not None:
-        entry = replace(entry, judged_on=steadier_of_runs(judged_on, entry, identity.kind == "cpu"))
+        entry = replace(entry, judged_on=steadier_of_runs(judged_on, entry, identity.on_host))
     return replace(entry, utilization=last.utilization if last.utilization_of == "peak" else None)

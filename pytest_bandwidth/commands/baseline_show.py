@@ -13,6 +13,7 @@ from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.figures import FIGURES, figures_of_run
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
+from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.reference import median_figures, pooled_spread, prior_spread, reference_of
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.rendering.terminal import printable
@@ -67,7 +68,7 @@ def _of(baseline: Baseline, entry: Entry, pools: dict[Figure, float]) -> Shown:
     tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
     # Without the device's kind the larger prior, so that no more is promised than holds on a host.
     kind = baseline.device.kind if baseline.device else None
-    prior = prior_spread(figure, kind in (None, "cpu", "scripted"), pools[figure])
+    prior = prior_spread(figure, kind is None or kind in HOST_KINDS, pools[figure])
     reference = reference_of(entry, figure, prior)
     sees = None
     if reference is not None and not entry.counts:

@@ -15,6 +15,7 @@ from pytest_bandwidth.commands.sides import Compared, SavedRun, absent, compare_
 from pytest_bandwidth.commands.sides_counted import compare_counted
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
@@ -44,8 +45,8 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     if kind == "traffic":
         compared = compare_counted(reference, fresh, tolerance)
     else:
-        on_host = kind in ("cpu", "scripted")
-        compared = compare_sides(reference, fresh, tolerance, _default_tolerance(loaded[-1][1]), on_host)
+        default = _default_tolerance(loaded[-1][1])
+        compared = compare_sides(reference, fresh, tolerance, default, on_host=kind in HOST_KINDS)
     compared.sort(key=lambda c: (_ORDER.index(c.verdict.status), -(c.verdict.drop or 0.0), c.key))
     missing = absent(reference, fresh)
     if options.fail_on and not any(c.verdict.status in (*_JUDGED, Status.NOT_COMPARABLE) for c in compared):

@@ -50,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--mib {options.mib}: expected 1 to 65536")
     identity = open_device(options.device).identity
     seen = _measure(options.device, options.runs, options.mib, drops)
-    on_host = identity.kind == "cpu"
-    tables = {figure: _table(seen, drops, figure, on_host) for figure in FIGURES}
+    tables = {figure: _table(seen, drops, figure, identity.on_host) for figure in FIGURES}
     if options.json:
         print_json({"device": identity.name, "runs": seen, "rates": _plain(tables)})
         return 0

@@ -18,7 +18,7 @@ def busy_with_others(measurement: Measurement, limit: float | None = None) -> Fi
     limit: half a processor or a sixteenth of all, whichever is more, unless said.
     """
     used = measurement.conditions_after.others_processors
-    if measurement.device.kind != "cpu" or used is None:
+    if not measurement.device.on_host or used is None:
         return None
     if limit is None:
         processors = measurement.device.facts.get("processors")

@@ -10,6 +10,8 @@ from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
 DeviceKind = Literal["cuda", "cpu", "traffic", "scripted"]
+# Whose times the host's own load and memory decide: the scripted device stands in for a host.
+HOST_KINDS: frozenset[str] = frozenset({"cpu", "scripted"})
 Fact = str | int | float | bool | None
 
 
@@ -44,6 +46,11 @@ class DeviceIdentity:
     @property
     def memory_gib(self) -> int | None:
         return None if self.memory_bytes is None else round(self.memory_bytes / 2**30)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether kernels run on the host: its GB/s scatter more, and its other processes disturb them."""
+        return self.kind in HOST_KINDS
 
 
 @dataclass(frozen=True, slots=True)

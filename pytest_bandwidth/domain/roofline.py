@@ -73,7 +73,7 @@ def ridge_of(measurement: Measurement) -> Ridge | None:
         return None
     if peak is not None:
         # The host's FLOP/s are measured, whoever gave its bandwidth.
-        return Ridge(ridge_point(flops, peak.bytes_per_second), measured=measurement.device.kind == "cpu")
+        return Ridge(ridge_point(flops, peak.bytes_per_second), measured=measurement.device.on_host)
     return Ridge(ridge_point(flops, probe * 1e9), measured=True) if probe else None
 
 

@@ -37,3 +37,7 @@ def test_the_user_can_say_what_busy_is():
 def test_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
     assert busy_with_others(replace(on_host(0.9), conditions_after=Conditions())) is None
     assert busy_with_others(on_host(0.9, kind="cuda")) is None
+
+
+def test_the_scripted_device_is_on_the_host():
+    assert busy_with_others(on_host(0.9, kind="scripted")) is not None

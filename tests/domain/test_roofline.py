@@ -137,6 +137,13 @@ def test_an_intensity_at_the_ridge_point_itself_is_compute_bound():
     assert regime_of(measured(1e-6, work, peak=Peak(1e9, ""), peak_flops=2.001e9)).regime == "memory-bound"
 
 
+@pytest.mark.parametrize(("kind", "measured_here"), [("cpu", True), ("scripted", True), ("cuda", False)])
+def test_a_hosts_flops_are_measured_even_where_its_bandwidth_is_told(kind, measured_here):
+    device = replace(HOST, kind=kind)
+    work = measured(1e-3, Traffic(10**6, 10**6, 10**7), device=device, peak=Peak(20e9, "said"), peak_flops=80e9)
+    assert ridge_of(work).measured is measured_here
+
+
 def test_where_no_peak_is_known_the_ridge_is_that_of_the_rates_measured():
     work = measured(1e-3, Traffic(10**6, 10**6, 10**7), device=HOST, probe_gbps=20, peak_flops=80e9)
     assert ridge_of(work).point == pytest.approx(4)
