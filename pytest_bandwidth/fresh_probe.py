@@ -21,11 +21,16 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
     command = [sys.executable, "-m", "pytest_bandwidth.fresh_probe", device, str(bytes_read), str(bytes_written)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, stdin=subprocess.DEVNULL, check=True
+            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, stdin=subprocess.DEVNULL, check=False
         )
-        return float(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        if done.returncode == 0:
+            return float(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise BandwidthError(f"the probe could not run alone: it did not end in {TIMEOUT_SECONDS} s") from None
+    except (OSError, ValueError) as error:
         raise BandwidthError(f"the probe could not run alone: {error}") from None
+    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+    raise BandwidthError(f"the probe could not run alone: it ended with exit status {done.returncode}: {last}")
 
 
 def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:

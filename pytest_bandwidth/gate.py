@@ -15,14 +15,14 @@ from pytest_bandwidth.domain.figures import Figures, choose_figure, figures_of_m
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, look_at_floors
 from pytest_bandwidth.domain.fresh_evidence import evidence_of, lacks_likes
 from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # Figures by label, from one fresh process each.
 FreshRun = Callable[[], Mapping[str | None, Figures]]
-# GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s.
+# GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s, or BandwidthError.
 ProbeAlone = Callable[[int, int], float]
 
 
@@ -81,7 +81,7 @@ def judge_test(
     for key, measurement in measurements.items():
         case, verdict = _first_look(key, measurement, baseline, limits, probe_alone)
         entry = baseline.find(key) if baseline else None
-        judged[key] = Judged(measurement, entry, verdict)
+        judged[key] = Judged(case.measurement if case else measurement, entry, verdict)
         if verdict.status is Status.SUSPECT and case is not None:
             suspects[key] = case
     if not suspects:
@@ -132,7 +132,11 @@ def _first_look(
     if case.reference is None:
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
     verdict = look(figures, case.reference, case.tolerance, limits.confirm)
-    return case, _device_trouble(verdict, case, probe_alone) or _not_gained(verdict, case)
+    try:
+        return case, _device_trouble(verdict, case, probe_alone) or _not_gained(verdict, case)
+    except BandwidthError as error:  # without that evidence the kernel is judged as if the device were well
+        told = Finding(device_change.PROBE_ALONE, f"{error}; judged as if the device were well")
+        return replace(case, measurement=measurement.with_finding(told)), _not_gained(verdict, case)
 
 
 def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Verdict:
@@ -190,14 +194,14 @@ def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:
 
 
 def _device_trouble(verdict: Verdict, case: _Case, probe_alone: ProbeAlone) -> Verdict | None:
-    """DEVICE where GB/s dropped, the share of the probe did not, and a probe alone in a fresh process is down, too."""
+    """DEVICE where GB/s dropped, the share of the probe did not, and a probe alone in a fresh process is down, too.
+
+    Raises BandwidthError where that probe could not run.
+    """
     known = case.known
     if known is None or not device_change.only_gbps_dropped(case.figures, known):
         return None  # whether a device that is up excuses a suspect, its fresh processes tell
-    try:
-        alone = probe_alone(case.measurement.traffic.bytes_read, case.measurement.traffic.bytes_written)
-    except BandwidthError:
-        return None  # without that evidence the kernel is judged as if the device were well
+    alone = probe_alone(case.measurement.traffic.bytes_read, case.measurement.traffic.bytes_written)
     return _device(verdict, device_change.blame_when_down(case.figures, alone, known))
 
 

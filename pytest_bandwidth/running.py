@@ -199,7 +199,7 @@ class BandwidthRun:
                 return measurement
             self.tell(f"invalid, taken again: {measurement.invalid.text}")
         again = Finding("taken-again", f"{INVALID_RETRIES} further tries were invalid as well")
-        return replace(measurement, findings=(*measurement.findings, again))
+        return measurement.with_finding(again)
 
     def _on_users_peak(self, measurement: Measurement) -> Measurement:
         if self.peak == measurement.peak:
@@ -219,7 +219,7 @@ def _with_drift(judged: Judged) -> Judged:
     drift = drift_of(judged.entry, judged.verdict)
     if drift is None:
         return judged
-    return replace(judged, measurement=replace(judged.measurement, findings=(*judged.measurement.findings, drift)))
+    return replace(judged, measurement=judged.measurement.with_finding(drift))
 
 
 def _no_verdict(measurement: Measurement) -> Verdict:

@@ -124,6 +124,17 @@ def test_device_trouble_is_not_the_kernels():
     assert "not the kernel" in verdict.reason
 
 
+def test_a_probe_that_cannot_run_alone_is_told_and_excuses_nothing():
+    def broken(_read, _written):
+        raise BandwidthError("the probe could not run alone: no device")
+
+    judged = judge_test({KEY: measured(60.0, probe_gbps=66.7)}, FIVE, LIMITS, never, broken)[KEY]
+    assert judged.verdict.status is Status.WITHIN
+    assert [finding.text for finding in judged.measurement.findings] == [
+        "the probe could not run alone: no device; judged as if the device were well"
+    ]
+
+
 def test_a_slow_probe_beside_the_kernel_is_no_device_trouble_when_alone_it_is_well():
     verdict = judge(measured(60.0, probe_gbps=66.7), FIVE, probe=lambda _r, _w: 100.0)
     assert verdict.status is Status.WITHIN

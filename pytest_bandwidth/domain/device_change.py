@@ -18,6 +18,9 @@ from pytest_bandwidth.domain.judging import SUSPECT_LEVEL
 from pytest_bandwidth.domain.reference import Reference
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 
+# The code of the finding that the evidence for a device that is down could not be had.
+PROBE_ALONE = "probe-alone"
+
 
 @dataclass(frozen=True, slots=True)
 class Known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pytest_bandwidth.domain.samples import Rounds
@@ -116,6 +116,10 @@ class Measurement:
     detail: Mapping[str, Any] = field(default_factory=dict)
     flop_declared: bool = True
     value: Any = field(default=None, compare=False, repr=False)
+
+    def with_finding(self, finding: Finding) -> Measurement:
+        """The same measurement with one more finding."""
+        return replace(self, findings=(*self.findings, finding))
 
     @property
     def samples(self) -> tuple[float, ...]:

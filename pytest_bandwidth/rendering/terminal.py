@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_bandwidth.domain.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.drift import DRIFT
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
@@ -257,13 +258,14 @@ def _evidence(outcomes: Sequence[Outcome]) -> list[Line]:
 
 
 def _findings(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
-    """What is worth telling beside the verdicts: all of it with -v, else drift and what the declarations got wrong."""
+    """What is worth telling beside the verdicts: all of it with -v, else what bears on a verdict or a declaration."""
     lines: list[Line] = []
     for outcome in outcomes:
         told = (outcome.bottleneck, outcome.regime_evidence)
         for finding in outcome.findings:
             code = str(finding.get("code", ""))
-            if code == DRIFT or code.startswith("declared-") or (verbose and finding.get("text") not in told):
+            always = code in (DRIFT, PROBE_ALONE) or code.startswith("declared-")
+            if always or (verbose and finding.get("text") not in told):
                 text = f" {printable(outcome.short_name)}: {printable(str(finding.get('text', '')))}"
                 lines.append((Span("DRIFT" if code == DRIFT else "NOTE", ("yellow",)), Span(text)))
     return lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,4 +82,4 @@ def _tell(bandwidth: Bandwidth, chosen: Selected, sizes: Sizes) -> None:
     found: Finding | None = bottleneck_finding(operation.name, operation.version, chosen.dtype, sizes, bandwidth.device)
     if found is not None:
         for label, measurement in bandwidth.measurements.items():
-            bandwidth.measurements[label] = replace(measurement, findings=(*measurement.findings, found))
+            bandwidth.measurements[label] = measurement.with_finding(found)

@@ -36,6 +36,12 @@ def test_a_bottleneck_is_told_once():
     ]
 
 
+def test_a_probe_that_could_not_run_alone_is_told_without_v():
+    finding = {"code": "probe-alone", "text": "the probe could not run alone: no device"}
+    outcome = replace(run_documents.outcomes(1)[0], findings=(finding,))
+    assert f"NOTE {outcome.short_name}: {finding['text']}" in shown([outcome])
+
+
 def test_precisions_are_shown_as_pairs_with_their_ratios():
     single = run_documents.outcomes(1)[0]
     tags = {"operation": "copy", "version": "plain", "n": 1024}

@@ -1,0 +1,18 @@
+"""The probe alone in a fresh process, and what is said where it cannot run."""
+
+import pytest
+
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.fresh_probe import probe_alone
+
+
+def test_gbps_of_the_host():
+    assert probe_alone("cpu", 1 << 16, 1 << 16) > 0
+
+
+def test_what_the_process_said_last_is_in_the_message():
+    expected = (
+        r"^the probe could not run alone: it ended with exit status 1: .*found device 'tape', expected one of [^\n]*$"
+    )
+    with pytest.raises(BandwidthError, match=expected):
+        probe_alone("tape", 8, 8)
