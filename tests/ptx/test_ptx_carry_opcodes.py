@@ -80,6 +80,21 @@ def test_without_cc_the_carry_stays_what_it_was(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+def test_a_difference_keeps_the_carry_of_the_adder(kind: str) -> None:
+    """a - b is a + ~b + 1: it carries where it does not borrow, which an addition after it sees."""
+    bits, arrays = int(kind[1:]), words(kind, 2)
+    lines = (
+        f" sub.cc.{kind} %d0, %a0, %a1;\n addc.{kind} %d1, 0, 0;\n"
+        f" add.cc.{kind} %none, %a0, %a1;\n subc.{kind} %d2, 0, 0;\n"
+    )
+    difference, carry, below = chained(kind, lines, *arrays)
+    pairs = [(int(a), int(b)) for a, b in zip(*arrays, strict=True)]
+    assert difference.tolist() == [(a - b) % (1 << bits) for a, b in pairs]
+    assert carry.tolist() == [int(a >= b) for a, b in pairs]
+    assert below.tolist() == [0 if a + b >> bits else (1 << bits) - 1 for a, b in pairs]
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
 def test_products_added_word_by_word(kind: str) -> None:
     """As CUDA's wide multiplications: the low half carries into the high half, and that into the next word."""
     bits, arrays = int(kind[1:]), words(kind, 5)

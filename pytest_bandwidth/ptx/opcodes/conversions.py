@@ -121,7 +121,7 @@ def _float_to_float(choice: Choice, to: str, of: str) -> Meaning:
         if "irnd" in choice:
             value = _INTEGRAL[choice["irnd"]](value)
         if "relu" in choice:
-            value = np.where(np.isnan(value), value, np.fmax(value, value.dtype.type(0)))
+            value = halves.floored(value)
         if "sat" in choice:
             value = floats.saturate(value)
         result = (

@@ -97,6 +97,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "nearzero": ("rn", "rz"),
         "dst16": ("f16", "bf16"),
         "packed": ("f16x2", "bf16x2"),
+        "eighths": ("e4m3x2", "e5m2x2"),
         "word": ("u16", "s16", "u32", "s32"),
         "settype": ("u32", "s32", "f32"),
         "atype": ("u32", "s32"),

@@ -62,12 +62,17 @@ def on_halves(kind: str, compute: Callable[..., Array]) -> Meaning:
     return lambda *words: pack(compute(*(unpack(word, kind) for word in words)))
 
 
+def floored(value: Array) -> Array:
+    """.relu: whatever is below zero, and −0, becomes +0; NaN stays."""
+    return np.where((value > 0) | np.isnan(value), value, value.dtype.type(0))
+
+
 def _finished(choice: Choice, value: Array) -> Array:
     """.sat and .relu on a binary32 or binary64 result that will be narrowed."""
     if "sat" in choice:
         return floats.saturate(value)
     if "relu" in choice:
-        return np.where(np.isnan(value), value, np.fmax(value, value.dtype.type(0)))
+        return floored(value)
     return value
 
 

@@ -128,18 +128,22 @@ def add_with_carry(choice: Choice) -> Meaning:
 
 
 def subtract_with_borrow(choice: Choice) -> Meaning:
-    """sub.cc, subc and subc.cc: the difference, and the borrow into the top bit."""
+    """sub.cc, subc and subc.cc: a + ~b + 1 with the carry of that sum, which is set where nothing was borrowed.
+
+    The ISA calls it the borrow and leaves open how it is kept. Only chains that add after they subtract can tell, and
+    those of NVRTC's own 128-bit division count on the adder's carry.
+    """
     takes = "carry" in choice
 
-    def compute(a: Array, b: Array, borrow: Array | None = None) -> Any:
+    def compute(a: Array, b: Array, carry: Array | None = None) -> Any:
         unsigned = np.dtype(f"u{a.dtype.itemsize}")
         difference = a - b
         underflow = a.view(unsigned) < b.view(unsigned)
-        if takes and borrow is not None:
-            with_borrow = difference - borrow.astype(difference.dtype)
+        if takes and carry is not None:
+            with_borrow = difference - (~carry).astype(difference.dtype)
             underflow = underflow | (with_borrow.view(unsigned) > difference.view(unsigned))
             difference = with_borrow
-        return difference, underflow
+        return difference, ~underflow
 
     return compute
 

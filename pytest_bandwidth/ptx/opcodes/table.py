@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_bandwidth.ptx.opcodes import bits, conversions, floats, halves, integers, logic
+from pytest_bandwidth.ptx.opcodes import bits, conversions, eighths, floats, halves, integers, logic
 from pytest_bandwidth.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
 
@@ -196,6 +196,9 @@ CONVERSIONS = [
     Form("cvt[.irnd][.rnd][.ftz][.sat].dst.src", "dst <- src", conversions.convert),
     Form("cvt.nearzero.relu.dst16.f32", "dst16 <- f32", conversions.convert_half),
     Form("cvt.nearzero[.relu].packed.f32", "packed <- f32 f32", conversions.convert_pair),
+    Form("cvt.rn[.relu].f16x2.eighths", "f16x2 <- b16", eighths.to_halves),
+    Form("cvt.rn.satfinite[.relu].eighths.f16x2", "b16 <- f16x2", eighths.from_halves),
+    Form("cvt.rn.satfinite[.relu].eighths.f32", "b16 <- f32 f32", eighths.from_singles),
     Form("cvt.rna.tf32.f32", "b32 <- f32", lambda _: conversions.convert({"dst": "tf32", "src": "f32"})),
 ]
 
