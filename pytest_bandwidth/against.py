@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -26,6 +27,8 @@ EXTENSION = 2
 _UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
 
 Rows = Mapping[str | None, Outcome]
+# Nobody else measures on the device while it is entered.
+DeviceHeld = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(slots=True)
@@ -34,17 +37,19 @@ class _Taken:
 
     sides: Sides
     tell: Callable[[str], None]
+    device_held: DeviceHeld
     pairs: list[tuple[Rows, Rows]] = field(default_factory=list)
 
     def take(self) -> None:
         """One more pair, in the other order than the one before."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.sides.revision}")
-        if len(self.pairs) % 2 == 0:
-            here = _by_label(self.sides.here())
-            there = _by_label(self.sides.there())
-        else:
-            there = _by_label(self.sides.there())
-            here = _by_label(self.sides.here())
+        with self.device_held():  # for both: nobody measures between the sides of a pair
+            if len(self.pairs) % 2 == 0:
+                here = _by_label(self.sides.here())
+                there = _by_label(self.sides.there())
+            else:
+                there = _by_label(self.sides.there())
+                here = _by_label(self.sides.here())
         self.pairs.append((here, there))
 
     def of(self, label: str | None) -> list[Pair]:
@@ -63,16 +68,19 @@ def judge_against(
     sides: Sides,
     pairs: int,
     tell: Callable[[str], None],
+    device_held: DeviceHeld,
 ) -> dict[str, Judged]:
     """Verdicts by key. `pairs` pairs of processes for all measurements together, twice as many where undecided.
+
+    The device is held for each pair, and free between pairs.
 
     Raises FreshProcessFailed and WrongTree where a process of either side ran wrong: a comparison that did not take
     place is no pass.
     """
     try:
         if all(m.device.kind == "traffic" for m in measurements.values()):
-            return _judge_counts(measurements, limits, sides)
-        taken = _Taken(sides, tell)
+            return _judge_counts(measurements, limits, sides, device_held)
+        taken = _Taken(sides, tell, device_held)
         return _judge_timed(measurements, limits, taken, pairs)
     except NothingThere as reason:
         return {key: Judged(m, None, _no_baseline(str(reason))) for key, m in measurements.items()}
@@ -88,9 +96,12 @@ def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -
     }
 
 
-def _judge_counts(measurements: Mapping[str, Measurement], limits: Limits, sides: Sides) -> dict[str, Judged]:
+def _judge_counts(
+    measurements: Mapping[str, Measurement], limits: Limits, sides: Sides, device_held: DeviceHeld
+) -> dict[str, Judged]:
     """Counts are the same in every process: one of the other revision is enough."""
-    there = _by_label(sides.there())
+    with device_held():
+        there = _by_label(sides.there())
     tolerance = limits.tolerance_of_marker or 0.0  # no other is granted to what is exact
     return {key: _judge_count(key, m, tolerance, there.get(m.label), sides) for key, m in measurements.items()}
 

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +33,10 @@ def lock_folder() -> Path:
 
 
 class DeviceLock:
-    """A lock that processes of one user share; reentrant. `held_by_parent`: who started this process has it."""
+    """A lock that processes of one user share; reentrant. `held_by_parent`: who started this process has it.
+
+    Whoever waits stands in a line, by a second lock, so that a process that measures often does not take every turn.
+    """
 
     def __init__(self, identity: DeviceIdentity, timeout_seconds: float, *, held_by_parent: bool = False) -> None:
         # Devices without a serial of their own (a host) are one device a machine.
@@ -43,6 +47,7 @@ class DeviceLock:
         self._held_by_parent = held_by_parent
         folder = lock_folder()
         self._lock = FileLock(folder / f"{identity.kind}-{name}.lock", mode=0o600)
+        self._line = FileLock(folder / f"{identity.kind}-{name}.line", mode=0o600)
         self._holder = folder / f"{identity.kind}-{name}.holder"
 
     @contextmanager
@@ -52,11 +57,11 @@ class DeviceLock:
             yield
             return
         try:
-            self._lock.acquire(timeout=self._timeout_seconds)
+            self._acquire()
         except Timeout:
             raise DeviceUnavailable(
-                f"{self._device} is being measured by {self._who_holds()} for more than {self._timeout_seconds:.0f} s: "
-                "wait for it, end it, or raise bandwidth_lock_timeout"
+                f"{self._device} was not free for {self._timeout_seconds:.0f} s and is being measured by "
+                f"{self._who_holds()}: wait for it, end it, or raise bandwidth_lock_timeout"
             ) from None
         try:
             self._holder.write_text(json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv)[:400]}))
@@ -65,6 +70,14 @@ class DeviceLock:
             with suppress(OSError):
                 self._holder.unlink()
             self._lock.release()
+
+    def _acquire(self) -> None:
+        if self._lock.is_locked:  # who waits at the head of the line waits for this very process
+            self._lock.acquire()
+            return
+        until = time.monotonic() + self._timeout_seconds
+        with self._line.acquire(timeout=self._timeout_seconds):
+            self._lock.acquire(timeout=max(0.0, until - time.monotonic()))
 
     def _who_holds(self) -> str:
         try:

@@ -139,7 +139,10 @@ class BandwidthRun:
         target: str,
         test_seconds: float,
     ) -> dict[str, Judged]:
-        """Verdicts of one test's measurements by key; holds the device's lock while fresh processes measure."""
+        """Verdicts of one test's measurements by key.
+
+        The device's lock is held for each fresh process, or for the two of a pair: others measure in between.
+        """
         settings = self.settings
         limits = Limits(
             marker.tolerance,
@@ -156,20 +159,20 @@ class BandwidthRun:
             nonlocal done
             done += 1
             self.tell(f"suspect: fresh process {done} of {self.settings.confirm}")
-            rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target)
+            with self._lock.held():
+                rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target)
             return _figures_by_label(rows, self.peak)
 
         self.device.release()
-        with self._lock.held():
-            if self.revision is None:
-                judged = judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
-                return {key: _with_drift(one) for key, one in judged.items()}
-            file = Path(target.partition("::")[0])
-            sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
-            judged = judge_against(measurements, limits, sides, settings.pairs, self.tell)
-            if not limits.floors:
-                return judged
-            return with_floors(judged, judge_test(measurements, None, limits, fresh_run, self._probe_alone))
+        if self.revision is None:
+            judged = judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
+            return {key: _with_drift(one) for key, one in judged.items()}
+        file = Path(target.partition("::")[0])
+        sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
+        judged = judge_against(measurements, limits, sides, settings.pairs, self.tell, self._lock.held)
+        if not limits.floors:
+            return judged
+        return with_floors(judged, judge_test(measurements, None, limits, fresh_run, self._probe_alone))
 
     def unjudged(self, measurements: Mapping[str, Measurement]) -> dict[str, Judged]:
         """What a fresh process reports: figures without a verdict; its parent judges."""
@@ -211,7 +214,8 @@ class BandwidthRun:
         """GB/s of a matching probe in a fresh process; once for all tests that move as much, in and out of caches."""
         moved = (bytes_read, bytes_written)
         if moved not in self._probes_alone:
-            self._probes_alone[moved] = probe_alone(self.device_name, bytes_read, bytes_written)
+            with self._lock.held():
+                self._probes_alone[moved] = probe_alone(self.device_name, bytes_read, bytes_written)
         return self._probes_alone[moved]
 
 

@@ -1,5 +1,6 @@
 """How many pairs are taken, in which order, and what stands in their way; processes are scripted rows here."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 
@@ -40,7 +41,11 @@ class ScriptedSides:
     def __init__(self, here, there):
         self._scripts = {"here": here, "there": there}
         self._positions = {"here": count(), "there": count()}
-        self.order = ""
+        self.locked = ""
+
+    @property
+    def order(self):
+        return self.locked.replace("[", "").replace("]", "")
 
     def here(self):
         return self._next("here")
@@ -48,8 +53,15 @@ class ScriptedSides:
     def there(self):
         return self._next("there")
 
+    @contextmanager
+    def held(self):
+        """The device's lock, which shows as brackets in the order."""
+        self.locked += "["
+        yield
+        self.locked += "]"
+
     def _next(self, side):
-        self.order += {"here": "A", "there": "B"}[side]
+        self.locked += {"here": "A", "there": "B"}[side]
         script = self._scripts[side]
         step = script[next(self._positions[side]) % len(script)]
         if isinstance(step, Exception):
@@ -60,7 +72,9 @@ class ScriptedSides:
 
 
 def judge(sides, labels=(None,), pairs=4, limits=LIMITS):
-    found = judge_against({str(label): measured(70.0, label=label) for label in labels}, limits, sides, pairs, str)
+    found = judge_against(
+        {str(label): measured(70.0, label=label) for label in labels}, limits, sides, pairs, str, sides.held
+    )
     return {key: one.verdict for key, one in found.items()}
 
 
@@ -72,6 +86,12 @@ def test_pairs_alternate_in_order_and_end_with_the_number_asked_for():
     sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
     assert judge(sides)["None"].status is Status.WITHIN
     assert sides.order == "ABBAABBA"
+
+
+def test_the_device_is_held_for_each_pair_and_free_between_pairs():
+    sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
+    judge(sides)
+    assert sides.locked == "[AB][BA][AB][BA]"
 
 
 def test_regressed_after_the_number_asked_for():
@@ -144,7 +164,7 @@ def test_a_label_that_is_absent_there_does_not_ask_for_pairs():
 def test_other_byte_counts_are_not_comparable():
     here = measured(80.0, reads=BYTES // 2)
     sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
-    found = judge_against({"k": here}, LIMITS, sides, 2, str)
+    found = judge_against({"k": here}, LIMITS, sides, 2, str, sides.held)
     assert (found["k"].verdict.status, found["k"].verdict.code) == (Status.NOT_COMPARABLE, "bytes")
 
 
@@ -170,7 +190,7 @@ class CountedSides(ScriptedSides):
         self._there = there
 
     def there(self):
-        self.order += "B"
+        self.locked += "B"
         return [row(measurement) for measurement in self._there]
 
 
@@ -184,16 +204,16 @@ class CountedSides(ScriptedSides):
 )
 def test_counts_need_one_process_of_the_other_revision(sectors, status, reason):
     sides = CountedSides(counted(100))
-    (found,) = judge_against({"k": counted(sectors)}, LIMITS, sides, 5, str).values()
+    (found,) = judge_against({"k": counted(sectors)}, LIMITS, sides, 5, str, sides.held).values()
     assert (found.verdict.status, found.verdict.reason) == (status, reason)
     assert found.entry.counts == {"load_sectors": 100}
-    assert sides.order == "B"
+    assert sides.locked == "[B]"
 
 
 def test_counts_that_cannot_be_compared():
     sides = CountedSides(counted(100, "a"), counted(100, "b", reads=BYTES // 2))
     here = {label: counted(100, label) for label in ("a", "b", "c")}
-    found = {key: one.verdict for key, one in judge_against(here, LIMITS, sides, 5, str).items()}
+    found = {key: one.verdict for key, one in judge_against(here, LIMITS, sides, 5, str, sides.held).items()}
     assert found["a"].status is Status.WITHIN
     assert (found["b"].status, found["b"].code) == (Status.NOT_COMPARABLE, "bytes")
     assert (found["c"].status, found["c"].code) == (Status.NO_BASELINE, "not-there")
@@ -201,7 +221,8 @@ def test_counts_that_cannot_be_compared():
 
 def test_the_markers_tolerance_holds_for_counts_and_the_options_does_not():
     def status(limits):
-        found = judge_against({"k": counted(104)}, limits, CountedSides(counted(100)), 5, str)
+        sides = CountedSides(counted(100))
+        found = judge_against({"k": counted(104)}, limits, sides, 5, str, sides.held)
         return found["k"].verdict.status
 
     assert status(Limits(None, 0.05, Floors(), None, 3)) is Status.REGRESSED
@@ -211,7 +232,8 @@ def test_the_markers_tolerance_holds_for_counts_and_the_options_does_not():
 def test_what_the_compiler_gave_there_is_known_to_the_messages():
     resources = KernelResources(32, 0, 4096, max_threads_per_block=1024, occupancy=0.5)
     there = counted(100, resources=resources)
-    (found,) = judge_against({"k": counted(100)}, LIMITS, CountedSides(there), 5, str).values()
+    sides = CountedSides(there)
+    (found,) = judge_against({"k": counted(100)}, LIMITS, sides, 5, str, sides.held).values()
     now = replace(found.measurement, resources=replace(resources, registers=96, occupancy=0.25))
     assert likely_causes(now, found.entry)[:2] == ("registers 32 → 96", "occupancy 50 → 25 %")
 

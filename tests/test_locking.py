@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.domain.measurement import DeviceIdentity
@@ -70,6 +71,32 @@ def test_it_can_be_taken_again_inside_itself_and_is_free_afterwards():
         pass
     with DeviceLock(DEVICE, 0.3).held():
         pass
+
+
+def test_who_waits_comes_before_who_had_it():
+    lock = DeviceLock(DEVICE, 0.3)
+    with lock.held():
+        waiter = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+        wait_until_in_line()
+    try:
+        with pytest.raises(DeviceUnavailable, match=f"process {waiter.pid} "), lock.held():
+            pass
+    finally:
+        waiter.kill()
+        waiter.communicate()
+
+
+def wait_until_in_line():
+    """Until another process stands in the line of the one device that is held."""
+    (line,) = lock_folder().glob("*.line")
+    for _ in range(600):
+        try:
+            with FileLock(line).acquire(timeout=0):
+                pass
+        except Timeout:
+            return
+        time.sleep(0.05)  # another process is starting
+    raise AssertionError("no process waits for the device")
 
 
 def test_the_lock_is_released_when_the_measurement_fails():
