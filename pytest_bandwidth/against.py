@@ -46,11 +46,21 @@ class _Taken:
         with self.device_held():  # for both: nobody measures between the sides of a pair
             if len(self.pairs) % 2 == 0:
                 here = _by_label(self.sides.here())
-                there = _by_label(self.sides.there())
+                there = self._there()
             else:
-                there = _by_label(self.sides.there())
+                there = self._there()
                 here = _by_label(self.sides.here())
         self.pairs.append((here, there))
+
+    def _there(self) -> Rows:
+        """One process of the other revision; once there are pairs, one that measured nothing is an invalid one."""
+        try:
+            return _by_label(self.sides.there())
+        except NothingThere as reason:
+            if not self.pairs:
+                raise
+            self.tell(f"no pair, taken again: {reason}")
+            return {}
 
     def of(self, label: str | None) -> list[Pair]:
         """The pairs in which both processes measured something valid."""

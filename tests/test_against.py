@@ -154,6 +154,21 @@ def test_absent_there():
     assert sides.order == "AB"
 
 
+def test_a_process_that_measures_nothing_there_later_on_costs_its_pair_only():
+    fails_once = [*only(*[(80.0, 100.0)] * 3), NothingThere("the test fails at main"), *only((80.0, 100.0))]
+    sides = ScriptedSides(only((70.0, 100.0)), fails_once)
+    verdict = judge(sides)["None"]
+    assert (verdict.status, verdict.baseline_runs) == (Status.REGRESSED, 4)
+    assert sides.order == "ABBAABBAAB"
+
+
+def test_processes_that_measure_nothing_there_after_an_invalid_one_end_in_invalid():
+    sides = ScriptedSides(only((80.0, 100.0)), [None, *[NothingThere("the test fails at main")] * 15])
+    verdict = judge(sides)["None"]
+    assert (verdict.status, verdict.code) == (Status.INVALID, "no-pair")
+    assert len(sides.order) == 2 * 2 * 2 * 4
+
+
 def test_a_label_that_is_absent_there_does_not_ask_for_pairs():
     sides = ScriptedSides([{"a": (80.0, 100.0), "b": (80.0, 100.0)}], [{"a": (80.0, 100.0)}])
     found = judge(sides, ("a", "b"))
