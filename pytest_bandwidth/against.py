@@ -121,7 +121,7 @@ def _judge_count(key: str, measurement: Measurement, tolerance: float, row: Outc
         return Judged(measurement, None, _no_label(sides))
     entry = _entry(key, [row], sides)
     lines = measurement.detail.get("lines", ())
-    verdict = not_comparable(conduct_of(measurement), entry) or judge_counts(
+    verdict = not_comparable(conduct_of(measurement), entry, other=str(sides.revision)) or judge_counts(
         measurement.counts, entry.counts, lines, tolerance, advice=""
     )
     return Judged(measurement, entry, verdict)
@@ -157,7 +157,7 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
     if not rows:
         return Judged(measurement, None, _no_label(taken.sides))
     entry = _entry(key, rows, taken.sides)
-    different = not_comparable(conduct_of(measurement), entry)
+    different = not_comparable(conduct_of(measurement), entry, other=str(taken.sides.revision))
     if different is not None:
         return Judged(measurement, entry, different)
     pairs = taken.of(measurement.label)

@@ -181,6 +181,7 @@ def test_other_byte_counts_are_not_comparable():
     sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
     found = judge_against({"k": here}, LIMITS, sides, 2, str, sides.held)
     assert (found["k"].verdict.status, found["k"].verdict.code) == (Status.NOT_COMPARABLE, "bytes")
+    assert found["k"].verdict.reason.endswith(f", {sides.revision}'s is 1000000000 (1 GB)")
 
 
 def test_a_process_that_breaks_is_an_error_and_no_verdict():
@@ -231,6 +232,7 @@ def test_counts_that_cannot_be_compared():
     found = {key: one.verdict for key, one in judge_against(here, LIMITS, sides, 5, str, sides.held).items()}
     assert found["a"].status is Status.WITHIN
     assert (found["b"].status, found["b"].code) == (Status.NOT_COMPARABLE, "bytes")
+    assert f"{sides.revision}'s is 500000000 (500 MB)" in found["b"].reason
     assert (found["c"].status, found["c"].code) == (Status.NO_BASELINE, "not-there")
 
 

@@ -19,7 +19,9 @@ from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_sp
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
-NOT_BEFORE = Verdict(Status.NO_BASELINE, "no-entry", "the reference has no such test")
+# What messages call the runs that others are compared with.
+REFERENCE = "the reference"
+NOT_BEFORE = Verdict(Status.NO_BASELINE, "no-entry", f"{REFERENCE} has no such test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +224,9 @@ def _verdict(
     if not known:
         return NOT_BEFORE
     if entry is None or not after.processes:
-        return nothing_valid("the reference" if entry is None else "the new runs")
+        return nothing_valid(REFERENCE if entry is None else "the new runs")
     for process in (*before.processes, *after.processes):
-        different = not_comparable(process.conduct, entry)
+        different = not_comparable(process.conduct, entry, other=REFERENCE)
         if different is not None:
             return different
     figure, values = _judged_values(entry, after)

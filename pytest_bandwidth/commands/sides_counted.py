@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_bandwidth.commands.sides import NOT_BEFORE, Compared, SavedRun, measured_keys, nothing_valid
+from pytest_bandwidth.commands.sides import NOT_BEFORE, REFERENCE, Compared, SavedRun, measured_keys, nothing_valid
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.judging import not_comparable
@@ -26,7 +26,7 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
         return NOT_BEFORE
     before, after = _newest(key, reference), _newest(key, fresh)
     if before is None or after is None:
-        return nothing_valid("the reference" if before is None else "the new runs")
+        return nothing_valid(REFERENCE if before is None else "the new runs")
     conduct = before.conduct(key)
     entry = Entry(
         key,
@@ -36,7 +36,7 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
         settings=conduct.settings,
     )
     known, seen = before.outcomes[key], after.outcomes[key]
-    different = not_comparable(after.conduct(key), entry)
+    different = not_comparable(after.conduct(key), entry, other=REFERENCE)
     return different or judge_counts(seen.counts, known.counts, seen.detail.get("lines", ()), tolerance, advice="")
 
 

@@ -129,7 +129,9 @@ def test_other_conduct_is_not_comparable_and_fails(command, tmp_path, runs, chan
 
 def test_other_settings_of_the_device_are_not_comparable(command, tmp_path, runs):
     other = saved(tmp_path / "other.json", {COPY: 800.0}, settings={"mig": "1g.10gb"})
-    assert judged(command, *runs(800.0), other)[COPY]["code"] == "setting:mig"
+    found = judged(command, *runs(800.0), other)[COPY]
+    assert found["code"] == "setting:mig"
+    assert ", the reference's is " in found["reason"]
 
 
 def test_new_absent_and_invalid_tests_are_told(command, tmp_path):
