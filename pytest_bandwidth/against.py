@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.floors import is_by_floor
 from pytest_bandwidth.domain.judging import conduct_of, not_comparable
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
@@ -99,9 +100,7 @@ def judge_against(
 def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:
     """The verdicts, where a floor of the marker was missed that one, unless the comparison fails by itself."""
     return {
-        key: floor
-        if (floor := by_floors[key]).verdict.code.startswith("floor:") and not one.verdict.status.always_fails
-        else one
+        key: floor if is_by_floor((floor := by_floors[key]).verdict) and not one.verdict.status.always_fails else one
         for key, one in judged.items()
     }
 

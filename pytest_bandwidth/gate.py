@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import Figures, choose_figure, figures_of_measurement
-from pytest_bandwidth.domain.floors import Floors, confirm_floor, look_at_floors
+from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.fresh_evidence import evidence_of, lacks_likes
 from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable
 from pytest_bandwidth.domain.measurement import Finding, Measurement
@@ -87,7 +87,8 @@ def judge_test(
     if not suspects:
         return judged
     fresh, trouble = _fresh_figures(fresh_run, limits.confirm)
-    if trouble is None and any(_lacks_likes(case, fresh, limits.confirm) for case in suspects.values()):
+    dropped = [case for key, case in suspects.items() if not is_by_floor(judged[key].verdict)]
+    if trouble is None and any(_lacks_likes(case, fresh, limits.confirm) for case in dropped):
         # A device's pace may last for seconds: as many again, of which some may meet the baseline's.
         more, trouble = _fresh_figures(fresh_run, limits.confirm)
         fresh += more
@@ -236,7 +237,7 @@ def _last_word(
 ) -> Verdict:
     if len(fresh) < limits.confirm:
         return _not_confirmed(first, str(trouble) if trouble else "the fresh processes did not measure it")
-    if first.code.startswith("floor:"):
+    if is_by_floor(first):
         return confirm_floor(first, fresh, limits.floors)
     if case.reference is None:
         raise ValueError("a suspect without a reference")

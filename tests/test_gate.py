@@ -212,6 +212,19 @@ def test_floor_fails_whatever_the_baseline_says():
     assert (verdict.status, verdict.code) == (Status.REGRESSED, "floor:min_gbps")
 
 
+def test_a_missed_floor_asks_for_no_more_processes_where_the_device_is_faster():
+    processes = []
+
+    def run():
+        processes.append(1)
+        return {None: Figures(90.0, 0.62, 145.0)}
+
+    limits = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    verdict = judge(measured(90.0, probe_gbps=145.0), FIVE, limits, fresh=run)
+    assert (verdict.status, verdict.code) == (Status.REGRESSED, "floor:min_gbps")
+    assert len(processes) == limits.confirm
+
+
 def test_floor_without_baseline_is_a_verdict():
     verdict = judge(measured(90.0), None, replace(LIMITS, floors=Floors(min_gbps=80.0)))
     assert (verdict.status, verdict.code) == (Status.WITHIN, "floors")

@@ -57,6 +57,11 @@ def look_at_floors(figures: Figures, floors: Floors) -> Verdict | None:
     )
 
 
+def is_by_floor(verdict: Verdict) -> bool:
+    """Whether a floor decided; that rests on all fresh processes, however fast the device was beside them."""
+    return verdict.code.startswith("floor:")
+
+
 def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> Verdict:
     """REGRESSED where the fresh processes' medians miss a floor as well (with none of them: where this one did)."""
     if not fresh:
