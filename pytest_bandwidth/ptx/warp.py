@@ -10,15 +10,17 @@ import numpy as np
 from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.lanes import WARP
 
+ALL_LANES = np.uint32(0xFFFFFFFF)
+
 
 def exchange(
     name: str, mode: str, sources: tuple[Array, ...], active: Array, shape: tuple[int, int]
 ) -> tuple[Array, ...]:
     """Results of a warp instruction, each over `shape` or one row of it.
 
-    sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it;
-    they alone
-    contribute. shape: (rows, lanes) of the batch.
+    sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it. A
+    lane gets what those of its own mask contribute: parts of a warp may exchange at the same time, each among itself.
+    shape: (rows, lanes) of the batch.
     """
     rows = max(len(array) for array in (*sources, active))
     whole = (rows, shape[1])
@@ -49,9 +51,9 @@ def _shuffle(
     return np.take_along_axis(value, spread(source, value.shape), axis=2), inside
 
 
-def _vote(mode: str, active: Array, predicate: Array, _members: Array) -> tuple[Array, ...]:
-    every = (predicate | ~active).all(axis=2, keepdims=True)
-    some = (predicate & active).any(axis=2, keepdims=True)
+def _vote(mode: str, active: Array, predicate: Array, members: Array) -> tuple[Array, ...]:
+    every = (_packed(~predicate & active) & members) == 0
+    some = (_packed(predicate & active) & members) != 0
     return ({"all": every, "any": some, "uni": every | ~some}[mode],)
 
 
@@ -60,29 +62,30 @@ def _packed(bits: Array) -> Array:
     return np.packbits(bits, axis=2, bitorder="little").view("<u4").astype(np.uint32)
 
 
-def _ballot(_mode: str, active: Array, predicate: Array, _members: Array) -> tuple[Array, ...]:
-    return (_packed(predicate & active),)
+def _ballot(_mode: str, active: Array, predicate: Array, members: Array) -> tuple[Array, ...]:
+    return (_packed(predicate & active) & members,)
 
 
 def _active_mask(_mode: str, active: Array) -> tuple[Array, ...]:
     return (_packed(active),)
 
 
-def _match(_mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
+def _match(_mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     found = np.empty(value.shape, np.uint32)
     for lane in range(WARP):
         found[:, :, lane : lane + 1] = _packed((value == value[:, :, lane : lane + 1]) & active)
-    return (found,)
+    return (found & members,)
 
 
-def _match_all(_mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
+def _match_all(mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     """The mask of all lanes where they agree, else 0; and whether they do."""
-    first = np.take_along_axis(value, active.argmax(axis=2, keepdims=True), axis=2)
-    agree = ((value == first) | ~active).all(axis=2, keepdims=True)
-    return np.where(agree, _packed(active), np.uint32(0)), agree
+    (alike,) = _match(mode, active, value, members)
+    everyone = _packed(active) & members
+    agree = alike == everyone
+    return np.where(agree, everyone, np.uint32(0)), agree
 
 
-def _reduce(mode: str, active: Array, value: Array, _members: Array) -> tuple[Array, ...]:
+def _reduce(mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     info = np.iinfo(value.dtype)
     neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max if info.min == 0 else -1, "min": info.max, "max": info.min}[
         mode
@@ -95,8 +98,15 @@ def _reduce(mode: str, active: Array, value: Array, _members: Array) -> tuple[Ar
         "min": np.minimum,
         "max": np.maximum,
     }[mode]
-    taking_part = np.where(active, value, value.dtype.type(neutral))
-    return (operation.reduce(taking_part, axis=2, keepdims=True, dtype=value.dtype),)
+    nothing = value.dtype.type(neutral)
+    taking_part = np.where(active, value, nothing)
+    if (members == ALL_LANES).all():
+        return (operation.reduce(taking_part, axis=2, keepdims=True, dtype=value.dtype),)
+    result = np.full(value.shape, nothing)
+    for lane in range(WARP):
+        mine = (members >> np.uint32(lane)) & np.uint32(1) != 0
+        result = operation(result, np.where(mine, taking_part[:, :, lane : lane + 1], nothing))
+    return (result,)
 
 
 _EXCHANGES: dict[str, Callable[..., tuple[Array, ...]]] = {

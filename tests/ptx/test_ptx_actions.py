@@ -161,6 +161,47 @@ done:
     np.testing.assert_array_equal(voted, [0] * 32 + [0xFFFFFFFC] * 32)
 
 
+@pytest.mark.parametrize("tile", [4, 8, 16])
+def test_parts_of_a_warp_exchange_each_among_itself(tile: int) -> None:
+    """At the same time, with masks of their own: what cooperative groups make of tiles."""
+    values = np.random.default_rng(tile).integers(0, 3, 64, np.uint32)
+    tiles = values.reshape(-1, tile)
+    low = (np.arange(64) // tile * tile % 32).astype(np.uint64)
+    members = ((1 << tile) - 1 << low).astype(np.uint32)
+    set_up = f""" .reg .b32 %m, %low;
+ add.s64 %x, %p1, %off;
+ ld.global.u32 %b, [%x];
+ and.b32 %low, %t, {32 - tile};
+ mov.u32 %m, {(1 << tile) - 1};
+ shl.b32 %m, %m, %low;
+ setp.eq.u32 %q, %b, 0;
+"""
+
+    def found(line: str, after: str = "") -> np.ndarray:
+        out = np.zeros(64, np.uint32)
+        execute(f"{set_up} {line};\n{after}{STORE}", out, values)
+        return out
+
+    def each(of_tile: np.ndarray) -> np.ndarray:
+        return np.repeat(of_tile, tile)
+
+    truth = " selp.u32 %a, 1, 0, %r;\n"
+    for name, expected in (("all", (tiles == 0).all(1)), ("any", (tiles == 0).any(1))):
+        np.testing.assert_array_equal(found(f"vote.sync.{name}.pred %r, %q, %m", truth), each(expected))
+    uniform = (tiles == 0).all(1) | (tiles != 0).all(1)
+    np.testing.assert_array_equal(found("vote.sync.uni.pred %r, %q, %m", truth), each(uniform))
+    bits = np.uint64(1) << (np.arange(64) % 32).astype(np.uint64)
+    zeros = ((values == 0) * bits).reshape(-1, tile).sum(1).astype(np.uint32)
+    np.testing.assert_array_equal(found("vote.sync.ballot.b32 %a, %q, %m"), each(zeros))
+    alike = (tiles[:, :, None] == tiles[:, None, :]) * bits.reshape(-1, 1, tile)
+    np.testing.assert_array_equal(found("match.any.sync.b32 %a, %b, %m"), alike.sum(2).ravel().astype(np.uint32))
+    equal = each((tiles == tiles[:, :1]).all(1))
+    np.testing.assert_array_equal(found("match.all.sync.b32 %a|%r, %b, %m"), np.where(equal, members, 0))
+    for name, reduce in (("add", np.add), ("min", np.minimum), ("max", np.maximum)):
+        expected = each(reduce.reduce(tiles, axis=1, dtype=np.uint32))
+        np.testing.assert_array_equal(found(f"redux.sync.{name}.u32 %a, %b, %m"), expected, err_msg=name)
+
+
 def test_a_warps_barrier_orders_its_shared_memory() -> None:
     body = f""" .shared .align 4 .b32 box[64];
  mov.u64 %x, box;

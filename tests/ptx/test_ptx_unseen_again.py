@@ -404,3 +404,28 @@ def test_polynomials_in_packed_brain_floats(arch: str) -> None:
         y = rounded(y * x + c[k])
     expected = np.minimum(-y, rounded(x * x))
     np.testing.assert_array_equal((out.astype(np.uint32) << np.uint32(16)).view(np.float32), expected)
+
+
+@OLD_AND_NEW
+def test_tiles_of_a_warp_that_decide_for_themselves(arch: str) -> None:
+    """Rows of eight, four to a warp: each votes and elects by its own mask, in one instruction with the others."""
+    text = r"""
+    extern "C" __global__ void rows(int* first, int* any, unsigned* same, const int* in, int n) {
+        int row = (blockIdx.x * blockDim.x + threadIdx.x) / 8, rank = threadIdx.x & 7;
+        if (row >= n) return;
+        unsigned mask = 0xffu << (threadIdx.x & 24);
+        int x = in[row * 8 + rank];
+        unsigned large = __ballot_sync(mask, x > 90);
+        any[row * 8 + rank] = __any_sync(mask, x > 95) - __all_sync(mask, x > 10);
+        same[row * 8 + rank] = __match_any_sync(mask, x / 25) >> (threadIdx.x & 24);
+        if (rank == 0) first[row] = large ? __ffs(large) - 1 - (threadIdx.x & 24) : -1;
+    }"""
+    data = generator().integers(0, 100, (21, 8)).astype(np.int32)
+    first, any_, same = np.zeros(21, np.int32), np.zeros((21, 8), np.int32), np.zeros((21, 8), np.uint32)
+    run(text, "rows", (3,), (64,), first, any_, same, data, np.int32(21), arch=arch)
+    large = data > 90
+    np.testing.assert_array_equal(first, np.where(large.any(1), large.argmax(1), -1))
+    decided = (data > 95).any(1).astype(int) - (data > 10).all(1)
+    np.testing.assert_array_equal(any_, np.repeat(decided[:, None], 8, axis=1))
+    alike = data[:, :, None] // 25 == data[:, None, :] // 25
+    np.testing.assert_array_equal(same, (alike << np.arange(8)).sum(axis=2))
