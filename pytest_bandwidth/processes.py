@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.whole_files import write_whole
 
 ORDER_VARIABLE = "PYTEST_BANDWIDTH_ORDER"
 OUTPUT_LINES_KEPT = 12
@@ -95,10 +96,7 @@ def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
     order = order_of_environment()
     if order is None:
         return
-    file = Path(order.report)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(rows), encoding="utf-8")
-    partial.replace(file)
+    write_whole(Path(order.report), json.dumps(rows).encode())
 
 
 def run_fresh(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from pytest_bandwidth.on_github import commands, is_github, write_summary
 from pytest_bandwidth.rendering.json import document, render_json
 from pytest_bandwidth.rendering.terminal import Line, Span, header_line, summary_lines
 from pytest_bandwidth.settings import Settings, read_settings
+from pytest_bandwidth.whole_files import write_whole
 
 BUNDLE_NAME = "bandwidth_report"
 
@@ -117,7 +115,9 @@ def _write_files(config: pytest.Config, settings: Settings, published: Published
     for kind, path in targets:
         target = path if path.is_absolute() else config.invocation_params.dir / path
         try:
-            _write(target, _rendered(kind, whole, published.outcomes))
+            text = _rendered(kind, whole, published.outcomes)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target, text.encode())
         except (OSError, BandwidthError) as error:
             published.problems.append(f"{path} was not written: {error}")
         else:
@@ -151,23 +151,6 @@ def _rendered(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome
     from pytest_bandwidth.rendering.html import render_html
 
     return render_html(document)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a reader never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(partial).chmod(0o666 & ~umask)
-        Path(partial).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(partial).unlink()
-        raise
 
 
 def show(reporter: pytest.TerminalReporter, published: Published, *, verbose: bool) -> None:

@@ -72,7 +72,7 @@ def _write_proof(plan: dict[str, Any]) -> None:
     opened = {os.path.realpath(path) for path in _opened}
     seen = {path for path in opened | mapped_files() if inside(path, plan["other"]) or path.endswith((".cu", ".cuh"))}
     proof = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path}
-    partial = f"{plan['proof']}.partial"
+    partial = f"{plan['proof']}.partial"  # whole or not at all, as by whole_files, which is no module to this script
     with open(partial, "w", encoding="utf-8") as file:
         json.dump(proof, file)
     os.replace(partial, plan["proof"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pytest_bandwidth.change_points import change_points
 from pytest_bandwidth.commands.baseline_files import matching
+from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.saved_run import load_run
@@ -49,8 +50,7 @@ def show(options: argparse.Namespace) -> int:
 def _write_page(output: Path, trends: Sequence[Trend]) -> int:
     from pytest_bandwidth.rendering.history_html import render_history
 
-    output.write_text(render_history(trends), encoding="utf-8")
-    print(f"wrote {output}", file=sys.stderr)
+    write_output(output, render_history(trends))
     return 0
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.saved_run import load_run
 
@@ -29,6 +29,5 @@ def run(options: argparse.Namespace) -> int:
     chart = options.chart or names[0]
     if chart not in names:
         raise UsageError(f"--chart: found {chart!r}, expected one that this run has data for: {', '.join(names)}")
-    options.output.write_bytes(render_chart(document, chart, kind))
-    print(f"wrote {options.output}", file=sys.stderr)
+    write_output(options.output, render_chart(document, chart, kind))
     return 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
@@ -30,8 +30,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is None:
         print("\n".join(_lines(document, outcomes)))
         return 0
-    options.output.write_text(_rendered(options.output, document, outcomes), encoding="utf-8")
-    print(f"wrote {options.output}", file=sys.stderr)
+    write_output(options.output, _rendered(options.output, document, outcomes))
     return 0
 
 

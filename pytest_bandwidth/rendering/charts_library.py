@@ -11,8 +11,9 @@ import importlib.metadata
 import importlib.util
 import os
 import stat
-import tempfile
 from pathlib import Path
+
+from pytest_bandwidth.whole_files import write_whole
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
@@ -60,7 +61,4 @@ def _write(file: Path, text: str) -> None:
     """Keeps a copy whole or not at all; a cache that cannot be written costs a second, nothing else."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent)  # for this user alone: mode 600
-        with open(handle, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        os.replace(name, file)
+        write_whole(file, text.encode(), mode=0o600)  # for this user alone

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
 import socket
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pytest_bandwidth.storage.text import error
+from pytest_bandwidth.whole_files import NotOnDisk, write_whole
 
 LOCK_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.01
@@ -111,49 +110,13 @@ def replace_file(path: Path, data: bytes) -> None:
     Mode and owner of the old file stay. Call it under `locked`.
     Raises BaselineError, with the old file untouched, where it cannot be written.
     """
-    # One name, not a random one: what a killed writer left is overwritten by the next, and never piles up.
-    temporary = path.with_name(f".{path.name}.new")
     try:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with open(descriptor, "wb") as stream:
-            _keep_mode_and_owner(path, stream.fileno())
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        write_whole(path, data, keep=True, durable=True, partial_name=f".{path.name}.new")
+    except NotOnDisk as problem:
+        message = f"found that its disk failed ({problem.strerror}), expected the new file to last: check it"
+        raise error(path, 1, message) from None
     except OSError as problem:
-        with suppress(OSError):
-            os.unlink(temporary)
         raise _not_writable(path, problem) from None
-    _sync_folder(path)
-
-
-def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
-    try:
-        old = os.stat(path)
-    except FileNotFoundError:
-        return
-    new = os.fstat(descriptor)
-    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-        with suppress(PermissionError):
-            os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
-def _sync_folder(path: Path) -> None:
-    """Makes the rename last. Raises BaselineError where a disk fails, not where folders cannot be synced."""
-    try:
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as problem:
-        if problem.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.EACCES):
-            message = f"found that its disk failed ({problem.strerror}), expected the new file to last: check it"
-            raise error(path, 1, message) from None
 
 
 def make_folder(folder: Path, path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from full_disks import file_size_limit
 
 from pytest_bandwidth.rendering import charts_library
 
@@ -70,4 +71,11 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert "vegaEmbed" in fresh()
+    assert len(made) == 1
+
+
+def test_a_disk_that_is_full_is_not_filled_further(made: list[str], tmp_path: Path) -> None:
+    with file_size_limit(4096):
+        assert "vegaEmbed" in fresh()
+    assert os.listdir(tmp_path / "pytest-bandwidth") == []
     assert len(made) == 1

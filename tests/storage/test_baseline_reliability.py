@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from full_disks import file_size_limit
 from updater_processes import without_privileges
 
 from pytest_bandwidth import storage
@@ -120,16 +120,6 @@ def test_a_clock_going_backwards_changes_nothing(tmp_path: Path, monkeypatch: py
     storage.update(path, DEVICE, [Entry("b", 6.0)], timeout_seconds=0)
     assert list(storage.load(path).entries) == ["a", "b"]
     assert os.listdir(tmp_path) == ["a.yaml"]
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_write_cut_short_leaves_the_old_file(tmp_path: Path) -> None:

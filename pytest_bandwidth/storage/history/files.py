@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.whole_files import replacing
 
 FILES_AT_MOST = 100_000
 BYTES_OF_FILE_AT_MOST = 2 * 2**30
@@ -93,16 +94,8 @@ def merged_file(folder: Path, first_run: str, digest: str) -> Path:
 
 def add(target: Path, write: Callable[[Path], None]) -> None:
     """Lets `write` fill a hidden file beside the target and gives it the name when it is on the disk."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
+    with replacing(target, durable=True) as partial:
         write(partial)
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(partial, target)
-        _sync_folder(target.parent)
-    finally:
-        with suppress(OSError):
-            partial.unlink()
 
 
 def sweep(folder: Path) -> None:
@@ -112,13 +105,3 @@ def sweep(folder: Path) -> None:
             with suppress(OSError):
                 if time.time() - entry.lstat().st_mtime > LEFTOVER_SECONDS:
                     entry.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk when its folder is; some file systems cannot be asked to."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

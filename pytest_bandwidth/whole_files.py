@@ -1,0 +1,99 @@
+"""Files written whole or not at all: at any moment a path holds what was there before or what is new, never a part.
+
+Knows nothing of the package, so that each of its rooms may use it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+# What file systems that cannot sync a folder, or may not, answer. Anything else is a disk that fails.
+_NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.EACCES)
+
+
+class NotOnDisk(OSError):
+    """The file is written and has its name, but a power cut may take the name away again: the disk failed."""
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = False, partial_name: str | None = None) -> Iterator[Path]:
+    """Gives the path of a hidden file beside `path`, not there yet; what is written to it becomes `path` in the end.
+
+    After an exception the hidden file is gone and `path` as it was.
+    durable: also after a power cut; costs two waits for the disk. partial_name: of the hidden file, for callers that
+    hold a lock: what a killed writer left is then overwritten by the next. Without, each writer's is its own.
+    Raises OSError that names `path`; NotOnDisk with `path` written.
+    """
+    partial = path.parent / (partial_name or f".{path.name}.{os.urandom(4).hex()}.partial")
+    try:
+        if partial_name is not None:
+            partial.unlink(missing_ok=True)
+        yield partial
+        if durable:
+            _sync(partial)
+        os.replace(partial, path)
+    except BaseException as problem:
+        with suppress(OSError):
+            partial.unlink()
+        if isinstance(problem, OSError) and str(problem.filename) == str(partial):
+            raise OSError(problem.errno, problem.strerror, str(path)) from problem
+        raise
+    if durable:
+        _sync_folder(path.parent)
+
+
+def write_whole(
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = 0o666,
+    keep: bool = False,
+    durable: bool = False,
+    partial_name: str | None = None,
+) -> None:
+    """Writes a file in the manner of `replacing`, which says the rest.
+
+    mode: the file's, less the umask. keep: mode and owner of the file that is replaced stay, and so does a link to it.
+    """
+    target = Path(os.path.realpath(path)) if keep and path.is_symlink() else path
+    with replacing(target, durable=durable, partial_name=partial_name) as partial:
+        # A new file, never one that somebody laid there, nor what a link leads to.
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with open(descriptor, "wb") as stream:
+            if keep:
+                _keep_mode_and_owner(target, descriptor)
+            stream.write(data)
+
+
+def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        return
+    new = os.fstat(descriptor)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on the disk when its folder is."""
+    try:
+        _sync(folder)
+    except OSError as problem:
+        if problem.errno not in _NO_SYNC_OF_FOLDERS:
+            raise NotOnDisk(problem.errno, problem.strerror, str(folder)) from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,63 @@
+"""What `-o` names is written whole or not at all, by each command that has it."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+from full_disks import file_size_limit
+from saved_runs import outcome, run_of, save
+
+from pytest_bandwidth.storage.history import append
+
+KEY = "tests/test_a.py::test_copy"
+
+
+@pytest.fixture(params=["report", "plot", "history"])
+def writes(request, tmp_path):
+    """The arguments of a command that has something to write, up to `-o`; every output is longer than a few bytes."""
+    rows = [outcome(KEY, 700.0)]
+    run = run_of(*rows, environment={"started_at": "2026-01-01T00:00:00Z"})
+    if request.param == "history":
+        pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+        append(tmp_path / "store", run, rows)
+        return ("history", tmp_path / "store", "-o"), ".html"
+    saved = save(tmp_path / "run.json", run)
+    if request.param == "plot":
+        pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+        return ("plot", saved, "-o"), ".svg"
+    return ("report", saved, "-o"), ".csv"
+
+
+def test_a_full_disk_leaves_the_old_file(command, writes, tmp_path):
+    arguments, ending = writes
+    folder = tmp_path / "out"
+    folder.mkdir()
+    path = folder / f"page{ending}"
+    path.write_text("old")
+    with file_size_limit(16):
+        said = command(*arguments, path)
+    assert said.status == 2
+    assert said.err.endswith("File too large\n")
+    assert [(file, file.read_text()) for file in folder.iterdir()] == [(path, "old")]
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_leads_to_it(command, writes, tmp_path):
+    arguments, ending = writes
+    file, link = tmp_path / "file", tmp_path / f"page{ending}"
+    file.write_text("old")
+    file.chmod(0o604)
+    link.symlink_to("file")
+    said = command(*arguments, link)
+    assert (said.status, said.err) == (0, f"wrote {link}\n")
+    assert link.is_symlink()
+    assert file.read_text() != "old"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o604
+
+
+def test_a_folder_that_is_not_there_is_told_by_the_outputs_name(command, writes, tmp_path):
+    arguments, ending = writes
+    path = tmp_path / "missing" / f"page{ending}"
+    said = command(*arguments, path)
+    assert said.status == 2
+    assert said.err.endswith(f"{path}: cannot be read or written: No such file or directory\n")
