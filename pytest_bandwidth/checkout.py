@@ -1,4 +1,4 @@
-"""The revision that a run is judged by: checked out before the first test, gone when pytest ends, however it ends."""
+"""The revision that a run is judged by: checked out once tests are to be measured, gone when pytest ends, however."""
 
 from __future__ import annotations
 
@@ -13,23 +13,33 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.settings import read_settings
 from pytest_bandwidth.worktree import CheckedOut, Revision
 
-REVISION = pytest.StashKey[Revision]()
+_REVISION = pytest.StashKey[Revision]()
+# Options of pytest after which no test's body runs.
+_RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 # What asks a process to end and would end Python without any clean-up.
 _ENDING = ("SIGTERM", "SIGHUP")
 
 
-def check_out(config: pytest.Config) -> None:
-    """Stashes the run's Revision. Raises pytest.UsageError, one line, where there is no such revision."""
-    name = read_settings(config).against
-    if name is None or config.option.collectonly:
-        return
+def check_out(config: pytest.Config) -> Revision | None:
+    """The run's revision, checked out when first asked for; None where nothing is to be measured against one.
+
+    Raises pytest.UsageError, one line, where there is no such revision.
+    """
+    settings = read_settings(config)
+    name = settings.against
+    runs_nothing = any(config.getoption(option, False) for option in _RUNS_NOTHING)
+    if name is None or runs_nothing or settings.disable or settings.skip:
+        return None
+    if _REVISION in config.stash:
+        return config.stash[_REVISION]
     _end_in_order(config)
     try:
         checked_out = CheckedOut(config.rootpath, name)
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     config.add_cleanup(checked_out.remove)
-    config.stash[REVISION] = checked_out.revision
+    config.stash[_REVISION] = checked_out.revision
+    return checked_out.revision
 
 
 def _end_in_order(config: pytest.Config) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.checkout import REVISION
+from pytest_bandwidth.checkout import check_out
 from pytest_bandwidth.processes import Invocation, started_as_module
 from pytest_bandwidth.worktree import Revision
 
@@ -18,7 +18,7 @@ def tell_worker(node: Any) -> None:
     node.workerinput["bandwidth_args"] = [str(arg) for arg in node.config.invocation_params.args]
     node.workerinput["bandwidth_folder"] = str(node.config.invocation_params.dir)
     node.workerinput["bandwidth_as_module"] = started_as_module()
-    revision = node.config.stash.get(REVISION, None)
+    revision = check_out(node.config)
     node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 
 
@@ -41,5 +41,7 @@ def invocation_of(config: pytest.Config) -> Invocation:
 
 def revision_of(config: pytest.Config) -> Revision | None:
     """The revision that this run judges by: checked out by the controller, for its workers too."""
-    given: dict[str, Any] | None = getattr(config, "workerinput", {}).get("bandwidth_revision")
-    return config.stash.get(REVISION, None) if given is None else Revision(**given)
+    if not hasattr(config, "workerinput"):
+        return check_out(config)
+    given: dict[str, Any] | None = config.workerinput.get("bandwidth_revision")
+    return None if given is None else Revision(**given)

@@ -39,10 +39,6 @@ def pytest_configure(config: pytest.Config) -> None:
         obey(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(controller, "bandwidth-controller")
-        if "against" in given(config) and not controller.is_child:
-            from pytest_bandwidth.checkout import check_out
-
-            check_out(config)
 
 
 @pytest.fixture

@@ -94,6 +94,39 @@ def test_what_cannot_be_is_told_before_any_test(repo, args, message):
     assert worktrees(repo) == 1
 
 
+def test_workers_of_xdist_are_not_started_where_there_is_no_such_revision(repo):
+    pytest.importorskip("xdist")
+    result = repo.run_here("-p", "xdist", "-n1", "--bandwidth-against=nope")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*'nope' is no commit of *"])
+
+
+MEASURES_NOTHING = (
+    "--help",
+    "--version",
+    "--markers",
+    "--fixtures",
+    "--fixtures-per-test",
+    "--collect-only",
+    "--setup-plan",
+    "--bandwidth-disable",
+    "--bandwidth-skip",
+)
+
+
+@pytest.mark.parametrize("option", MEASURES_NOTHING)
+def test_what_measures_nothing_needs_no_repository(project, option):
+    project.file("test_new.py", NEW)
+    assert project.run_here("--bandwidth-against=HEAD", option).ret == pytest.ExitCode.OK
+
+
+def test_what_measures_needs_a_repository(project):
+    project.file("test_new.py", NEW)
+    result = project.run_here("--bandwidth-against=HEAD")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--bandwidth-against needs a git repository*"])
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
 def test_no_worktree_is_left_where_pytest_is_told_to_end(repo):
     """SIGTERM, which becomes what Ctrl-C is, comes while a child of the other revision sleeps in its test."""
