@@ -11,6 +11,17 @@ from pytest_bandwidth.processes import order_of_environment
 # These choose tests by what failed before, or write what only the parent may write.
 _NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")
 
+# Where pytest and plugins write, by the name of the option's value: those files are the parent's.
+_OUTPUTS = (
+    "xmlpath",  # --junitxml
+    "report_log",  # pytest-reportlog
+    "htmlpath",  # pytest-html
+    "json_report_file",  # pytest-json-report
+    "benchmark_json",  # pytest-benchmark, and the next two
+    "benchmark_save",
+    "benchmark_autosave",
+)
+
 
 def obey(config: pytest.Config) -> None:
     """Narrows the run to the order's test and turns off what would write files or wait for a person."""
@@ -18,7 +29,9 @@ def obey(config: pytest.Config) -> None:
     if order is not None and order.target is not None:
         config.args[:] = [order.target]
     config.option.usepdb = False
-    config.option.xmlpath = None
+    for name in _OUTPUTS:
+        if hasattr(config.option, name):
+            setattr(config.option, name, None)
     config.option.log_file = os.devnull
     config.option.basetemp = None  # pytest empties the folder that it is given, and the parent's tests are using it
     config.pluginmanager.register(_ForgetsHistory(), "bandwidth-forgets-history")

@@ -104,6 +104,52 @@ def test_later(shared):
     assert len({process for _, process in told}) == 1
 
 
+def test_fresh_processes_leave_the_files_of_other_plugins_alone(project):
+    pytest.importorskip("pytest_benchmark")
+    project.file("pytest.ini", "[pytest]\naddopts = -p no:randomly\nbandwidth_busy_processors = 1000\n")
+    project.file(
+        "conftest.py",
+        """
+import os
+from pathlib import Path
+
+def pytest_addoption(parser):
+    parser.addoption("--page", dest="htmlpath")
+
+def pytest_configure(config):
+    if config.option.htmlpath:
+        with Path(config.option.htmlpath).open("a") as page:
+            page.write("opened\\n")
+""",
+    )
+    project.file(
+        "test_both.py",
+        """
+from pathlib import Path
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(min_gbps="90 TB/s")
+def test_copy(bandwidth, benchmark):
+    benchmark.pedantic(int)
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+
+def test_later(benchmark):
+    benchmark.pedantic(int)
+    written = Path("benchmarks.json")  # at the end of the run, and not before
+    assert not written.exists() or not written.read_text()
+""",
+    )
+    files = ("--page=page.html", "--benchmark-json=benchmarks.json", "--benchmark-autosave")
+    result = project.run(*files, "--bandwidth-confirm=1")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.re_match_lines([r".*Confirmed in 1 fresh process"])
+    assert (project.path / "page.html").read_text() == "opened\n"
+    assert "test_later" in (project.path / "benchmarks.json").read_text()
+    assert len(list((project.path / ".benchmarks").glob("*/*.json"))) == 1
+
+
 def test_fresh_processes_see_options_of_a_conftest_and_tests_in_a_package(project, monkeypatch):
     project.file("pkg/__init__.py", "")
     project.file("pkg/conftest.py", "def pytest_addoption(parser):\n    parser.addoption('--count', default='1')\n")
