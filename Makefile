@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+LOWEST ?= .venv-lowest
 RESULTS ?= demo-results
 PYTEST_ARGS ?=
 
@@ -9,11 +10,12 @@ PYTEST_ARGS ?=
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
 DEVICE_EXTRA := $(if $(filter 12,$(CUDA_MAJOR)),cuda12,$(if $(CUDA_MAJOR),cuda13))
 
-.PHONY: help demo test lint unit docs traffic bench gpu gpu-venv clean
+.PHONY: help demo test lint unit lowest docs traffic bench gpu gpu-venv clean
 
 help:
 	@echo "make demo   measure this machine, compare with a baseline taken just now, write the summary ($(RESULTS)/)"
 	@echo "make test   lint, types, architecture and every test that this machine can run"
+	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
 	@echo "make bench  the long experiments behind docs/measurements.md (quiet machine, about an hour)"
@@ -53,6 +55,16 @@ unit: $(VENV)/.test
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
+# The oldest releases that pyproject.toml allows, as one set, in an environment of its own. The compile gate is the newest
+# compiler's: its warnings and registers.
+lowest:
+	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet uv
+	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[cpu,traffic,report,history]' \
+		--group dev --group browser
+	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python 'nvidia-cuda-nvrtc==13.0.*'
+	$(LOWEST)/bin/python -m pytest -m 'not experiment' --ignore=tests/kernels/test_kernel_compile.py $(PYTEST_ARGS)
+
 docs: $(VENV)/.test
 	rm -rf docs/_build
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
@@ -76,4 +88,4 @@ gpu: gpu-venv
 	$(BIN)/python benchmarks/gpu.py
 
 clean:
-	rm -rf $(VENV) $(RESULTS) build dist docs/_build docs/_generated .coverage* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(LOWEST) $(RESULTS) build dist docs/_build docs/_generated .coverage* .mypy_cache .ruff_cache .pytest_cache

@@ -123,9 +123,8 @@ NOT_MODELLED = {
     ),
     "tensor cores": (
         'extern "C" __global__ void k(float* c, unsigned a, unsigned b) {\n float x = 0, y = 0, z = 0, w = 0;\n'
-        ' asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "  // here\n'
-        '     "{%0, %1, %2, %3}, {%4, %4}, {%5}, {%0, %1, %2, %3};"\n'
-        '     : "+f"(x), "+f"(y), "+f"(z), "+f"(w) : "r"(a), "r"(b));\n c[threadIdx.x] = x + y + z + w; }',
+        ' asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %4}, {%5}, {%0, %1, %2, %3};"'
+        ' : "+f"(x), "+f"(y), "+f"(z), "+f"(w) : "r"(a), "r"(b));  // here\n c[threadIdx.x] = x + y + z + w; }',
         "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32",
     ),
     "asynchronous copies": (
