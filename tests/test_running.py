@@ -1,5 +1,7 @@
 """The device's lock while a test is judged: held for each fresh process, free in between."""
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_bandwidth import running
@@ -84,3 +86,12 @@ def test_nobody_measures_beside_the_probe_alone(run, monkeypatch):
     judged = run.judge({"t": measured(60.0, 66.7)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
     assert judged["t"].verdict.status is Status.DEVICE
     assert free == [False]
+
+
+def test_a_device_that_stays_taken_confirms_nothing(run):
+    run.settings = replace(run.settings, lock_timeout=0.1)
+    with DeviceLock(run.device.identity, 30.0).held():
+        judged = run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    verdict = judged["t"].verdict
+    assert verdict.status is Status.UNCONFIRMED
+    assert "is being measured by process" in verdict.reason
