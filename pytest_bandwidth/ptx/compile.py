@@ -117,8 +117,9 @@ def _nvrtc() -> Any:
 def _include_options() -> tuple[str, ...]:
     from cuda.pathfinder import find_nvidia_header_directory
 
-    folder = find_nvidia_header_directory("cudart")
-    return () if folder is None else (f"--include-path={folder}",)
+    # CUDA's own, and the parts of the standard library that cooperative_groups.h asks for.
+    folders = map(find_nvidia_header_directory, ("cudart", "cccl"))
+    return tuple(f"--include-path={folder}" for folder in folders if folder is not None)
 
 
 class _Program:

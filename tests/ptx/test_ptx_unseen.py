@@ -510,3 +510,22 @@ def test_edit_distance_by_diagonals(arch: str) -> None:
             for j in range(1, 41):
                 diagonal, line[j] = line[j], min(line[j] + 1, line[j - 1] + 1, diagonal + int(s[i - 1] != t[j - 1]))
         assert out[row] == line[40]
+
+
+def test_tiles_of_cooperative_groups(arch: str) -> None:
+    """CUDA's own header, and what it needs, are found; tiles of one warp sum each among itself."""
+    text = r"""
+    #include <cooperative_groups.h>
+    #include <cooperative_groups/reduce.h>
+    namespace cg = cooperative_groups;
+    extern "C" __global__ void sums(int* out, const int* in) {
+        auto block = cg::this_thread_block();
+        auto tile = cg::tiled_partition<8>(block);
+        int i = blockIdx.x * blockDim.x + block.thread_rank();
+        int sum = cg::reduce(tile, in[i], cg::plus<int>());
+        block.sync();
+        if (tile.thread_rank() == 0) out[i / 8] = sum;
+    }"""
+    data, out = generator().integers(-1000, 1000, 256).astype(np.int32), np.zeros(32, np.int32)
+    run(text, "sums", (2,), (128,), out, data, arch=arch)
+    np.testing.assert_array_equal(out, data.reshape(-1, 8).sum(1))
