@@ -1,12 +1,12 @@
 """Which code a fresh process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
 
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from repositories import git
 
 from pytest_bandwidth import tree_process
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation
@@ -21,10 +21,6 @@ def test_it(bandwidth):
     bandwidth(len, "abc", reads=kern.BYTES)
 """
 AT_THE_REVISION, IN_THE_WORKING_TREE = 1000, 2000
-
-
-def git(folder, *args):
-    subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True, text=True)
 
 
 class Repo:

@@ -7,14 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from repositories import git
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.worktree import PREFIX, CheckedOut, remove_leftovers
-
-
-def git(folder, *args):
-    done = subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from repositories import git
 
 KERNEL = "import time\ndef pause():\n    time.sleep({})\n"
 TEST = """
@@ -24,10 +25,6 @@ def test_kernel(bandwidth):
     bandwidth(kernel, reads=a, writes=b)
 """
 NEW = "\ndef test_new(bandwidth):\n    bandwidth(len, 'abc', reads=100)\n"
-
-
-def git(folder, *args):
-    return subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
