@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import expm1, log
+from math import log
 from statistics import stdev
 
 from pytest_bandwidth.commands.baseline_files import load_all, matching
@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.figures import FIGURES, figures_of_run
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.reference import median_figures, pooled_spread, prior_spread, reference_of
-from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
 
@@ -72,7 +72,7 @@ def _of(baseline: Baseline, entry: Entry, pools: dict[Figure, float]) -> Shown:
     reference = reference_of(entry, figure, prior)
     sees = None
     if reference is not None and not entry.counts:
-        sees = -expm1(-reference.bound(REGRESSED_LEVEL, tolerance, DEFAULTS.confirm))
+        sees = drop_of_log(reference.bound(REGRESSED_LEVEL, tolerance, DEFAULTS.confirm))
     return Shown(entry, figure, tolerance, _spread(entry, figure), sees, _since_anchor(entry, figure))
 
 

@@ -13,10 +13,18 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.figures import FIGURES, Figures, choose_figure, figures_of_run
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Conduct, not_comparable, runs_needed
+from pytest_bandwidth.domain.judging import (
+    REGRESSED_LEVEL,
+    Conduct,
+    drop_sentence,
+    insufficient,
+    moved,
+    not_comparable,
+    runs_needed,
+)
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
-from pytest_bandwidth.domain.units import format_percent
+from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # What messages call the runs that others are compared with.
@@ -134,42 +142,32 @@ def judge_processes(reference: Reference, values: Sequence[float], tolerance: fl
         observed=math.exp(reference.centre - drop),
         reference=reference.value,
         tolerance=tolerance,
-        drop=-math.expm1(-drop),
-        allowed_drop=-math.expm1(-bound),
-        visible_drop=-math.expm1(-bound),
+        drop=drop_of_log(drop),
+        allowed_drop=drop_of_log(bound),
+        visible_drop=drop_of_log(bound),
         spread=reference.spread,
         degrees=reference.degrees,
         baseline_runs=reference.runs,
         confirmations=tuple(values),
     )
-    side = "below" if drop >= 0 else "above"
-    moved = f"{format_percent(abs(math.expm1(-drop)), 1)} {side} the reference"
-    reason = f"{moved}, {format_percent(verdict.allowed_drop or 0, 1)} allowed"
+    reason = drop_sentence(verdict, REFERENCE)
     if drop > bound:
         return replace(verdict, status=Status.REGRESSED, code="drop", reason=reason)
     if bound > -math.log1p(-tolerance) * (1 + 1e-12):
-        return _insufficient(verdict, reference, len(values))
+        return _short_of_runs(verdict, reference, tolerance, len(values))
     if -drop > bound:
-        return replace(verdict, status=Status.IMPROVED, code="gain", reason=moved)
+        return replace(verdict, status=Status.IMPROVED, code="gain", reason=moved(verdict, REFERENCE))
     return replace(verdict, reason=reason)
 
 
-def _insufficient(verdict: Verdict, reference: Reference, processes: int) -> Verdict:
-    tolerance = verdict.tolerance or 0.0
+def _short_of_runs(verdict: Verdict, reference: Reference, tolerance: float, processes: int) -> Verdict:
     advised = runs_needed(reference, tolerance, processes)
     remedy = (
         f"{advised} reference runs would do"
         if advised
         else f"no number of reference runs up to 20 would do for {processes} new: give more on both sides"
     )
-    return replace(
-        verdict,
-        status=Status.INSUFFICIENT,
-        code="noise",
-        runs_advised=advised,
-        reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise "
-        f"(tolerance {format_percent(tolerance, 1)}, {reference.runs} reference and {processes} new); {remedy}",
-    )
+    return insufficient(verdict, f"{reference.runs} reference and {processes} new", remedy, advised)
 
 
 def _side(runs: Sequence[SavedRun], key: str) -> _Side:

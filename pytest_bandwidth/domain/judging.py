@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference
-from pytest_bandwidth.domain.units import format_bytes, format_percent
+from pytest_bandwidth.domain.units import drop_of_log, format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 SUSPECT_LEVEL = 0.99
@@ -77,27 +77,22 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
         observed=observed,
         reference=reference.value,
         tolerance=tolerance,
-        drop=_as_fraction(drop),
-        allowed_drop=_as_fraction(allowed),
-        visible_drop=_as_fraction(gate),
+        drop=drop_of_log(drop),
+        allowed_drop=drop_of_log(allowed),
+        visible_drop=drop_of_log(gate),
         spread=reference.spread,
         degrees=reference.degrees,
         baseline_runs=reference.runs,
     )
     if drop > allowed:
         status = Status.SUSPECT if confirm else Status.REGRESSED
-        return replace(verdict, status=status, code="drop", reason=_drop_sentence(verdict))
+        return replace(verdict, status=status, code="drop", reason=drop_sentence(verdict))
     if gate > -math.log1p(-tolerance) * (1 + 1e-12):
-        return _insufficient(verdict, reference, confirm)
+        return _short_of_runs(verdict, reference, tolerance, confirm)
     if -drop > allowed:
-        gain = format_percent(math.expm1(-drop), 1)
-        return replace(
-            verdict,
-            status=Status.IMPROVED,
-            code="gain",
-            reason=f"{gain} above the baseline: --bandwidth-update keeps it",
-        )
-    return replace(verdict, reason=_drop_sentence(verdict))
+        reason = f"{moved(verdict, 'the baseline')}: --bandwidth-update keeps it"
+        return replace(verdict, status=Status.IMPROVED, code="gain", reason=reason)
+    return replace(verdict, reason=drop_sentence(verdict))
 
 
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:
@@ -108,13 +103,13 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
     seen = replace(
         first,
         observed=math.exp(median(logs)),
-        drop=_as_fraction(drop),
-        allowed_drop=_as_fraction(gate),
-        visible_drop=_as_fraction(gate),
+        drop=drop_of_log(drop),
+        allowed_drop=drop_of_log(gate),
+        visible_drop=drop_of_log(gate),
         confirmations=tuple(fresh),
     )
     if drop > gate:
-        return replace(seen, status=Status.REGRESSED, code="drop", reason=_drop_sentence(seen))
+        return replace(seen, status=Status.REGRESSED, code="drop", reason=drop_sentence(seen))
     return replace(
         seen,
         status=Status.UNCONFIRMED,
@@ -134,8 +129,30 @@ def runs_needed(reference: Reference, tolerance: float, processes: int) -> int |
     return None
 
 
-def _insufficient(verdict: Verdict, reference: Reference, confirm: int) -> Verdict:
-    tolerance = verdict.tolerance or 0.0
+def moved(verdict: Verdict, other: str) -> str:
+    """How far below or above `other` the verdict's figure lies, in words."""
+    drop = verdict.drop or 0.0
+    return f"{format_percent(abs(drop), 1)} {'below' if drop >= 0 else 'above'} {other}"
+
+
+def drop_sentence(verdict: Verdict, other: str = "the baseline") -> str:
+    """`moved`, and how much of a drop is let pass."""
+    return f"{moved(verdict, other)}, {format_percent(verdict.allowed_drop or 0, 1)} allowed"
+
+
+def insufficient(verdict: Verdict, evidence: str, remedy: str, runs_advised: int | None) -> Verdict:
+    """The verdict made INSUFFICIENT. evidence: what there is, as in "1 baseline run"; remedy: what would do."""
+    return replace(
+        verdict,
+        status=Status.INSUFFICIENT,
+        code="noise",
+        runs_advised=runs_advised,
+        reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise "
+        f"(tolerance {format_percent(verdict.tolerance or 0, 1)}, {evidence}); {remedy}",
+    )
+
+
+def _short_of_runs(verdict: Verdict, reference: Reference, tolerance: float, confirm: int) -> Verdict:
     advised = runs_needed(reference, tolerance, max(confirm, 1))
     remedy = (
         f"{advised} baseline runs would do: --bandwidth-update --bandwidth-runs={advised}"
@@ -143,21 +160,4 @@ def _insufficient(verdict: Verdict, reference: Reference, confirm: int) -> Verdi
         else "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
     )
     known = "1 baseline run" if reference.runs == 1 else f"{reference.runs or 'no'} baseline runs"
-    return replace(
-        verdict,
-        status=Status.INSUFFICIENT,
-        code="noise",
-        runs_advised=advised,
-        reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise "
-        f"(tolerance {format_percent(tolerance, 1)}, {known}); {remedy}",
-    )
-
-
-def _as_fraction(log_drop: float) -> float:
-    return -math.expm1(-log_drop)
-
-
-def _drop_sentence(verdict: Verdict) -> str:
-    drop = verdict.drop or 0.0
-    side = "below" if drop >= 0 else "above"
-    return f"{format_percent(abs(drop), 1)} {side} the baseline, {format_percent(verdict.allowed_drop or 0, 1)} allowed"
+    return insufficient(verdict, known, remedy, advised)

@@ -13,9 +13,9 @@ from statistics import mean, median, stdev
 
 from pytest_bandwidth.domain.baseline import Figure
 from pytest_bandwidth.domain.figures import Figures, steadier_figure
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, moved
 from pytest_bandwidth.domain.student_t import t_quantile
-from pytest_bandwidth.domain.units import format_percent
+from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # |ln| of the probes' ratio past which the machine itself changed between the two processes of a pair. The memory of a
@@ -94,9 +94,9 @@ def judge_pairs(pairs: Sequence[Pair], figure: Figure, tolerance: float, other: 
         observed=median(here),
         reference=median(there),
         tolerance=tolerance,
-        drop=_as_fraction(centre),
+        drop=drop_of_log(centre),
         allowed_drop=tolerance,
-        visible_drop=_as_fraction(max(half, allowed)),
+        visible_drop=drop_of_log(max(half, allowed)),
         spread=spread,
         degrees=n - 1,
         baseline_runs=n,
@@ -137,19 +137,14 @@ def _insufficient(verdict: Verdict, uneven: int) -> Verdict:
 
 def _sentence(verdict: Verdict, half: float, uneven: int, other: str) -> str:
     drop = verdict.drop or 0.0
-    side = "below" if drop >= 0 else "above"
     # The interval is one-sided, to the side that would excuse the code.
-    least = -math.expm1(half - abs(math.log1p(-drop)))
+    least = drop_of_log(abs(math.log1p(-drop)) - half)
     bound = f"at least {format_percent(least, 1)} with 99.9 % confidence" if least > 0 else "not told from none"
     return (
-        f"{format_percent(abs(drop), 1)} {side} {other} in {verdict.baseline_runs} pairs of fresh processes ({bound}), "
+        f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes ({bound}), "
         f"{format_percent(verdict.tolerance or 0, 1)} allowed{_again(uneven)}"
     )
 
 
 def _again(uneven: int) -> str:
     return f"; {uneven} taken again, since the machine changed between its processes" if uneven else ""
-
-
-def _as_fraction(log_drop: float) -> float:
-    return -math.expm1(-log_drop)

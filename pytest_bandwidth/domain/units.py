@@ -93,6 +93,11 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def drop_of_log(log_drop: float) -> float:
+    """The drop as a fraction of what was before, from ln(before ÷ after): 0.0513 → 0.05; gains are negative."""
+    return -math.expm1(-log_drop)
+
+
 def last_place(text: str) -> float:
     """One step of the last written digit: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
 

@@ -259,3 +259,23 @@ def test_bad_tolerance(command, runs, tolerance):
 def test_nothing_measured_anywhere(command, tmp_path):
     files = [save(tmp_path / f"{i}.json", run_of(outcome(SUM, None, None, peak=None))) for i in range(2)]
     assert judged(command, *files)[SUM]["status"] == "INVALID"
+
+
+@pytest.mark.parametrize(
+    ("references", "slow", "status", "sentence"),
+    [
+        (20, 792.0, "WITHIN", r"1\.0 % below the reference, 5\.0 % allowed"),
+        (20, 720.0, "REGRESSED", r"10\.0 % below the reference, 5\.0 % allowed"),
+        (20, 880.0, "IMPROVED", r"10\.0 % above the reference"),
+        (
+            1,
+            800.0,
+            "INSUFFICIENT",
+            r"drops under [\d.]+ % cannot be told from noise \(tolerance 5\.0 %, 1 reference .*",
+        ),
+    ],
+)
+def test_each_verdict_says_what_it_rests_on(command, runs, references, slow, status, sentence):
+    found = judged(command, *runs(*[800.0] * references, slow), "--baseline", references)[COPY]
+    assert found["status"] == status
+    assert re.fullmatch(sentence, found["reason"])

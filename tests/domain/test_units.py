@@ -145,3 +145,14 @@ def test_any_text_is_a_finite_number_or_a_value_error(text: str) -> None:
 )
 def test_figures_for_people(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "drop"), [(100, 95, 0.05), (100, 100, 0.0), (100, 125, -0.25), (8, 1, 0.875)]
+)
+def test_drop_of_log(before: float, after: float, drop: float) -> None:
+    assert units.drop_of_log(math.log(before / after)) == pytest.approx(drop, abs=1e-15)
+
+
+def test_drop_of_log_keeps_the_digits_of_small_drops() -> None:
+    assert units.drop_of_log(1e-20) == 1e-20
