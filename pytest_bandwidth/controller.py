@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_bandwidth.device_runs import Gathered
     from pytest_bandwidth.publishing import Published
 
 
@@ -24,11 +25,10 @@ class Controller:
         self._config = config
         # `processes` says what the variable holds; its import is not worth it here.
         self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_ORDER"))
-        # The last report of a test counts: a rerun replaces what came before.
-        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
-        self._failed: set[str] = set()
-        self._device: dict[str, Any] = {}
-        self._published: Published | None = None
+        self._gathered: Gathered | None = None
+        # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
+        self._failed: set[tuple[str, str]] = set()
+        self._published: list[Published] = []
         self._all_collected = True
 
     @pytest.hookimpl(optionalhook=True)
@@ -37,6 +37,15 @@ class Controller:
         from pytest_bandwidth.distributed import tell_worker
 
         tell_worker(node)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker of xdist has ended."""
+        from pytest_bandwidth.distributed import told_by_worker
+
+        further = told_by_worker(node)
+        if further is not None and self._gathered is not None:
+            self._gathered.add_further(further)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if not report.passed:  # a file that was skipped, or broke, may hold any test
@@ -47,35 +56,39 @@ class Controller:
             self._all_collected = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        worker = str(getattr(report, "worker_id", ""))
         if report.failed:
-            self._failed.add(report.nodeid)
+            self._failed.add((worker, report.nodeid))
         elif report.when == "call":
-            self._failed.discard(report.nodeid)
+            self._failed.discard((worker, report.nodeid))
         rows = vars(report).get("bandwidth_rows")
         if rows:
-            device = self._device = vars(report)["bandwidth_device"]
-            self._rows.update({(device["serial"], row["key"]): row for row in rows})
+            if self._gathered is None:
+                from pytest_bandwidth.device_runs import Gathered
+
+                self._gathered = Gathered()
+            self._gathered.add(worker, vars(report)["bandwidth_device"], rows)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if not self._rows:
+        if self._gathered is None:
             return
-        rows = list(self._rows.values())
+        runs = self._gathered.runs(self._failed)
         if self.is_child:
             from pytest_bandwidth.processes import report_to_parent
 
-            report_to_parent([row for row in rows if row["nodeid"] not in self._failed])
+            report_to_parent([row for run in runs for row in run.succeeded])
             return
         from pytest_bandwidth.absent import ABSENT
         from pytest_bandwidth.publishing import publish
 
         absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
-        self._published = publish(self._config, self._device, rows, self._failed, absent)
-        if self._published.problems and session.exitstatus == pytest.ExitCode.OK:
+        self._published = publish(self._config, runs, absent)
+        if any(one.problems for one in self._published) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._published is not None:
+        if self._published:
             from pytest_bandwidth.publishing import show
 
             show(terminalreporter, self._published, verbose=self._config.option.verbose > 0)

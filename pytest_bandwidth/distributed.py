@@ -1,9 +1,9 @@
-"""Under pytest-xdist: how the controller tells its workers what a fresh process needs to know."""
+"""Under pytest-xdist: what the controller tells its workers, and what a worker hands back when it ends."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,28 +12,47 @@ from pytest_bandwidth.checkout import check_out
 from pytest_bandwidth.processes import Invocation, started_as_module
 from pytest_bandwidth.worktree import Revision
 
+_FURTHER = "bandwidth_further"
+
 
 def tell_worker(node: Any) -> None:
-    """A worker knows its own arguments only; fresh processes are to be started as the controller was."""
-    node.workerinput["bandwidth_args"] = [str(arg) for arg in node.config.invocation_params.args]
-    node.workerinput["bandwidth_folder"] = str(node.config.invocation_params.dir)
+    """How the controller was started, the revision that it checked out, and whether each worker runs every test."""
     node.workerinput["bandwidth_as_module"] = started_as_module()
+    node.workerinput["bandwidth_every_test"] = node.config.option.dist == "each"
     revision = check_out(node.config)
     node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 
 
+def runs_every_test(config: pytest.Config) -> bool:
+    """Whether this process is a worker that runs all tests, on a device that may be its own."""
+    return bool(getattr(config, "workerinput", {}).get("bandwidth_every_test"))
+
+
+def tell_controller(config: pytest.Config, further: Mapping[str, Any]) -> None:
+    """In a worker: hands plain data to the controller when the worker's session ends."""
+    config.workeroutput[_FURTHER] = dict(further)  # type: ignore[attr-defined]
+
+
+def told_by_worker(node: Any) -> Mapping[str, Any] | None:
+    """In the controller: what `tell_controller` was given; None where nothing was, or the worker died."""
+    output: Mapping[str, Any] = getattr(node, "workeroutput", {})
+    return output.get(_FURTHER)
+
+
 def invocation_of(config: pytest.Config) -> Invocation:
-    """How this run was started by its user, in a worker too, and what a fresh one needs on top."""
+    """How to start this run anew, from where this process stands: a worker may be on another machine.
+
+    Its arguments are the controller's, with paths as they are where the worker runs.
+    """
     given: dict[str, Any] = getattr(config, "workerinput", {})
-    args = given.get("bandwidth_args") or [str(arg) for arg in config.invocation_params.args]
     extra = []
     if config.pluginmanager.hasplugin("xdist"):
-        extra += ["-n0"]
+        extra += ["-n0"]  # no workers of its own: goes before --dist and --tx
     if config.pluginmanager.hasplugin("_cov") or config.pluginmanager.hasplugin("pytest_cov"):
         extra += ["--no-cov"]
     return Invocation(
-        args=tuple(args),
-        folder=Path(given.get("bandwidth_folder") or config.invocation_params.dir),
+        args=tuple(str(arg) for arg in config.invocation_params.args),
+        folder=config.invocation_params.dir,
         as_module=given.get("bandwidth_as_module", started_as_module()),
         extra_args=tuple(extra),
     )

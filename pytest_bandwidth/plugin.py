@@ -95,7 +95,14 @@ def _session_of(config: pytest.Config) -> BandwidthSession:
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     session = config.stash.get(_SESSION, None)
-    return [] if session is None or config.option.collectonly else [session.header()]
+    shown = session is not None and not config.option.collectonly and not hasattr(config, "workerinput")
+    return [session.header()] if session is not None and shown else []
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    bandwidth_session = session.config.stash.get(_SESSION, None)
+    if bandwidth_session is not None:
+        bandwidth_session.finish()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -63,6 +63,11 @@ class Sides:
                 f"{self.target} lies outside the repository {self.revision.top}: --bandwidth-against compares tests "
                 "that git has both revisions of"
             )
+        if not Path(self.revision.tree).is_dir():  # a worker on another machine
+            raise WrongTree(
+                f"found no worktree of {self.revision} on this machine, expected workers where pytest was started: "
+                "with --bandwidth-against, start pytest on each machine"
+            )
         if not target.exists():
             raise NothingThere(f"{self.revision} has no {self.target.name}")
         plan = _plan(

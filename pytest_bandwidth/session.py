@@ -14,12 +14,13 @@ import pytest
 
 from pytest_bandwidth.absent import note_absent
 from pytest_bandwidth.arguments import checked_tags
-from pytest_bandwidth.distributed import invocation_of, revision_of
+from pytest_bandwidth.distributed import invocation_of, revision_of, runs_every_test, tell_controller
 from pytest_bandwidth.domain.diagnosis import likely_causes
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
+from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.gate import Judged
 from pytest_bandwidth.processes import order_of_environment
@@ -44,6 +45,7 @@ class BandwidthSession:
         self._run = run
         self._problem = problem
         self._progress = Progress(config)
+        self._writes = False
 
     def header(self) -> str:
         """The line that names device, peak and baseline."""
@@ -113,6 +115,22 @@ class BandwidthSession:
         device = device_plain(self._run.device.identity, self._run.peak)
         vars(report).update(bandwidth_rows=rows, bandwidth_device=device)
 
+    def finish(self) -> None:
+        """In a worker with a device of its own: takes the further runs of an update, which only it may be able to."""
+        settings = self._run.settings
+        if not self._writes or settings.runs == 1 or not runs_every_test(self._config):
+            return
+        from pytest_bandwidth.updates import further_runs
+
+        identity = self._run.device.identity
+        self._run.device.release()
+        given: Plain = {"device": device_plain(identity, self._run.peak)}
+        try:
+            given["further"] = further_runs(settings, invocation_of(self._config), identity, lambda _: None)
+        except (BandwidthError, OSError) as error:
+            given["trouble"] = str(error)
+        tell_controller(self._config, given)
+
     def _record(self, item: pytest.Item, fixture: Bandwidth, judged: Mapping[str, Judged]) -> list[tuple[str, str]]:
         """Stores a row for each measurement; returns (key, message) of those that fail."""
         failures = []
@@ -141,6 +159,7 @@ class BandwidthSession:
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
             )
             item.stash[_ROWS].append(outcome.to_plain())
+            self._writes |= one.verdict.status is Status.UPDATED
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""
             item.user_properties.append((f"bandwidth_gbps{suffix}", outcome.gbps))

@@ -1,30 +1,44 @@
-"""Writing what was measured to the baseline: this run, and as many fresh whole runs as were asked for."""
+"""Writing what was measured to the baseline: this run, and as many fresh whole runs as were asked for.
+
+A file belongs to a model: what its devices showed in one run is written together, but for outliers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_bandwidth import storage
+from pytest_bandwidth.device_runs import DeviceRun
 from pytest_bandwidth.devices.opening import name_of
+from pytest_bandwidth.distributed import invocation_of
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.counting import pattern_of
 from pytest_bandwidth.domain.diagnosis import recorded_resources
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.fleet import OUTLIER
 from pytest_bandwidth.domain.measurement import DeviceIdentity
-from pytest_bandwidth.domain.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.reference import prior_spread, steadier_of_runs
-from pytest_bandwidth.domain.updating import merged
+from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.domain.reference import prior_spread
+from pytest_bandwidth.domain.updating import joined, merged
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.environment import commit, now
+from pytest_bandwidth.fleet import model_of
 from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import Invocation, run_fresh
+from pytest_bandwidth.processes import FreshProcessFailed, Invocation, run_fresh
 from pytest_bandwidth.rendering.changes import change_lines
 from pytest_bandwidth.rendering.json import identity_of
 from pytest_bandwidth.rendering.terminal import Line
 from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.storage.files import is_folder
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.publishing import Published
 
 # A fresh whole run may take so long; a hung one must not block an update for ever.
 WHOLE_RUN_SECONDS = 3600.0
@@ -40,28 +54,119 @@ class Update:
     lines: list[Line]
 
 
-def update_baseline(
-    settings: Settings,
-    invocation: Invocation,
-    root: Path,
-    device: Mapping[str, Any],
-    outcomes: Sequence[Outcome],
-    tell: Callable[[str], None],
-) -> Update:
-    """Takes `settings.runs` − 1 further runs, then writes. Raises BandwidthError; the file is then as it was."""
+def update_baselines(
+    config: pytest.Config, settings: Settings, runs: Sequence[DeviceRun], published: Sequence[Published]
+) -> None:
+    """Writes each model's file; what was done, and what could not be, is noted in the devices' `published`."""
+    models = dict.fromkeys(model_of(run.device) for run in runs)
+    if len(models) > 1 and settings.baseline is not None and not is_folder(settings.baseline):
+        names = ", ".join(name for _, name, _ in models)
+        published[0].problems.append(
+            f"the baseline was not updated: found {settings.baseline}, one file, and the devices {names}, "
+            "expected a folder, which holds a file for each"
+        )
+        return
+    for model in models:
+        of_model = [pair for pair in zip(runs, published, strict=True) if model_of(pair[0].device) == model]
+        _update_model(config, settings, of_model, alone=len(runs) == 1)
+
+
+def _update_model(
+    config: pytest.Config, settings: Settings, devices: Sequence[tuple[DeviceRun, Published]], *, alone: bool
+) -> None:
+    known_commit = commit(config.rootpath)
+    evidence: list[Mapping[str, Entry]] = []
+    written: list[Published] = []
+    for run, one in devices:
+        updated = [o for o in one.outcomes if o.status == Status.UPDATED.value and o.nodeid not in run.failed]
+        if not updated:
+            continue
+        if one.unlike is not None and one.unlike.code == OUTLIER:
+            one.notes.append(f"{one.name} was left out of the baseline's update: it is an outlier")
+            continue
+        identity = identity_of(run.device)
+        try:
+            further = _further(config, settings, run, identity, alone=alone)
+        except (BandwidthError, OSError) as error:
+            one.problems.append(f"the baseline was not updated: {error}")
+            continue
+        evidence.append(evidence_of(identity, updated, further, known_commit))
+        written.append(one)
+    if not evidence:
+        return
+    try:
+        summary = update_baseline(settings, identity_of(written[0].device), evidence)
+    except (BandwidthError, OSError) as error:
+        written[0].problems.append(f"the baseline was not updated: {error}")
+        return
+    for one in written:
+        one.baseline = summary.path
+    written[-1].changes = summary.lines
+
+
+def _further(
+    config: pytest.Config, settings: Settings, run: DeviceRun, identity: DeviceIdentity, *, alone: bool
+) -> Sequence[Sequence[Plain]]:
+    """What the device's worker measured further; else it is measured now, if it is the run's only device.
+
+    Raises BandwidthError.
+    """
+    if run.trouble is not None:
+        raise FreshProcessFailed(run.trouble)
+    if run.further is not None:
+        return run.further
+    if not alone and settings.runs > 1:
+        raise UsageError(
+            f"found several devices, and no further runs of {run.device['name']}, expected --dist=each with "
+            "--bandwidth-runs: only its own worker is sure to reach a device"
+        )
+    return further_runs(settings, invocation_of(config), identity, _teller(config))
+
+
+def _teller(config: pytest.Config) -> Callable[[str], None]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return (lambda _: None) if reporter is None else (lambda text: _tell(reporter, text))
+
+
+def _tell(reporter: pytest.TerminalReporter, text: str) -> None:
+    reporter.ensure_newline()
+    reporter.write_line(text)
+
+
+def further_runs(
+    settings: Settings, invocation: Invocation, identity: DeviceIdentity, tell: Callable[[str], None]
+) -> list[list[Plain]]:
+    """The rows of `settings.runs` − 1 fresh whole runs on the device. Raises BandwidthError."""
+    # What is counted is the same in every process.
+    wanted = 1 if identity.kind == "traffic" else settings.runs
+    further = []
+    for i in range(1, wanted):
+        tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
+        with DeviceLock(identity, settings.lock_timeout).held():
+            further.append(run_fresh(invocation, name_of(identity), WHOLE_RUN_SECONDS))
+    return further
+
+
+def evidence_of(
+    identity: DeviceIdentity, outcomes: Sequence[Outcome], further: Sequence[Sequence[Plain]], known_commit: str | None
+) -> dict[str, Entry]:
+    """What one device's update knows of each measurement, by key. outcomes: this run's; further: whole runs' rows."""
+    found = {outcome.key: [outcome] for outcome in outcomes}
+    for outcome in map(from_plain, chain.from_iterable(further)):
+        # Invalid runs never enter a baseline.
+        valid = outcome.status != Status.INVALID.value and (outcome.gbps or outcome.counts)
+        if valid and outcome.key in found:
+            found[outcome.key].append(outcome)
+    return {key: _entry(outcomes_of_key, identity, known_commit) for key, outcomes_of_key in found.items()}
+
+
+def update_baseline(settings: Settings, identity: DeviceIdentity, evidence: Sequence[Mapping[str, Entry]]) -> Update:
+    """Writes what devices of one model showed to its file. Raises BandwidthError; the file is then as it was."""
     if settings.baseline is None:
         raise ValueError("an update needs a baseline to write to")
-    identity = identity_of(device)
-    known_commit = commit(root)
-    fresh = {outcome.key: [outcome] for outcome in outcomes}
-    # What is counted is the same in every process.
-    for i in range(1, 1 if identity.kind == "traffic" else settings.runs):
-        tell(f"bandwidth: baseline run {i + 1} of {settings.runs} in a fresh process …")
-        for outcome in _fresh_outcomes(settings, invocation, identity):
-            if outcome.key in fresh:
-                fresh[outcome.key].append(outcome)
-    entries = [_entry(found, identity, known_commit) for found in fresh.values()]
     on_host = identity.on_host
+    keys = dict.fromkeys(chain.from_iterable(evidence))
+    entries = [joined([of_device[key] for of_device in evidence if key in of_device], on_host) for key in keys]
 
     def merge(old: Entry | None, new: Entry) -> Entry:
         if settings.update_new and not settings.update and old is not None:
@@ -75,22 +180,16 @@ def update_baseline(
     return Update(summary.path, change_lines(str(path), changes))
 
 
-def _fresh_outcomes(settings: Settings, invocation: Invocation, identity: DeviceIdentity) -> list[Outcome]:
-    with DeviceLock(identity, settings.lock_timeout).held():
-        rows = run_fresh(invocation, name_of(identity), WHOLE_RUN_SECONDS)
-    # Invalid runs never enter a baseline.
-    return [o for o in map(from_plain, rows) if o.status != Status.INVALID.value and (o.gbps or o.counts)]
-
-
 def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str | None) -> Entry:
     """What this update knows of one measurement: its newest conduct and one run for each fresh process."""
     last = found[-1]
     figures = Figures(last.gbps or 0.0, last.relative, last.probe_gbps)
     judged_on = choose_figure(None, None, figures, last.regime) if last.gbps else None
     explaining = {name: str(identity.facts[name]) for name in EXPLAINING_FACTS if identity.facts.get(name)}
-    entry = Entry(
+    return Entry(
         key=last.key,
         gbps=last.gbps,
+        utilization=last.utilization if last.utilization_of == "peak" else None,
         judged_on=judged_on,
         bytes_read=last.bytes_read,
         bytes_written=last.bytes_written,
@@ -114,6 +213,3 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str
             if o.gbps is not None
         ),
     )
-    if judged_on is not None:
-        entry = replace(entry, judged_on=steadier_of_runs(judged_on, entry, identity.on_host))
-    return replace(entry, utilization=last.utilization if last.utilization_of == "peak" else None)

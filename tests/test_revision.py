@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -169,6 +170,14 @@ def test_a_file_that_the_revision_does_not_have_needs_no_process(repo):
     repo.test = repo.path / "tests" / "test_later.py"
     with pytest.raises(NothingThere, match=r"has no test_later\.py"):
         repo.sides().there()
+
+
+def test_a_worker_on_a_machine_without_the_worktree_is_an_error_not_an_absence(repo):
+    repo.write()
+    sides = repo.sides()
+    elsewhere = replace(sides, revision=replace(sides.revision, tree=str(repo.path / "not here")))
+    with pytest.raises(WrongTree, match=r"no worktree of HEAD .* on this machine, expected workers where pytest"):
+        elsewhere.there()
 
 
 def test_a_revision_that_cannot_be_imported_is_an_error_not_an_absence(repo):

@@ -1,15 +1,24 @@
-"""What an update makes of an entry: runs that pass the gate are appended, others start the entry afresh."""
+"""What an update makes of an entry: runs that pass the gate are appended, others start the entry afresh.
+
+Devices of one model share an entry: their runs of one update go in together.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, zip_longest
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Run
+from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.figures import choose_figure
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
-from pytest_bandwidth.domain.reference import median_figures, reference_of
+from pytest_bandwidth.domain.reference import median_figures, reference_of, steadier_of_runs
+
+# What has to be equal for runs to stand in one entry.
+_CONDUCT = ("bytes_read", "bytes_written", "method", "settings", "counts")
 
 
 def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float) -> Entry:
@@ -32,6 +41,28 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float) -> E
         runs = (*old.runs, *fresh.runs)[-NEWEST_RUNS_KEPT:]
         return _summed(replace(kept, runs=runs, anchor=old.anchor or _anchor(old.runs)))
     return _summed(replace(kept, anchor=_anchor(fresh.runs)))
+
+
+def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
+    """One entry of what devices of one model showed of one measurement, the figure to judge by chosen from all runs.
+
+    The runs are taken in turn, so that the newest that a file keeps are of every device.
+    Raises BaselineError where the devices did not measure the same thing in the same way.
+    """
+    first = of_devices[0]
+    for other in of_devices[1:]:
+        for name in _CONDUCT:
+            one, two = getattr(first, name), getattr(other, name)
+            if one != two:
+                raise BaselineError(
+                    f"{first.key}: found {name} {one} on one device and {two} on another of its model, expected one "
+                    "for all that share a file: update from one of them"
+                )
+    in_turn = chain.from_iterable(zip_longest(*(entry.runs for entry in of_devices)))
+    entry = replace(first, runs=tuple(run for run in in_turn if run is not None))
+    if entry.judged_on is None:
+        return entry
+    return replace(entry, judged_on=steadier_of_runs(entry.judged_on, entry, on_host))
 
 
 def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float) -> bool:

@@ -35,6 +35,8 @@ KINDS = {"console", "python", "cuda", "yaml", "toml", "text", "{toctree}", "{inc
 NOT_RUN = {
     ("gpu.md", "needs a GPU"): 1,
     ("ci.md", "needs a GitLab runner"): 1,
+    ("ci.md", "needs two GPUs"): 1,
+    ("ci.md", "needs other machines"): 1,
     ("kernels.md", "rewrites records of this repository"): 1,
 }
 # Small budgets, and counting where a command names no device: a busy machine must not decide whether it runs.

@@ -1,0 +1,70 @@
+"""The files that a run was asked for: written whole, or told why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.fleet import apart
+from pytest_bandwidth.rendering.json import render_json
+from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.whole_files import write_whole
+
+BUNDLE_NAME = "bandwidth_report"
+KINDS = ("json", "csv", "html")
+
+Document = Mapping[str, Any]
+
+
+def write_files(
+    settings: Settings, folder: Path, document: Document, outcomes: Sequence[Outcome], suffix: str | None
+) -> tuple[list[str], list[str]]:
+    """Writes one device's document in every form and to every place that was asked for.
+
+    folder: what relative paths start from. suffix: names the device's files where a run has several.
+    Returns what was written and, one line each, what was not.
+    """
+    targets: list[tuple[str, Path]] = [
+        (kind, path if suffix is None else apart(path, suffix))
+        for kind in KINDS
+        if (path := getattr(settings, kind)) is not None
+    ]
+    if settings.dir is not None:
+        bundle = settings.dir / document["run_id"]
+        targets += [(kind, bundle / f"{BUNDLE_NAME}.{kind}") for kind in KINDS]
+    written, problems = [], []
+    for kind, path in targets:
+        target = folder / path
+        try:
+            text = _rendered(kind, document, outcomes)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(target, text.encode())
+        except (OSError, BandwidthError) as error:
+            problems.append(f"{path} was not written: {error}")
+        else:
+            written.append(str(path))
+    if settings.history is not None:
+        from pytest_bandwidth.storage.history import append
+
+        try:
+            added = append(folder / settings.history, document, outcomes)
+        except (OSError, BandwidthError) as error:
+            problems.append(f"{settings.history} was not appended to: {error}")
+        else:
+            written.append(str(settings.history / added.name))
+    return written, problems
+
+
+def _rendered(kind: str, document: Document, outcomes: Sequence[Outcome]) -> str:
+    if kind == "json":
+        return render_json(document)
+    if kind == "csv":
+        from pytest_bandwidth.rendering.csv import render_csv
+
+        return render_csv(outcomes)
+    from pytest_bandwidth.rendering.html import render_html
+
+    return render_html(document)

@@ -1,0 +1,98 @@
+"""Several devices in one run: what they and their files are called, and what of their updates is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.device_runs import DeviceRun, Gathered
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.fleet import apart, fleet_findings, names_of, suffixes_of
+from pytest_bandwidth.publishing import Published
+from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.updates import update_baselines
+
+
+def device(name, serial, kind="cuda"):
+    return {"kind": kind, "name": name, "serial": serial, "memory_gib": 80}
+
+
+def measured(gbps, status="UPDATED"):
+    return Outcome("t.py::t", "t.py::t", None, status, "", "", gbps=gbps, bytes_read=8, method="events")
+
+
+def test_the_serial_tells_devices_of_one_name_apart():
+    devices = [device("NVIDIA H200", "GPU-1"), device("NVIDIA H200", "GPU-2"), device("NVIDIA A100", "GPU-3")]
+    assert names_of(devices) == ["NVIDIA H200 (GPU-1)", "NVIDIA H200 (GPU-2)", "NVIDIA A100"]
+    assert suffixes_of(devices) == ["nvidia-h200-gpu-1", "nvidia-h200-gpu-2", "nvidia-a100"]
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [device("a", "1"), device("A", "1"), device("a!", "1")],
+        [device("x" * 300, "1"), device("x" * 300, "2"), device("x" * 300, "3")],
+        [device("../..", "/"), device("\0\n", "."), device("", "")],
+        [device("a", "1"), device("a", "1-2"), device("a 1", "2"), device("a-1", "3")],
+    ],
+)
+def test_suffixes_are_unique_and_safe_in_file_names(devices):
+    suffixes = suffixes_of(devices)
+    assert len(set(suffixes)) == len(devices)
+    assert all(1 <= len(s) < 70 and s.replace("-", "").isalnum() and s.isascii() for s in suffixes)
+
+
+def test_names_show_no_control_characters():
+    assert names_of([device("a\x1b[2J", "1")]) == ["a\N{REPLACEMENT CHARACTER}[2J"]
+
+
+def test_a_devices_file_stands_beside_the_one_that_was_asked_for():
+    assert apart(Path("out/run.json"), "x") == Path("out/run.x.json")
+    assert apart(Path("run"), "x") == Path("run.x")
+
+
+def test_only_valid_figures_of_one_model_are_compared():
+    devices = [device("a", str(n)) for n in range(3)] + [device("b", "9")]
+    paces = [measured(100.0), measured(100.0), measured(50.0), measured(10.0)]
+    found = fleet_findings(devices, [[one] for one in paces], 0.05)
+    assert [finding and finding.code for finding in found] == [None, None, "outlier", None]
+    paces[2] = measured(50.0, "INVALID")
+    assert fleet_findings(devices, [[one] for one in paces], 0.05) == [None] * 4
+
+
+def row(key, gbps):
+    return {"key": key, "nodeid": key, "gbps": gbps}
+
+
+def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it():
+    gathered = Gathered()
+    gathered.add("gw0", device("a", "1"), [row("t", 1.0), row("u", 1.0)])
+    gathered.add("gw1", device("a", "1"), [row("t", 2.0)])
+    gathered.add("gw2", device("a", "2"), [row("t", 3.0)])
+    one, two = gathered.runs({("gw0", "t"), ("gw2", "t")})
+    assert [r["gbps"] for r in one.rows] == [2.0, 1.0]
+    assert (one.failed, two.failed) == (frozenset(), {"t"})
+    assert [len(run.succeeded) for run in (one, two)] == [2, 0]
+
+
+def problems(pytestconfig, settings, devices):
+    """What an update of these devices says that could not be done."""
+    runs = [DeviceRun(d, [], frozenset()) for d in devices]
+    published = [Published(d, d["name"], [measured(100.0)], None) for d in devices]
+    update_baselines(pytestconfig, settings, runs, published)
+    return [problem for one in published for problem in one.problems]
+
+
+def test_one_file_for_two_models_is_one_error_that_says_to_use_a_folder(pytestconfig, tmp_path):
+    settings = Settings(baseline=tmp_path / "b.yaml", update=True)
+    (problem,) = problems(pytestconfig, settings, [device("a", "1"), device("b", "2")])
+    assert "one file, and the devices a, b, expected a folder" in problem
+    assert list(tmp_path.iterdir()) == []
+    assert problems(pytestconfig, settings, [device("a", "1"), device("a", "2")]) == []
+
+
+def test_further_runs_of_several_devices_need_workers_that_run_every_test(pytestconfig, tmp_path):
+    settings = Settings(baseline=tmp_path / "folder", update=True, runs=2)
+    found = problems(pytestconfig, settings, [device("a", "1"), device("b", "2")])
+    assert ["no further runs of a, expected --dist=each" in text for text in found] == [True, False]
+    assert ["no further runs of b, expected --dist=each" in text for text in found] == [False, True]
+    assert list(tmp_path.iterdir()) == []
