@@ -59,7 +59,12 @@ def write_whole(
     """Writes a file in the manner of `replacing`, which says the rest.
 
     mode: the file's, less the umask. keep: mode and owner of the file that is replaced stay, and so does a link to it.
+    A pipe or a device is written to; replacing it would leave the machine with a file for a ``/dev/null``.
     """
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as stream:
+            stream.write(data)
+        return
     target = Path(os.path.realpath(path)) if keep and path.is_symlink() else path
     with replacing(target, durable=durable, partial_name=partial_name) as partial:
         # A new file, never one that somebody laid there, nor what a link leads to.

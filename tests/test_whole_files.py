@@ -143,3 +143,23 @@ def test_a_disk_that_fails_is_told(tmp_path, monkeypatch):
     with pytest.raises(NotOnDisk, match="Input/output error"):
         write_whole(tmp_path / "a", b"1", durable=True)
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, b"whole")
+        assert os.read(reader, 100) == b"whole"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_folder_in_the_files_place_is_named(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError, match=str(folder)):
+        write_whole(folder, b"whole")
