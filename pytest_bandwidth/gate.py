@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.figures import Figures, choose_figure, figures_of_measurement
+from pytest_bandwidth.domain.figures import LARGEST_SHARE, Figures, choose_figure, disbelief, figures_of_measurement
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.fresh_evidence import evidence_of, lacks_likes
 from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable
@@ -120,9 +120,10 @@ def _first_look(
         return case, floor
     unseen = limits.floors.unseen(figures)
     if unseen is not None:
-        return case, Verdict(
-            Status.INVALID, "floor:unseen", f"nothing to hold {unseen} to: no probe ran beside the kernel"
-        )
+        return case, Verdict(Status.INVALID, "floor:unseen", f"nothing to hold {unseen} to: {disbelief(figures)}")
+    if _share_is_lost(case):
+        reason = f"{disbelief(figures)}; judged_on=gbps judges without the probe"
+        return case, Verdict(Status.INVALID, "share", reason)
     if limits.written(entry):
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
@@ -138,6 +139,13 @@ def _first_look(
     except BandwidthError as error:  # without that evidence the kernel is judged as if the device were well
         told = Finding(device_change.PROBE_ALONE, f"{error}; judged as if the device were well")
         return replace(case, measurement=measurement.with_finding(told)), _not_gained(verdict, case)
+
+
+def _share_is_lost(case: _Case) -> bool:
+    """Whether the entry knows a share that can be believed, and this measurement's cannot."""
+    reference = case.reference
+    judged_on_share = reference is not None and reference.figure == "relative" and reference.value <= LARGEST_SHARE
+    return judged_on_share and not case.figures.share_told
 
 
 def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Verdict:

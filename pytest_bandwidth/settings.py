@@ -252,11 +252,15 @@ def _marker_value(name: str, value: object) -> Any:
 
 def _share(text: str) -> float:
     """A share of the probe: may pass 1, since a kernel may beat a plain copy."""
+    from pytest_bandwidth.domain.figures import LARGEST_SHARE  # kept out of start-up
+
     percent = text.strip().endswith("%")
     try:
         value = float(text.strip().rstrip("%")) / (100 if percent else 1)
     except ValueError:
         value = 0.0
-    if not 0 < value < 10:
-        raise ValueError(f"found {text[:40]!r}, expected a share of the probe, such as 0.9 or 90%")
+    if not 0 < value <= LARGEST_SHARE:
+        raise ValueError(
+            f"found {text[:40]!r}, expected a share of the probe, such as 0.9 or 90%, of {LARGEST_SHARE:.0%} at most"
+        )
     return value

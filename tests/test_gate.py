@@ -247,6 +247,33 @@ def test_floor_whose_figure_is_missing_does_not_pass():
     assert (verdict.status, verdict.code) == (Status.INVALID, "floor:unseen")
 
 
+def test_a_floor_does_not_hold_by_a_share_that_tells_nothing():
+    limits = replace(LIMITS, floors=Floors(min_relative=0.8))
+    verdict = judge(measured(1577.0), None, limits)
+    assert (verdict.status, verdict.code) == (Status.INVALID, "floor:unseen")
+    assert verdict.reason == (
+        "nothing to hold min_relative to: 1577 % of the probe's bandwidth, past 200 %, tell nothing: "
+        "the probe was hindered, or less moved than was declared"
+    )
+    assert judge(measured(200.0), None, limits).status is Status.WITHIN
+
+
+@pytest.mark.parametrize("writes", ["none", "new", "all"])
+def test_an_entry_judged_on_a_share_is_not_judged_by_one_that_tells_nothing(writes):
+    hindered = measured(90.0, probe_gbps=6.0)
+    entry = baseline(90.0, 90.0, 90.0, 90.0, 90.0, judged_on="relative")
+    verdict = judge(hindered, entry, replace(LIMITS, writes=writes))
+    assert (verdict.status, verdict.code) == (Status.INVALID, "share")
+    assert verdict.reason.startswith("1500 % of the probe's bandwidth, past 200 %, tell nothing")
+
+
+def test_what_was_always_past_its_probe_and_what_is_judged_on_gbps_is_judged():
+    past_it = baseline(300.0, 300.0, 300.0, 300.0, 300.0, judged_on="relative")
+    assert judge(measured(299.0), past_it).figure == "relative"
+    hindered = measured(90.0, probe_gbps=6.0)
+    assert judge(hindered, FIVE, replace(LIMITS_10, judged_on="gbps")).status is Status.WITHIN
+
+
 def test_tolerance_of_the_marker_beats_entry_beats_file_beats_option():
     slow = measured(80.0)
     entry_allows = baseline(90.0, 90.0, 90.0, 90.0, 90.0, tolerance=0.2)

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.units import format_percent
 
 FIGURES: tuple[Figure, ...] = ("relative", "gbps")
 # A kernel under this share of its probe's bandwidth is not waiting for memory, so the probe does not share its fate.
 SHARED_FATE = 0.35
+# A larger share tells nothing: the probe was hindered, or less moved than was declared. A host's plain write may read
+# each line first and so move twice what it declares; a kernel that writes past the caches gains that factor, no more.
+LARGEST_SHARE = 2.0
 # Runs, or pairs of processes, under which a spread tells too little to choose a figure by it.
 ENOUGH_FOR_SPREAD = 5
 
@@ -30,6 +34,11 @@ class Figures:
 
     def of(self, figure: Figure) -> float | None:
         return self.relative if figure == "relative" else self.gbps
+
+    @property
+    def share_told(self) -> bool:
+        """Whether a probe ran beside the kernel and its share can be believed."""
+        return self.relative is not None and self.relative <= LARGEST_SHARE
 
 
 def figures_of_measurement(measurement: Measurement) -> Figures:
@@ -52,7 +61,7 @@ def choose_figure(asked: Figure | None, entry: Entry | None, figures: Figures, r
     """`relative` where the probe shares the kernel's fate, GB/s otherwise; entry and marker decide where they speak."""
     wanted = asked or (entry.judged_on if entry else None)
     if wanted is None:
-        shared = figures.relative is not None and figures.relative >= SHARED_FATE and regime != "compute-bound"
+        shared = figures.share_told and (figures.relative or 0.0) >= SHARED_FATE and regime != "compute-bound"
         wanted = "relative" if shared else "gbps"
     if wanted == "relative" and (figures.relative is None or (entry is not None and not _holds_share(entry))):
         return "gbps"
@@ -67,6 +76,16 @@ def steadier_figure(figure: Figure, processes: int, spread_of: Callable[[Figure]
     if figure != "relative" or processes < ENOUGH_FOR_SPREAD:
         return figure
     return "gbps" if spread_of("gbps") < spread_of("relative") else "relative"
+
+
+def disbelief(figures: Figures) -> str:
+    """Why the share of the probe tells nothing; figures: those of which `share_told` is False."""
+    if figures.relative is None:
+        return "no probe ran beside the kernel"
+    return (
+        f"{format_percent(figures.relative)} of the probe's bandwidth, past {format_percent(LARGEST_SHARE)}, tell "
+        "nothing: the probe was hindered, or less moved than was declared"
+    )
 
 
 def _holds_share(entry: Entry) -> bool:

@@ -31,8 +31,8 @@ class Floors:
         return None
 
     def unseen(self, figures: Figures) -> str | None:
-        """Name of the first floor whose figure is not there, so that it can neither hold nor be missed."""
-        return next((name for name, _ in self._asked() if _figure(name, figures) is None), None)
+        """Name of the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
+        return next((name for name, _ in self._asked() if not _is_told(name, figures)), None)
 
     def _asked(self) -> list[tuple[str, float]]:
         limits = {name: getattr(self, name) for name in _FIGURES}
@@ -90,6 +90,10 @@ def _median_of(values: Iterable[float | None]) -> float | None:
 def _figure(name: str, figures: Figures) -> float | None:
     value: float | None = getattr(figures, _FIGURES[name])
     return value
+
+
+def _is_told(name: str, figures: Figures) -> bool:
+    return figures.share_told if name == "min_relative" else _figure(name, figures) is not None
 
 
 def _floor_text(name: str, value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_bandwidth.domain.figures import LARGEST_SHARE
 from pytest_bandwidth.domain.units import digits, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -61,8 +62,13 @@ def attainable_flops(intensity: float, peak_flops: float, peak_bytes_per_second:
     return min(peak_flops, intensity * peak_bytes_per_second)
 
 
-def utilization_class(utilization: float, bounds: ClassBounds = CLASS_BOUNDS) -> UtilizationClass:
-    """excellent above 80 %, good above 60 %, fair above 35 %, poor below (or by the bounds given, highest first)."""
+def utilization_class(utilization: float, bounds: ClassBounds = CLASS_BOUNDS) -> UtilizationClass | None:
+    """excellent above 80 %, good above 60 %, fair above 35 %, poor below (or by the bounds given, highest first).
+
+    None for a share that tells nothing, see `LARGEST_SHARE`.
+    """
+    if utilization > LARGEST_SHARE:
+        return None
     return CLASSES[sum(utilization <= bound for bound in bounds)]
 
 
@@ -138,6 +144,6 @@ def _on_the_roofline(measurement: Measurement) -> RegimeFinding | None:
 
 def _beside_the_probe(measurement: Measurement) -> RegimeFinding | None:
     relative = measurement.relative
-    if relative is None or relative <= MEMORY_BOUND_SHARE:
+    if relative is None or not MEMORY_BOUND_SHARE < relative <= LARGEST_SHARE:
         return None
     return RegimeFinding("memory-bound", f"it reaches {format_percent(relative)} of the probe's bandwidth")

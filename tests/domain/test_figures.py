@@ -12,6 +12,8 @@ def test_figure_is_relative_where_the_probe_shares_the_kernels_fate():
     assert choose_figure(None, None, at(0.1), None) == "gbps"
     assert choose_figure(None, None, at(0.9), "compute-bound") == "gbps"
     assert choose_figure("gbps", None, at(0.9), None) == "gbps"
+    assert choose_figure(None, None, at(2.0), None) == "relative"
+    assert choose_figure(None, None, at(2.01), None) == "gbps"
     assert choose_figure(None, entry(1.0, judged_on="gbps"), at(0.9), None) == "gbps"
     # A line written by hand knows GB/s only.
     assert choose_figure(None, Entry("t", gbps=10.0), at(0.9), None) == "gbps"

@@ -41,4 +41,7 @@ def test_a_floor_without_its_figure_is_named():
     floors = Floors(min_gbps=90.0, min_relative=0.9)
     assert floors.unseen(at(0.8)) is None
     assert floors.unseen(replace(at(0.8), relative=None)) == "min_relative"
+    assert floors.unseen(at(2.0)) is None
+    assert floors.unseen(at(2.01)) == "min_relative"
+    assert Floors(min_gbps=90.0).unseen(at(2.01)) is None
     assert Floors(min_gbps=90.0).unseen(replace(at(0.8), relative=None)) is None

@@ -54,6 +54,14 @@ def measured(
 # ---- definitions ----------------------------------------------------------------------------------------------------
 
 
+def test_a_share_that_tells_nothing_has_no_class_and_is_no_evidence_of_memory_bound():
+    verdict = Verdict(Status.NO_BASELINE, "no-baseline", "")
+    for seconds, share in ((0.5e-3, "excellent"), (0.4e-3, None)):
+        row = measured(seconds, Traffic(10**6, 0), probe_gbps=1, flop_declared=False)
+        assert outcome_of("t.py::t", "t.py::t", row, verdict).utilization_class == share
+        assert (regime_of(row) is None) is (share is None)
+
+
 def test_a_memory_interface_carries_its_lines_times_their_rate():
     assert interface_bytes_per_second(6.40e9, 256) == pytest.approx(204.8e9)  # LPDDR5 of an M1 Pro
     assert interface_bytes_per_second(8, 3) * 8 == 24  # three lines of 8 bit/s
