@@ -84,7 +84,9 @@ class Controller:
 
         absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
         self._published = publish(self._config, runs, absent)
-        if any(one.problems for one in self._published) and session.exitstatus == pytest.ExitCode.OK:
+        if any(one.interrupted for one in self._published):
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
+        elif any(one.problems for one in self._published) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -28,8 +28,8 @@ class Published:
     """What was done for one device at the end of a run, for the summary. `problems`: what could not be done.
 
     name: tells it from the run's other devices. unlike: how it differs from others of its model.
-    notes: lines of no consequence. findings: about the run, for the document. commands: what the CI system reads on
-    standard output, one a line.
+    interrupted: a person ended the update's further runs. notes: lines of no consequence. findings: about the run, for
+    the document. commands: what the CI system reads on standard output, one a line.
     """
 
     device: Mapping[str, Any]
@@ -43,6 +43,7 @@ class Published:
     notes: list[str] = field(default_factory=list)
     findings: list[dict[str, str]] = field(default_factory=list)
     commands: str = ""
+    interrupted: bool = False
 
 
 def publish(config: pytest.Config, runs: Sequence[DeviceRun], absent: Sequence[str] = ()) -> list[Published]:
@@ -128,6 +129,8 @@ def _show_device(reporter: pytest.TerminalReporter, published: Published, *, ver
         reporter.write_line(note)
     for line_of_ci in published.commands.splitlines():
         reporter.write_line(line_of_ci)
+    if published.interrupted:
+        _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
     for problem in published.problems:
         _write_line(reporter, (Span(f"ERROR: {problem}", ("red", "bold")),))
 

@@ -90,6 +90,9 @@ def _update_model(
         except (BandwidthError, OSError) as error:
             one.problems.append(f"the baseline was not updated: {error}")
             continue
+        except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
+            one.interrupted = True
+            return
         evidence.append(evidence_of(identity, updated, further, known_commit))
         written.append(one)
     if not evidence:

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from children import gone, wait_for
 
 from pytest_bandwidth.processes import (
     ORDER_VARIABLE,
@@ -95,23 +95,3 @@ def test_without_the_variable_there_is_no_order(tmp_path):
     file = tmp_path / "order.json"
     file.write_text(json.dumps({"report": "r", "device": "cpu"}))
     assert order_of_environment({ORDER_VARIABLE: str(file)}) == Order("r", "cpu")
-
-
-def wait_for(path):
-    for _ in range(300):
-        if path.exists() and path.read_text():
-            return
-        time.sleep(0.1)  # another process is starting
-    raise AssertionError(f"{path} did not appear")
-
-
-def gone(pid):
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.1)  # the system is still at it
-    return False

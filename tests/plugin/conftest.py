@@ -1,6 +1,8 @@
 """A user's project in a temporary folder, run by real pytest processes on the host's memory."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,11 @@ class Project:
     def run(self, *args: str, quick: bool = True) -> pytest.RunResult:
         """`pytest` as a user starts it, with the smallest budgets unless told otherwise."""
         return self.pytester.runpytest_subprocess(*(QUICK if quick else ()), *args)
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """The same, not waited for; all that it says goes to its `stdout`."""
+        command = [sys.executable, "-m", "pytest", *QUICK, *args]
+        return subprocess.Popen(command, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def run_here(self, *args: str) -> pytest.RunResult:
         """The same inside this process: faster, for what does not depend on a process of its own."""

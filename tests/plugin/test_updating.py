@@ -1,5 +1,10 @@
 """--bandwidth-update and its relatives."""
 
+import os
+import signal
+
+import pytest
+from children import gone, wait_for
 from plugin_texts import COPY
 
 from pytest_bandwidth import storage
@@ -88,3 +93,27 @@ def test_what_cannot_be_written_is_an_error_of_the_run(project):
     result = project.run("--bandwidth-json=taken/run.json")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["ERROR: taken/run.json was not written: *"])
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_was(project):
+    project.file("test_copy.py", COPY)
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    before = (project.path / "b.yaml").read_bytes()
+    project.file(
+        "conftest.py",
+        "import os, time\ndef pytest_sessionstart():\n    if 'PYTEST_BANDWIDTH_ORDER' in os.environ:\n"
+        "        open('pid', 'w').write(str(os.getpid()))\n        time.sleep(600)\n",
+    )
+    parent = project.start("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    wait_for(project.path / "pid")
+    parent.send_signal(signal.SIGINT)
+    said, _ = parent.communicate(timeout=60)
+    assert parent.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert said.splitlines().count("interrupted: the baseline was not updated") == 1
+    assert "Traceback" not in said
+    assert "1 measured: 1 UPDATED" in said
+    assert "1 passed" in said
+    assert gone(int((project.path / "pid").read_text()))
+    assert (project.path / "b.yaml").read_bytes() == before
+    assert [path.name for path in project.path.glob("*b.yaml*")] == ["b.yaml"]
