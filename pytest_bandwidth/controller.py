@@ -61,19 +61,26 @@ class Controller:
             self._failed.add((worker, report.nodeid))
         elif report.when == "call":
             self._failed.discard((worker, report.nodeid))
-        rows = vars(report).get("bandwidth_rows")
-        if rows:
-            if self._gathered is None:
-                from pytest_bandwidth.device_runs import Gathered
+        told = vars(report)
+        rows, unjudged = told.get("bandwidth_rows"), told.get("bandwidth_unjudged")
+        if not rows and unjudged is None:
+            return
+        if self._gathered is None:
+            from pytest_bandwidth.device_runs import Gathered
 
-                self._gathered = Gathered()
-            self._gathered.add(worker, vars(report)["bandwidth_device"], rows)
+            self._gathered = Gathered()
+        if rows:
+            self._gathered.add(worker, told["bandwidth_device"], rows)
+        elif unjudged is not None:
+            self._gathered.add_unjudged(worker, report.nodeid, unjudged)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._gathered is None:
             return
         runs = self._gathered.runs(self._failed)
+        if not runs:
+            return
         if self.is_child:
             from pytest_bandwidth.processes import report_to_parent
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Plain
@@ -15,7 +15,7 @@ class DeviceRun:
 
     device: as `device_plain` gives it; rows: outcomes as plain data; failed: tests that failed on this device.
     further: the fresh whole runs that the device's worker took for an update, each a list of rows; None where it was
-    not asked to. trouble: why they are missing.
+    not asked to. trouble: why they are missing. unjudged: what tests said that failed before they were judged.
     """
 
     device: Mapping[str, Any]
@@ -23,6 +23,7 @@ class DeviceRun:
     failed: frozenset[str]
     further: Sequence[Sequence[Plain]] | None = None
     trouble: str | None = None
+    unjudged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def succeeded(self) -> list[Plain]:
@@ -38,12 +39,18 @@ class Gathered:
         # By device, then by key: the worker, and the row.
         self._rows: dict[tuple[str, str, str], dict[str, tuple[str, Plain]]] = {}
         self._further: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        # By worker and test.
+        self._unjudged: dict[tuple[str, str], str] = {}
 
     def add(self, worker: str, device: Mapping[str, Any], rows: Sequence[Plain]) -> None:
         """The rows of one report."""
         told = _told_by(device)
         self._devices[told] = device
         self._rows.setdefault(told, {}).update({row["key"]: (worker, row) for row in rows})
+
+    def add_unjudged(self, worker: str, nodeid: str, said: str) -> None:
+        """A test that failed without rows."""
+        self._unjudged[worker, nodeid] = said
 
     def add_further(self, given: Mapping[str, Any]) -> None:
         """What a worker measured for an update: `device`, and `further` or `trouble`."""
@@ -62,7 +69,17 @@ class Gathered:
             frozenset(row["nodeid"] for worker, row in rows if (worker, row["nodeid"]) in failed),
             further.get("further"),
             further.get("trouble"),
+            self._unjudged_on(told, failed),
         )
+
+    def _unjudged_on(self, told: tuple[str, str, str], failed: set[tuple[str, str]]) -> dict[str, str]:
+        """Those that failed in the end, on this device: all of them where there is no other."""
+        workers = {worker for worker, _ in self._rows[told].values()}
+        return {
+            nodeid: said
+            for (worker, nodeid), said in self._unjudged.items()
+            if (worker, nodeid) in failed and (len(self._devices) == 1 or worker in workers)
+        }
 
 
 def _told_by(device: Mapping[str, Any]) -> tuple[str, str, str]:

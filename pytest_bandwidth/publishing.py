@@ -14,6 +14,7 @@ from pytest_bandwidth.device_runs import DeviceRun
 from pytest_bandwidth.distributed import revision_of
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.unjudged import unjudged_finding
 from pytest_bandwidth.environment import describe, new_run_id
 from pytest_bandwidth.fleet import fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.on_github import commands, is_github, write_summary
@@ -65,6 +66,8 @@ def publish(config: pytest.Config, runs: Sequence[DeviceRun], absent: Sequence[s
         if unlike is not None:
             one.unlike = unlike
             one.findings.append(asdict(unlike))
+    for run, one in zip(runs, published, strict=True):
+        one.findings += [unjudged_finding(nodeid, said) for nodeid, said in run.unjudged.items()]
     if settings.writes_baseline:
         from pytest_bandwidth.updates import update_baselines
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_bandwidth.domain.unjudged import UNJUDGED
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.document import RunDocument
 
@@ -67,13 +68,17 @@ def headline_of(run: RunDocument) -> Headline:
         for status in sorted(found, key=lambda s: gravity(s, strict=run.strict))
     )
     total = len(run.outcomes)
+    broken = sum(note.code == UNJUDGED for note in run.findings)
     failed = sum(c.count for c in counts if c.tone == "bad")
     unjudged = sum(c.count for c in counts if c.tone == "warn")
     listed = ", ".join(f"{c.count} {c.words}" for c in counts)
     if total == 0:
         return Headline("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
     if failed:
-        return Headline(f"{failed} of {_measurements(total)} failed", f"{_capital(listed)}.", "bad", counts)
+        and_broken = f", and {_tests(broken)} before being judged" if broken else ""
+        return Headline(f"{failed} of {_measurements(total)} failed{and_broken}", f"{_capital(listed)}.", "bad", counts)
+    if broken:
+        return Headline(f"{_tests(broken)} failed before being judged", f"{_capital(listed)}.", "bad", counts)
     if found[Status.NO_BASELINE] == total:
         return Headline(
             f"{_measurements(total)}, no baseline to judge by", "Measured and reported only.", "warn", counts
@@ -100,6 +105,10 @@ def signed_percent(fraction: float) -> str:
     """A change with its sign: +1.2 %, −4.5 %."""
     shown = f"{abs(fraction) * 100:.1f} %"
     return shown if shown == "0.0 %" else f"{_MINUS if fraction < 0 else '+'}{shown}"
+
+
+def _tests(count: int) -> str:
+    return f"{count} test{'' if count == 1 else 's'}"
 
 
 def _measurements(count: int) -> str:
