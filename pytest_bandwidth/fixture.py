@@ -32,6 +32,8 @@ class Bandwidth:
         self._folders = (test_file.parent, run.root)
         self.measurements: dict[str | None, Measurement] = {}
         self.tags: dict[str, Any] = {}
+        # Once the test is over nothing judges what is measured.
+        self.ended = False
 
     @property
     def device(self) -> str:
@@ -203,6 +205,10 @@ class Bandwidth:
         return measurement
 
     def _refuse_second(self, label: str | None) -> None:
+        if self.ended:
+            raise UsageError(
+                "the test that this bandwidth fixture belongs to has ended: ask for the fixture in each test"
+            )
         if label in self.measurements:
             name = "without a label" if label is None else f"labelled {label!r}"
             raise UsageError(f"two measurements {name} in one test: give each a label= of its own")

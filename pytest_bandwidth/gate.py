@@ -8,7 +8,7 @@ from typing import Literal
 
 from pytest_bandwidth.domain import device_change
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
-from pytest_bandwidth.domain.counting import judge_counts
+from pytest_bandwidth.domain.counting import judge_counts, less_work
 from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import LARGEST_SHARE, Figures, choose_figure, disbelief, figures_of_measurement
@@ -105,14 +105,14 @@ def _first_look(
 ) -> tuple[_Case | None, Verdict]:
     if measurement.invalid is not None:
         return None, Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
+    entry = baseline.find(key) if baseline else None
+    if measurement.device.kind == "traffic":  # the marker's floors are of time, which is not measured there
+        return None, _count_verdict(measurement, entry, baseline, limits)
     if limits.floors.min_utilization is not None and measurement.peak is None:
         raise UsageError(
             f"min_utilization asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
             "use min_relative, or set bandwidth_peak in the ini file"
         )
-    entry = baseline.find(key) if baseline else None
-    if measurement.device.kind == "traffic":
-        return None, _count_verdict(measurement, entry, baseline, limits)
     figures = figures_of_measurement(measurement)
     case = _case(measurement, figures, entry, baseline, limits)
     floor = look_at_floors(figures, limits.floors)
@@ -161,10 +161,10 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
         return Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds no counts")
     tolerance = limits.tolerance_of_marker or entry.tolerance or 0.0
     verdict = judge_counts(measurement.counts, entry.counts, measurement.detail.get("lines", ()), tolerance)
+    if verdict.status is not Status.REGRESSED:
+        return less_work(measurement.counts, entry.counts, measurement.traffic) or verdict
     known = entry.extra.get("pattern")
-    if verdict.status is Status.REGRESSED and known:
-        verdict = replace(verdict, reason=f"{verdict.reason}; the baseline: {known}")
-    return verdict
+    return replace(verdict, reason=f"{verdict.reason}; the baseline: {known}") if known else verdict
 
 
 def _case(

@@ -129,6 +129,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         except BaseException:
             session.tell_findings(item, fixture)
             raise
+        finally:
+            fixture.ended = True
         session.judge(item, fixture)
         return result
 

@@ -41,7 +41,7 @@ def write_files(
         try:
             text = _rendered(kind, document, outcomes)
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, text.encode())
+            write_whole(target, text.encode(), keep=True)
         except (OSError, BandwidthError) as error:
             problems.append(f"{path} was not written: {error}")
         else:

@@ -79,7 +79,11 @@ class BandwidthSession:
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Verdicts for all that the test measured; fails the test (pytest.fail) where one of them does."""
         settings = self._run.settings
-        if settings.disable or not fixture.measurements:
+        if settings.disable:
+            return
+        if not fixture.measurements:
+            if self._run.strict and item.get_closest_marker("bandwidth") is not None:
+                pytest.fail("marked bandwidth, and measured nothing: there is nothing to judge", pytrace=False)
             return
         key = key_of(item)
         by_key = {key if label is None else f"{key} @ {label}": m for label, m in fixture.measurements.items()}

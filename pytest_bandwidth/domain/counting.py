@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -18,6 +19,23 @@ COSTS = {
     "distinct_bytes_read": "distinct bytes read",
     "distinct_bytes_written": "distinct bytes written",
 }
+
+
+def less_work(counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic) -> Verdict | None:
+    """NOT_COMPARABLE where the kernel touches fewer bytes than it did, and than are declared; None where it does not.
+
+    A kernel that skips a part of its work asks for less in every count, which is no gain. One that no longer touches
+    what nobody declared is one.
+    """
+    for name, said in (
+        ("distinct_bytes_read", declared.bytes_read),
+        ("distinct_bytes_written", declared.bytes_written),
+    ):
+        seen, then = counts.get(name), known.get(name)
+        if seen is not None and then is not None and seen < min(then, said):
+            reason = f"{COSTS[name]} {then:,} → {seen:,}, of {said:,} declared: a part of the work is not done"
+            return Verdict(Status.NOT_COMPARABLE, "less-work", reason)
+    return None
 
 
 def judge_counts(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pytest_bandwidth.domain.counting import COSTS, judge_counts, pattern_of
+from pytest_bandwidth.domain.counting import COSTS, judge_counts, less_work, pattern_of
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 
 KNOWN = {"load_sectors": 100, "store_sectors": 50, "bank_conflicts": 0}
@@ -58,3 +59,27 @@ def test_patterns_are_of_what_was_accessed():
     some, none = {"requests": 4, "pattern": "coalesced"}, {"requests": 0, "pattern": "none"}
     assert pattern_of({"loads": some, "stores": none}) == "loads coalesced"
     assert pattern_of({}) == "no global access"
+
+
+@pytest.mark.parametrize(
+    ("seen", "then", "declared", "less"),
+    [
+        (99, 100, 100, True),
+        (100, 100, 100, False),
+        (0, 100, 100, True),
+        (100, 150, 100, False),  # it no longer reads what nobody declared
+        (99, 150, 100, True),
+        (80, 80, 100, False),  # as ever
+    ],
+)
+@pytest.mark.parametrize("name", ["distinct_bytes_read", "distinct_bytes_written"])
+def test_a_part_of_the_work_that_is_not_done_is_no_gain(name, seen, then, declared, less):
+    traffic = Traffic(declared, 0) if name == "distinct_bytes_read" else Traffic(0, declared)
+    verdict = less_work({name: seen}, {name: then}, traffic)
+    assert (verdict is not None) is less
+    if verdict is not None:
+        assert (verdict.status, verdict.code) == (Status.NOT_COMPARABLE, "less-work")
+
+
+def test_counts_that_an_entry_does_not_hold_tell_nothing():
+    assert less_work({"distinct_bytes_read": 1}, {}, Traffic(100, 100)) is None

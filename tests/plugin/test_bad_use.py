@@ -199,3 +199,40 @@ def test_marker_can_ask_for_a_device(project):
     result = project.run_here("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*the test asks for device 'cuda', this run measures on 'cpu'"])
+
+
+def test_a_fixture_kept_from_another_test_measures_nothing(project):
+    project.file(
+        "test_kept.py",
+        "import numpy as np\n\nkept = []\n\n"
+        "def test_first(bandwidth):\n    kept.append(bandwidth)\n\n"
+        "def test_second():\n    kept[0](np.sum, np.ones(9), reads=72)\n",
+    )
+    result = project.run_here()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*the test that this bandwidth fixture belongs to has ended: ask for the fixture in each*"]
+    )
+
+
+def test_a_marked_test_that_measures_nothing_fails_with_strict(project):
+    project.file(
+        "test_nothing.py",
+        "import pytest\n\n@pytest.mark.bandwidth(min_gbps=5)\ndef test_marked(bandwidth):\n    bandwidth.random(4)\n\n"
+        "def test_arrays_only(bandwidth):\n    bandwidth.random(4)\n",
+    )
+    project.run_here().assert_outcomes(passed=2)
+    result = project.run_here("--bandwidth-strict")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*marked bandwidth, and measured nothing: there is nothing to judge"])
+
+
+def test_an_output_that_is_a_link_is_written_through(project):
+    project.file(
+        "test_sum.py", "import numpy as np\n\ndef test_sum(bandwidth):\n    bandwidth(np.sum, np.ones(9), reads=72)\n"
+    )
+    real = project.file("real.json", "old")
+    (project.path / "run.json").symlink_to(real)
+    project.run_here("--bandwidth-json=run.json").assert_outcomes(passed=1)
+    assert (project.path / "run.json").is_symlink()
+    assert '"results"' in real.read_text()

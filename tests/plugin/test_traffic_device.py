@@ -91,8 +91,12 @@ def test_a_strided_read_fails_with_line_and_pattern(counted):
 
 
 def test_better_access_is_an_improvement(counted):
-    counted.file("scale.cu", KERNEL.replace("in[INDEX]", "2.0f"))
-    counted.run().assert_outcomes(passed=1)
+    counted.file("scale.cu", KERNEL.replace("INDEX", "i * 33 % n"))  # each element once, in another order
+    counted.run("--bandwidth-update").assert_outcomes(passed=1)
+    counted.file("scale.cu", KERNEL.replace("INDEX", "i"))
+    result = counted.run("--bandwidth-strict")
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r".*test_scale .* IMPROVED"])
 
 
 def test_declared_bytes_that_are_not_true_are_told(counted):
@@ -212,3 +216,19 @@ def test_findings_are_shown_where_the_body_failed(counted):
     result.stdout.re_match_lines(
         [r"-+ Captured bandwidth findings call -+", r"declared 4 B read, the kernel touches 65\.5 kB.*"]
     )
+
+
+@pytest.mark.parametrize("index", ["0", "i / 2 * 2"])
+def test_a_kernel_that_skips_a_part_of_its_work_has_gained_nothing(counted, index):
+    counted.file("scale.cu", KERNEL.replace("INDEX", index))
+    result = counted.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*NOT_COMPARABLE: distinct bytes read 65,536 → .* of 65,536 declared: a part .*"])
+
+
+def test_floors_of_time_do_not_hold_where_no_time_is_measured(counted):
+    marked = "import pytest\n" + TEST.replace(
+        "def test_scale", "@pytest.mark.bandwidth(min_gbps=9000, min_utilization=0.9, min_relative=0.9)\ndef test_scale"
+    )
+    counted.file("test_scale.py", marked)
+    counted.run("--bandwidth-strict").assert_outcomes(passed=1)
