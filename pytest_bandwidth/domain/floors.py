@@ -62,6 +62,11 @@ def is_by_floor(verdict: Verdict) -> bool:
     return verdict.code.startswith("floor:")
 
 
+def confirmations_text(verdict: Verdict) -> str:
+    """A floor's figure in each fresh process, with its unit: 17.2 %, 18.1 % of the probe."""
+    return _floor_text(_name(verdict), *verdict.confirmations)
+
+
 def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> Verdict:
     """REGRESSED where the fresh processes' medians miss a floor as well (with none of them: where this one did)."""
     if not fresh:
@@ -78,7 +83,9 @@ def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> V
     )
     again = look_at_floors(middle, floors)
     if again is not None:
-        return replace(again, status=Status.REGRESSED, confirmations=tuple(f.gbps for f in fresh))
+        seen = tuple(value for f in fresh if (value := _figure(_name(again), f)) is not None)
+        reason = f"{first.reason}, here; in the median of {len(fresh)} fresh processes {again.reason}"
+        return replace(again, status=Status.REGRESSED, reason=reason, confirmations=seen)
     return replace(first, status=Status.UNCONFIRMED, reason=f"{first.reason}; held in {len(fresh)} fresh processes")
 
 
@@ -96,6 +103,12 @@ def _is_told(name: str, figures: Figures) -> bool:
     return figures.share_told if name == "min_relative" else _figure(name, figures) is not None
 
 
-def _floor_text(name: str, value: float) -> str:
+def _name(verdict: Verdict) -> str:
+    return verdict.code.removeprefix("floor:")
+
+
+def _floor_text(name: str, *values: float) -> str:
     shares = {"min_utilization": "of peak", "min_relative": "of the probe"}
-    return f"{format_percent(value, 1)} {shares[name]}" if name in shares else f"{digits(value)} GB/s"
+    if name in shares:
+        return f"{', '.join(format_percent(value, 1) for value in values)} {shares[name]}"
+    return f"{', '.join(map(digits, values))} GB/s"

@@ -86,7 +86,8 @@ class Outcome:
     @property
     def short_name(self) -> str:
         """The test's own name with its label, without the folder."""
-        name = self.nodeid.rsplit("/", 1)[-1]
+        path, bracket, parameters = self.nodeid.partition("[")
+        name = path.rsplit("/", 1)[-1] + bracket + parameters
         return f"{name} @ {self.label}" if self.label else name
 
     def to_plain(self) -> Plain:

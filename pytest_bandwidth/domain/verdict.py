@@ -47,7 +47,7 @@ class Verdict:
     figure: what was judged; observed and reference are values of it (GB/s, or a share of the probe).
     drop, allowed_drop, visible_drop: fractions of the reference: seen; let pass; the smallest that would have failed.
     spread: s, the between-process standard deviation of ln(figure) that was assumed.
-    confirmations: the figure in each fresh process.
+    confirmations: the figure, or a floor's own figure, in each fresh process.
     """
 
     status: Status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_bandwidth.domain.drift import DRIFT
+from pytest_bandwidth.domain.floors import confirmations_text, is_by_floor
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -35,7 +36,7 @@ def failure_message(
         parts.append("Not confirmed in fresh processes (--bandwidth-confirm=0).")
     if causes:
         parts.append(f"Likely cause: {'; '.join(causes)}.")
-    if verdict.code.startswith("floor:"):
+    if is_by_floor(verdict):
         parts.append("If intended: lower the floor in the test's marker.")
     elif against:
         parts.append(AGAINST_REMEDY)
@@ -81,5 +82,5 @@ def _confirmed(verdict: Verdict) -> str:
     count = len(verdict.confirmations)
     word = "Confirmed in" if verdict.status is Status.REGRESSED else "Seen in"
     show = (lambda v: f"{v * 100:.1f} %") if verdict.figure == "relative" else digits
-    values = ", ".join(map(show, verdict.confirmations))
+    values = confirmations_text(verdict) if is_by_floor(verdict) else ", ".join(map(show, verdict.confirmations))
     return f"{word} {count} fresh process{'' if count == 1 else 'es'} ({values})."

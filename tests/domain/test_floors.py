@@ -5,8 +5,12 @@ from dataclasses import replace
 import pytest
 from entries_of_shares import at
 
-from pytest_bandwidth.domain.floors import Floors, confirm_floor, look_at_floors
+from pytest_bandwidth.domain.floors import Floors, confirm_floor, confirmations_text, look_at_floors
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.rendering.message import failure_message
 
 
 def test_floors_name_the_first_that_is_missed_and_hold_at_equality():
@@ -25,6 +29,39 @@ def test_floor_is_confirmed_by_the_median_of_fresh_processes():
     assert confirm_floor(first, [at(0.8), at(0.85), at(1.0)], floors).status is Status.REGRESSED
     assert confirm_floor(first, [at(0.8), at(0.95), at(1.0)], floors).status is Status.UNCONFIRMED
     assert confirm_floor(first, [], floors).status is Status.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("floors", "confirmations", "text"),
+    [
+        (Floors(min_relative=0.9), (0.8, 0.7, 0.85), "80.0 %, 70.0 %, 85.0 % of the probe"),
+        (Floors(min_gbps=90.0), (80, 70, 85), "80.0, 70.0, 85.0 GB/s"),
+        (Floors(min_utilization=0.5), (0.4, 0.35, 0.425), "40.0 %, 35.0 %, 42.5 % of peak"),
+    ],
+)
+def test_the_confirmations_of_a_floor_are_of_its_own_figure(floors, confirmations, text):
+    here, *fresh = (replace(at(share), utilization=share / 2) for share in (0.6, 0.8, 0.7, 0.85))
+    first = look_at_floors(here, floors)
+    assert first is not None
+    verdict = confirm_floor(first, fresh, floors)
+    assert verdict.status is Status.REGRESSED
+    assert verdict.confirmations == pytest.approx(confirmations)
+    assert confirmations_text(verdict) == text
+
+
+def test_a_missed_floor_says_what_was_seen_here_and_what_in_the_fresh_processes():
+    floors = Floors(min_relative=0.9)
+    first = look_at_floors(at(0.6), floors)
+    assert first is not None
+    verdict = confirm_floor(first, [at(0.8), at(0.7), at(0.85)], floors)
+    assert verdict.reason == (
+        "60.0 % of the probe, min_relative asks for 90.0 % of the probe, here; "
+        "in the median of 3 fresh processes 80.0 % of the probe, min_relative asks for 90.0 % of the probe"
+    )
+    measurement = Measurement(None, Traffic(1, 0), DeviceIdentity("cpu", "A host", None, "1"), "clock", Rounds())
+    assert "Confirmed in 3 fresh processes (80.0 %, 70.0 %, 85.0 % of the probe)." in failure_message(
+        "test_copy", measurement, verdict
+    )
 
 
 def test_a_share_that_some_fresh_processes_lack_confirms_nothing():

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -146,6 +146,14 @@ def test_panels_carry_what_a_reviewer_needs(failing: Page) -> None:
     assert [data["texts"][n] for n in panel["conditions"][:3]] == ["SM clock", "1410 MHz", "1380 MHz"]
     assert len(panel["history"]["runs"]) == 2 * 5
     assert len(panel["history"]["fresh"]) == 3
+
+
+def test_a_floor_on_a_share_of_the_peak_is_shown_in_shares() -> None:
+    outcome = run_documents.outcomes(1)[0]
+    missed = {"code": "floor:min_utilization", "reference": 0.8, "confirmations": [0.41, 0.42]}
+    page = Page(render_html(run_documents.run_document([replace(outcome, status="REGRESSED", verdict=missed)])))
+    facts = facts_of(page, data_of(page)["panels"][0])
+    assert (facts["baseline"], facts["fresh processes"]) == ("80.0 %", "41.0 %, 42.0 %")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,11 @@ def test_parameters_of_one_test_stand_under_its_name() -> None:
     assert [row.split()[0] for row in rows] == ["add-float32", "copy-float16"]
 
 
+def test_a_slash_inside_a_parameter_cuts_no_name() -> None:
+    _, row = table(["folder/test_ops.py::test_slash[a/b]"])
+    assert row.split()[0] == "test_ops.py::test_slash[a/b]"
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_long_names_are_whole_on_a_line_of_their_own(width: int) -> None:
     nodeids = [f"t.py::test_operation[{LONG}{d}]" for d in (64, 128)] + ["t.py::test_operation[copy]"]
