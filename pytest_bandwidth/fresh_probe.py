@@ -10,6 +10,7 @@ from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.orphans import as_parent, end_with_parent
 
 SAMPLES = 30
 WARM_SECONDS = 0.3
@@ -21,7 +22,13 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
     command = [sys.executable, "-m", "pytest_bandwidth.fresh_probe", device, str(bytes_read), str(bytes_written)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, stdin=subprocess.DEVNULL, check=False
+            command,
+            env=as_parent(),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
         if done.returncode == 0:
             return float(done.stdout)
@@ -44,6 +51,7 @@ def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
 
 def main(arguments: list[str]) -> None:
     """Prints the probe's GB/s: DEVICE BYTES_READ BYTES_WRITTEN."""
+    end_with_parent()
     device = open_device(arguments[0])
     if not isinstance(device, TimedDevice):
         raise BandwidthError(f"{arguments[0]} measures no time")

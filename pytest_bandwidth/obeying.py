@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from pytest_bandwidth.orphans import end_with_parent
 from pytest_bandwidth.processes import order_of_environment
 
 # These choose tests by what failed before, or write what only the parent may write.
@@ -25,6 +26,7 @@ _OUTPUTS = (
 
 def obey(config: pytest.Config) -> None:
     """Narrows the run to the order's test and turns off what would write files or wait for a person."""
+    end_with_parent()
     order = order_of_environment()
     if order is not None and order.target is not None:
         config.args[:] = [order.target]

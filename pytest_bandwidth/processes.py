@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.orphans import as_parent
 from pytest_bandwidth.whole_files import write_whole
 
 ORDER_VARIABLE = "PYTEST_BANDWIDTH_ORDER"
@@ -129,7 +130,9 @@ def run_child(
         order_file.write_text(json.dumps(asdict(order)), encoding="utf-8")
         rows: list[dict[str, Any]] = []
         with Path(own, "output").open("w+b") as output:
-            code = _run(command, folder, {**environment, ORDER_VARIABLE: str(order_file)}, output, timeout_seconds)
+            code = _run(
+                command, folder, {**as_parent(environment), ORDER_VARIABLE: str(order_file)}, output, timeout_seconds
+            )
             if code is not None and report.exists():
                 rows = json.loads(report.read_text(encoding="utf-8"))
             output.seek(0)
