@@ -9,16 +9,18 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 
 LARGEST_HOLDER_BYTES = 4096
+# A wait is usual while another test is measured, and worth a line in a log only when it lasts.
+LONG_WAIT_SECONDS = 5.0
 
 
 def lock_folder() -> Path:
@@ -36,15 +38,25 @@ class DeviceLock:
     """A lock that processes of one user share; reentrant. `held_by_parent`: who started this process has it.
 
     Whoever waits stands in a line, by a second lock, so that a process that measures often does not take every turn.
+    on_wait, on_long_wait: told who holds the device, at once and after LONG_WAIT_SECONDS, once a wait.
     """
 
-    def __init__(self, identity: DeviceIdentity, timeout_seconds: float, *, held_by_parent: bool = False) -> None:
+    def __init__(
+        self,
+        identity: DeviceIdentity,
+        timeout_seconds: float,
+        *,
+        held_by_parent: bool = False,
+        on_wait: Callable[[str], None] = lambda _: None,
+        on_long_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
         # Devices without a serial of their own (a host) are one device a machine.
         text = f"{identity.kind} {identity.serial}"
         name = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._device = identity.name
         self._timeout_seconds = timeout_seconds
         self._held_by_parent = held_by_parent
+        self._tellers = ((0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait))
         folder = lock_folder()
         self._lock = FileLock(folder / f"{identity.kind}-{name}.lock", mode=0o600)
         self._line = FileLock(folder / f"{identity.kind}-{name}.line", mode=0o600)
@@ -75,9 +87,24 @@ class DeviceLock:
         if self._lock.is_locked:  # who waits at the head of the line waits for this very process
             self._lock.acquire()
             return
-        until = time.monotonic() + self._timeout_seconds
-        with self._line.acquire(timeout=self._timeout_seconds):
-            self._lock.acquire(timeout=max(0.0, until - time.monotonic()))
+        begun, untold = time.monotonic(), list(self._tellers)
+        self._wait_for(self._line, begun, untold)
+        try:
+            self._wait_for(self._lock, begun, untold)
+        finally:
+            self._line.release()
+
+    def _wait_for(self, lock: BaseFileLock, begun: float, untold: list[tuple[float, Callable[[str], None]]]) -> None:
+        """Acquires one of the two locks of a wait that began at `begun`. `untold`: who is to be told, and when."""
+        while untold and untold[0][0] < self._timeout_seconds:
+            after, tell = untold[0]
+            try:
+                lock.acquire(timeout=max(0.0, begun + after - time.monotonic()))
+                return
+            except Timeout:
+                del untold[0]
+                tell(f"waits for {self._who_holds()}, which measures on {self._device}")
+        lock.acquire(timeout=max(0.0, begun + self._timeout_seconds - time.monotonic()))
 
     def _who_holds(self) -> str:
         try:

@@ -53,6 +53,7 @@ class BandwidthRun:
         self.order = order
         self.revision = revision
         self.tell: Callable[[str], None] = lambda _: None
+        self.note: Callable[[str], None] = lambda _: None
         self._invocation = invocation
         self._lost: str | None = None
         self._probes_alone: dict[tuple[int, int], float] = {}
@@ -106,7 +107,13 @@ class BandwidthRun:
 
     @cached_property
     def _lock(self) -> DeviceLock:
-        return DeviceLock(self.device.identity, self.settings.lock_timeout, held_by_parent=self.order is not None)
+        return DeviceLock(
+            self.device.identity,
+            self.settings.lock_timeout,
+            held_by_parent=self.order is not None,
+            on_wait=lambda text: self.tell(text),
+            on_long_wait=lambda text: self.note(text),
+        )
 
     def prepare(self) -> None:
         """Opens the device and reads the baseline now, so that what is wrong is said before any test runs."""

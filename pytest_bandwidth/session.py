@@ -74,6 +74,7 @@ class BandwidthSession:
         item.stash[_ROWS] = []
         self._run.begin_test()
         self._run.tell = self._progress.teller(item.name)
+        self._run.note = self._progress.noter(item.name)
         return Bandwidth(self._run, marker, item.path)
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:

@@ -145,7 +145,7 @@ def further_runs(
     further = []
     for i in range(1, wanted):
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
-        with DeviceLock(identity, settings.lock_timeout).held():
+        with DeviceLock(identity, settings.lock_timeout, on_long_wait=tell).held():
             further.append(run_fresh(invocation, name_of(identity), WHOLE_RUN_SECONDS))
     return further
 

@@ -9,6 +9,7 @@ import time
 import pytest
 from filelock import FileLock, Timeout
 
+from pytest_bandwidth import locking
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.locking import DeviceLock, lock_folder
@@ -44,6 +45,32 @@ def test_a_second_process_waits_and_names_the_holder(other_process):
     expected = rf"measured by process {other_process.pid} .*bandwidth_lock_timeout"
     with pytest.raises(DeviceUnavailable, match=expected), DeviceLock(DEVICE, 0.3).held():
         pass
+
+
+def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_process, monkeypatch):
+    holder = f"waits for process {other_process.pid} (-c), which measures on A host"
+    told, noted = [], []
+    with (
+        pytest.raises(DeviceUnavailable),
+        DeviceLock(DEVICE, 0.3, on_wait=told.append, on_long_wait=noted.append).held(),
+    ):
+        pass
+    assert (told, noted) == ([holder], [])
+    monkeypatch.setattr(locking, "LONG_WAIT_SECONDS", 0.1)
+    with (
+        pytest.raises(DeviceUnavailable),
+        DeviceLock(DEVICE, 0.3, on_wait=told.append, on_long_wait=noted.append).held(),
+    ):
+        pass
+    assert (told, noted) == ([holder] * 2, [holder])
+
+
+def test_nobody_is_told_where_nobody_waits():
+    told = []
+    lock = DeviceLock(DEVICE, 0.3, on_wait=told.append, on_long_wait=told.append)
+    with lock.held(), lock.held():
+        pass
+    assert told == []
 
 
 def test_a_dead_holder_holds_nothing(other_process):

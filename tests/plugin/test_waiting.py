@@ -1,0 +1,61 @@
+"""A run that waits for the device says so: in a log by one line, on a terminal at once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from plugin_texts import COPY
+
+from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.locking import DeviceLock
+
+# So long a run waits that says nothing; then the test fails instead of waiting for ever.
+LOCK = "bandwidth_lock_timeout=30"
+
+
+@pytest.fixture
+def device_lock(tmp_path, monkeypatch):
+    """The host's lock, apart from whatever else this machine measures."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return DeviceLock(open_cpu().identity, 5.0)
+
+
+def test_a_log_has_one_line_about_a_long_wait(project, device_lock):
+    project.file("test_copy.py", COPY)
+    with device_lock.held():
+        waiting = project.start("-o", LOCK)
+        said = next((line for line in waiting.stdout if "waits for" in line), "")
+    rest, _ = waiting.communicate(timeout=60)
+    assert said.startswith(f"bandwidth: test_copy waits for process {os.getpid()} (")
+    assert said.endswith(f"), which measures on {open_cpu().identity.name}\n")
+    assert "waits for" not in rest
+    assert waiting.returncode == 0, rest
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_a_terminal_shows_a_wait_at_once(project, device_lock, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    project.file("test_copy.py", COPY)
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "pytest", "--bandwidth-device=cpu", "-o", LOCK]
+    with device_lock.held(), os.fdopen(ours, "rb", buffering=0) as screen:
+        waiting = subprocess.Popen(command, cwd=project.path, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        said = b""
+        try:
+            while b" (" not in said.partition(b"waits for process")[2] and (more := read(screen)):
+                said += more
+        finally:
+            waiting.kill()
+            waiting.wait()
+    assert f"test_copy: waits for process {os.getpid()} (" in said.decode(errors="replace")
+
+
+def read(screen):
+    """What a process wrote next; nothing once it has ended."""
+    try:
+        return screen.read(4096)
+    except OSError:
+        return b""
