@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import UsageError, shown
 from pytest_bandwidth.domain.traffic import Traffic
 
+# No device moves or computes as much in one run: 2⁶⁰ bytes would take an hour at 300 TB/s.
+LARGEST_COUNT = 2**60
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -53,13 +55,17 @@ def declared(
             "neither reads= nor writes= is declared: name the arrays, bytes or Traffic that one run has to move"
         )
     if flop is not None and (isinstance(flop, bool) or not isinstance(flop, int) or flop < 0):
-        raise UsageError(f"flop={flop!r}, expected a whole number that is not negative")
+        raise UsageError(f"flop={shown(flop)}, expected a whole number that is not negative")
     read_parts, written_parts = _parts(reads), _parts(writes)
     traffic = _added_up("reads", read_parts, nbytes) + _added_up("writes", written_parts, nbytes)
     if flop is not None:
         traffic = replace(traffic, flop=flop)
     if traffic.bytes_moved == 0:
         raise UsageError("reads= and writes= add up to 0 bytes: a bandwidth needs at least one byte moved")
+    if traffic.bytes_moved > LARGEST_COUNT:
+        raise UsageError("reads= and writes= add up to more than 2^60 bytes: expected what one run moves")
+    if traffic.flop > LARGEST_COUNT:
+        raise UsageError("flop= is more than 2^60: expected the floating-point operations of one run")
     read_arrays, written_arrays = _arrays(read_parts), _arrays(written_parts)
     return Declaration(
         traffic,
@@ -85,9 +91,9 @@ def _added_up(name: str, parts: Sequence[Any], nbytes: Callable[[Any], int]) -> 
 
 def _traffic_of(name: str, part: Any, nbytes: Callable[[Any], int]) -> Traffic:
     if isinstance(part, (bool, float, str, bytes)):
-        raise UsageError(f"{name}={part!r}, expected arrays, whole numbers of bytes, or a Traffic model")
+        raise UsageError(f"{name}={shown(part)}, expected arrays, whole numbers of bytes, or a Traffic model")
     if isinstance(part, int) and part < 0:
-        raise UsageError(f"{name}={part}, expected a number of bytes that is not negative")
+        raise UsageError(f"{name}={shown(part)}, expected a number of bytes that is not negative")
     count = part if isinstance(part, int) else nbytes(part)
     return Traffic(count, 0) if name == "reads" else Traffic(0, count)
 

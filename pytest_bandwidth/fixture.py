@@ -13,7 +13,7 @@ from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.doubled import with_doubled_batch
-from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError, shown
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.guarding import told_apart
 from pytest_bandwidth.running import BandwidthRun
@@ -210,7 +210,7 @@ class Bandwidth:
                 "the test that this bandwidth fixture belongs to has ended: ask for the fixture in each test"
             )
         if label in self.measurements:
-            name = "without a label" if label is None else f"labelled {label!r}"
+            name = "without a label" if label is None else f"labelled {shown(label)}"
             raise UsageError(f"two measurements {name} in one test: give each a label= of its own")
 
 

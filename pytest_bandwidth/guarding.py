@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 
 
 class WorkloadFailed(BandwidthError):
@@ -25,13 +26,32 @@ def told_apart(workload: Workload) -> Workload:
 
 
 def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
+    first = True
+
     def run() -> object:
+        nonlocal first
         try:
-            return call()
+            value = call()
         except BandwidthError:
             raise
         except Exception as error:  # whatever a user's callable may raise
             text = " ".join(str(error).split())[:400]
             raise WorkloadFailed(f"{what} raised {type(error).__name__}: {text}") from error
+        if first:  # once: it is inside the timed interval of a host
+            first = False
+            _refuse_unrun(what, value)
+        return value
 
     return run
+
+
+def _refuse_unrun(what: str, value: object) -> None:
+    """Raises UsageError for what has made its work, and not done it."""
+    if not isinstance(value, (CoroutineType, GeneratorType, AsyncGeneratorType)):
+        return
+    if isinstance(value, CoroutineType):
+        value.close()  # else Python warns that it was never awaited
+    kind = type(value).__name__.replace("_", " ")
+    raise UsageError(
+        f"{what} returned a {kind}, whose body has not run: expected a callable that has done its work when it returns"
+    )

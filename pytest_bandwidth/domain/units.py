@@ -21,6 +21,8 @@ _BANDWIDTH_UNITS = {
 }
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(\S*)\s*", re.ASCII)
 MAX_SHARE = 10.0
+# An exabyte per second, which no memory comes near; figures computed from it stay finite.
+MAX_GBPS = 1e9
 _COUNT = re.compile(r"[0-9]{1,19}")
 
 
@@ -35,12 +37,17 @@ def _number_and_unit(text: str) -> tuple[float, str]:
 
 
 def parse_gbps(text: str) -> float:
-    """GB/s from text such as ``1747.1 GB/s``, ``1.6 TiB/s`` or ``1747.1`` (GB/s). Raises ValueError unless positive."""
+    """GB/s from text such as ``1747.1 GB/s``, ``1.6 TiB/s`` or ``1747.1`` (GB/s). At most `MAX_GBPS`.
+
+    Raises ValueError unless positive.
+    """
     value, unit = _number_and_unit(text)
     if unit not in _BANDWIDTH_UNITS:
         raise ValueError(f"found unit {unit[:20]!r}, expected one of {', '.join(u for u in _BANDWIDTH_UNITS if u)}")
     if value <= 0:
         raise ValueError(f"found {text[:40]!r}, expected a positive bandwidth")
+    if value * _BANDWIDTH_UNITS[unit] > MAX_GBPS:
+        raise ValueError(f"found {text[:40]!r}, expected a bandwidth of {MAX_GBPS:.0e} GB/s at most")
     return value * _BANDWIDTH_UNITS[unit]
 
 

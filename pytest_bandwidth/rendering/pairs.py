@@ -129,7 +129,7 @@ def _sweep_name(outcome: Outcome) -> str:
     operation = outcome.tags.get("operation")
     if isinstance(operation, str):
         return " ".join([operation, *_words(outcome)])
-    name = outcome.nodeid.rsplit("/", 1)[-1].split("[", 1)[0]
+    name = outcome.nodeid.partition("[")[0].rsplit("/", 1)[-1]
     return f"{name} @ {outcome.label}" if outcome.label else name
 
 

@@ -54,6 +54,8 @@ def test_share_of_a_probe_may_pass_one_hundred_percent(text: str, share: float) 
         (units.parse_gbps, "1,747 GB/s", "found unit ',747'|expected a number"),
         (units.parse_gbps, "nan", "expected a number"),
         (units.parse_gbps, "inf", "expected a number"),
+        (units.parse_gbps, "1e308 GB/s", r"found '1e308 GB/s', expected a bandwidth of 1e\+09 GB/s at most"),
+        (units.parse_gbps, "1.1e6 TB/s", "at most"),
         (units.parse_gbps, "1e999", "expected a finite number"),
         (units.parse_gbps, "٥", "expected a number"),
         (units.parse_gbps, "1" * 70, "expected a number"),

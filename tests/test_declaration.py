@@ -1,0 +1,89 @@
+"""What a test hands the fixture that cannot be measured: refused in one short line."""
+
+import re
+
+import pytest
+
+from pytest_bandwidth.arguments import checked_callable, checked_launch, checked_shape
+from pytest_bandwidth.declaration import LARGEST_COUNT, declared
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.domain.errors import UsageError, shown
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.guarding import told_apart
+
+HUGE = bytes(3_000_000)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: declared(HUGE, None, None, None, len),
+        lambda: declared("x" * 10**6, None, None, None, len),
+        lambda: declared(-(10**5000), None, None, None, len),
+        lambda: declared(8, None, HUGE, None, len),
+        lambda: checked_shape((HUGE,)),
+        lambda: checked_callable("setup", HUGE),
+        lambda: checked_launch(None, HUGE, 1, (), 0),
+        lambda: checked_launch(None, 1, 1, (), HUGE),
+    ],
+)
+def test_a_long_value_is_cut(wrong):
+    with pytest.raises(UsageError) as caught:
+        wrong()
+    assert len(str(caught.value)) < 200
+
+
+def test_a_value_is_shown_on_one_line():
+    assert shown("short") == "'short'"
+    assert shown(b"x" * 100) == f"b'{'x' * 58}…"
+    assert shown(10**5000) == "<int>"
+    assert shown("two\nlines") == r"'two\nlines'"
+
+
+@pytest.mark.parametrize(
+    ("reads", "flop", "named"),
+    [
+        (10**30, None, "reads= and writes= add up to more than 2^60 bytes"),
+        ((LARGEST_COUNT, 1), None, "reads= and writes= add up to more than 2^60 bytes"),
+        (Traffic(LARGEST_COUNT + 1, 0), None, "reads= and writes= add up to more than 2^60 bytes"),
+        (8, 10**30, "flop= is more than 2^60"),
+    ],
+)
+def test_no_run_moves_or_computes_without_bounds(reads, flop, named):
+    with pytest.raises(UsageError, match=re.escape(named)):
+        declared(reads, None, flop, None, len)
+    assert declared(LARGEST_COUNT, None, LARGEST_COUNT, None, len).traffic.flop == LARGEST_COUNT
+
+
+async def coroutine():
+    pass
+
+
+def generator():
+    yield
+
+
+async def async_generator():
+    yield
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (coroutine, "coroutine"),
+        (generator, "generator"),
+        (async_generator, "async generator"),
+        (lambda: coroutine(), "coroutine"),
+        (lambda: (i for i in ()), "generator"),
+    ],
+)
+def test_what_has_not_run_when_it_returns_is_refused(call, kind):
+    workload = told_apart(Workload(call, Traffic(8, 0), label="f"))
+    with pytest.raises(UsageError, match=rf"the measured callable \(f\) returned a {kind}, whose body has not run"):
+        workload.call()
+
+
+def test_any_other_value_is_handed_on():
+    values = iter((range(3), [1], None))
+    workload = told_apart(Workload(lambda: next(values), Traffic(8, 0)))
+    assert [workload.call() for _ in range(3)] == [range(3), [1], None]
