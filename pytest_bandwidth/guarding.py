@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
+import pytest
+
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 
@@ -34,7 +36,9 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
             value = call()
         except BandwidthError:
             raise
-        except Exception as error:  # whatever a user's callable may raise
+        except pytest.exit.Exception:  # the only one of pytest's outcomes that is an Exception
+            raise
+        except (Exception, SystemExit) as error:  # whatever a user's callable may raise
             text = " ".join(str(error).split())[:400]
             raise WorkloadFailed(f"{what} raised {type(error).__name__}: {text}") from error
         if first:  # once: it is inside the timed interval of a host

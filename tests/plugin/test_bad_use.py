@@ -47,6 +47,16 @@ A = "    a = bandwidth.random(64)\n"
             r"test_wrong\.py:5: the measured callable raised ZeroDivisionError: division by zero",
         ),
         (
+            "    bandwidth(lambda: __import__('sys').exit(3), reads=8)",
+            r"test_wrong\.py:5: the measured callable raised SystemExit: 3$",
+        ),
+        (
+            "    bandwidth(np.copyto, A, A, reads=8, setup=lambda: __import__('sys').exit('so'))".replace(
+                "A", "np.ones(1)"
+            ),
+            r"test_wrong\.py:5: setup raised SystemExit: so$",
+        ),
+        (
             "    bandwidth(lambda: None, reads=8)\n    bandwidth.tags['n'] = np.int16(3)",
             r"tags: found 'n': .*3.*, expected text as name, text or a number as value",
         ),
@@ -236,3 +246,29 @@ def test_an_output_that_is_a_link_is_written_through(project):
     project.run_here("--bandwidth-json=run.json").assert_outcomes(passed=1)
     assert (project.path / "run.json").is_symlink()
     assert '"results"' in real.read_text()
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome"),
+    [("pytest.skip('no')", "skipped"), ("pytest.fail('no')", "failed"), ("pytest.xfail('no')", "xfailed")],
+)
+def test_outcomes_of_pytest_keep_their_meaning_in_a_callable(project, call, outcome):
+    project.file("test_own.py", f"import pytest\ndef test_own(bandwidth):\n    bandwidth(lambda: {call}, reads=8)\n")
+    result = project.run_here("-rsxf")
+    result.assert_outcomes(**{outcome: 1})
+    assert "the measured callable raised" not in result.stdout.str()
+
+
+def test_pytest_exit_in_a_callable_ends_the_run(project):
+    call = "pytest.exit('enough', returncode=7)"
+    project.file("test_own.py", f"import pytest\ndef test_own(bandwidth):\n    bandwidth(lambda: {call}, reads=8)\n")
+    result = project.run_here()
+    assert result.ret == 7
+    result.stdout.fnmatch_lines(["*Exit: enough*"])
+
+
+def test_ctrl_c_in_a_callable_ends_the_run(project):
+    text = "def test_own(bandwidth):\n    def call():\n        raise KeyboardInterrupt\n    bandwidth(call, reads=8)\n"
+    project.file("test_own.py", text)
+    with pytest.raises(KeyboardInterrupt):
+        project.run_here()
