@@ -79,5 +79,13 @@ def given(config: pytest.Config) -> dict[str, tuple[object, str]]:
             continue
         value = config.getini(dest(name))
         if value not in (None, ""):
-            found[name] = value, f"{dest(name)} in {config.inipath or 'the ini file'}"
+            found[name] = value, _place(config, dest(name))
     return found
+
+
+def _place(config: pytest.Config, ini_name: str) -> str:
+    """Where an ini option was given: on the command line by -o, which comes before the file."""
+    overridden = config.getoption("override_ini", default=None) or ()
+    if any(text.partition("=")[0] == ini_name for text in overridden):
+        return f"-o {ini_name}"
+    return f"{ini_name} in {config.inipath or 'the ini file'}"

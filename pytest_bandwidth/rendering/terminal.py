@@ -34,6 +34,7 @@ MOST_QUIET_ROWS = 30
 NARROWEST_NAME = 20
 MOST_REASONS = 4
 MOST_PAIRS = 12
+_AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,16 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
         if count > MOST_REASONS and not verbose:
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
             lines.append((Span(status, _MARKUP[Status(status)]), Span(more)))
+    if any(map(_beside_others_on_host, rows)):
+        lines.append((Span("INVALID", _MARKUP[Status.INVALID]), Span(_AGAINST_OTHERS)))
     return lines
+
+
+def _beside_others_on_host(outcome: Outcome) -> bool:
+    """On a GPU nothing is measured of the host's processors."""
+    after = outcome.conditions.get("after") or {}
+    invalid = outcome.status == Status.INVALID.value and outcome.code == "others"
+    return invalid and after.get("others_processors") is not None
 
 
 def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:

@@ -272,3 +272,14 @@ def test_ctrl_c_in_a_callable_ends_the_run(project):
     project.file("test_own.py", text)
     with pytest.raises(KeyboardInterrupt):
         project.run_here()
+
+
+@pytest.mark.parametrize("name", ["bandwidth_lock_timeout", "bandwidth_busy_processors"])
+def test_a_bad_value_is_blamed_on_where_it_was_given(project, name):
+    project.file("test_copy.py", COPY)
+    by_option = project.run_here("-o", f"{name}=soon")
+    assert by_option.ret == pytest.ExitCode.USAGE_ERROR
+    by_option.stderr.fnmatch_lines([f"ERROR: -o {name}: found 'soon', expected *"])
+    ini = project.file("pytest.ini", f"[pytest]\n{name} = soon\n")
+    by_file = project.run_here("-o", "bandwidth_tolerance=3%")
+    by_file.stderr.fnmatch_lines([f"ERROR: {name} in {ini}: found 'soon', expected *"])

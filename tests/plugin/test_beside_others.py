@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -289,3 +290,17 @@ def test_collect_only_opens_no_device(project):
     project.file("test_copy.py", COPY)
     result = project.run("--collect-only", "--bandwidth-device=cuda", quick=False)
     assert result.ret == 0
+
+
+def test_figures_taken_beside_others_name_the_remedy(project):
+    project.file("test_copy.py", COPY)
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        result = project.run("-o", "bandwidth_busy_processors=0.001", "--bandwidth-max-time=0.3")
+    finally:
+        other.kill()
+        other.wait()
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines(
+        [r"INVALID test_copy.*: others kept ", r"INVALID beside others: .* bandwidth_busy_processors "]
+    )

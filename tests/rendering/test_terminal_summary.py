@@ -70,3 +70,20 @@ def test_hostile_names_of_pairs_are_harmless():
     tags = {"operation": "\x1b[31mcopy\u202e", "n": 4}
     both = [replace(single, key=p, tags={**tags, "precision": p}, regime="\x1b[2J") for p in ("fp32", "fp16")]
     assert all(line.isprintable() for line in shown(both, verbose=True))
+
+
+def test_the_remedy_against_others_on_the_host_is_told_once():
+    beside = [
+        replace(
+            outcome,
+            status="INVALID",
+            code="others",
+            reason=f"others kept {i}.5 processors busy",
+            conditions={"before": {}, "after": {"others_processors": i + 0.5}},
+        )
+        for i, outcome in enumerate(run_documents.outcomes(3))
+    ]
+    assert sum("bandwidth_busy_processors" in line for line in shown(beside)) == 1
+    on_gpu = [replace(outcome, conditions={"before": {}, "after": {"others_processors": None}}) for outcome in beside]
+    throttled = [replace(outcome, code="throttled") for outcome in beside]
+    assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
