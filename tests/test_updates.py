@@ -14,10 +14,8 @@ from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.processes import Invocation
-from pytest_bandwidth.rendering.json import device_plain
 from pytest_bandwidth.settings import Settings
-from pytest_bandwidth.updates import update_baseline
+from pytest_bandwidth.updates import evidence_of, update_baseline
 
 KEY = "tests/test_a.py::test_copy"
 BYTES = 10**9
@@ -30,8 +28,7 @@ def update(folder: Path, kind: str, gbps: float) -> Entry:
     measurement = Measurement(None, Traffic(BYTES // 2, BYTES // 2), identity, "clock", rounds)
     row = outcome_of(KEY, KEY, measurement, Verdict(Status.UPDATED, "update", "this run writes the entry"))
     settings = Settings(baseline=folder / "b.yaml", update=True, runs=1)
-    nothing_to_start = Invocation((), folder, as_module=True)
-    update_baseline(settings, nothing_to_start, folder, device_plain(identity, None), [row], tell=print)
+    update_baseline(settings, identity, [evidence_of(identity, [row], [], None)])
     return storage.load(folder / "b.yaml").entries[KEY]
 
 
