@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.units import format_gbps
+from pytest_bandwidth.domain.units import format_gbps, format_percent
 
 _RESOURCES = {
     "registers": "registers {then} → {now}",
@@ -54,10 +55,15 @@ def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:
     now = measurement.probe_gbps
     if not then or now is None:
         return None
-    before = sorted(then)[len(then) // 2]
+    before = median(then)
     seen = f"{format_gbps(before)} then, {format_gbps(now)} now"
     if now < before * (1 - PROBE_UNCHANGED):
-        return f"the device is slower, too: a plain copy reached {seen}"
+        fallen = 1 - now / before
+        known = median(run.gbps for run in entry.runs)
+        # Where the device explains less than half of the loss, the kernel is to be named first.
+        mostly_kernel = measurement.gbps is not None and fallen < (1 - measurement.gbps / known) / 2
+        blame = "the kernel, more than the device, which is" if mostly_kernel else "the device is"
+        return f"{blame} {format_percent(fallen, 1)} slower, too: a plain copy reached {seen}"
     if now > before * (1 + PROBE_UNCHANGED):
         return f"the kernel did not follow the device, which is faster now: a plain copy reached {seen}"
     return f"the kernel, not the device: a plain copy reached {seen}"

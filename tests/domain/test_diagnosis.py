@@ -27,6 +27,22 @@ def entry(resources: KernelResources | None, **facts: str) -> Entry:
     return Entry("t.py::t", gbps=1000.0, resources=recorded, runs=(run,))
 
 
+@pytest.mark.parametrize(
+    ("probe_seconds", "blame"),
+    [
+        (1.0e-3, "the kernel, not the device"),
+        (1.1e-3, "the kernel, more than the device, which is 9.1 % slower, too"),
+        (1.9e-3, "the device is 47.4 % slower, too"),
+        (0.9e-3, "the kernel did not follow the device, which is faster now"),
+    ],
+)
+def test_the_probe_tells_whether_kernel_or_device_lost_more(probe_seconds, blame):
+    """The kernel lost half of its GB/s."""
+    now = replace(measured(LEAN), rounds=replace(ROUNDS, probe_seconds=(probe_seconds,) * 3))
+    (cause,) = likely_causes(now, entry(LEAN))
+    assert cause.startswith(f"{blame}: a plain copy reached 1000 GB/s then, ")
+
+
 def test_what_is_recorded_is_whole_numbers_by_name():
     assert recorded_resources(asdict(LEAN)) == {
         "registers": 32,
