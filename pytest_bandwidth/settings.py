@@ -185,7 +185,8 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 def read_settings(config: pytest.Config) -> Settings:
     """The run's settings: command line before ini before default. Raises pytest.UsageError, one line."""
     values: dict[str, Any] = {}
-    for name, (value, where) in given(config).items():
+    found = given(config)
+    for name, (value, where) in found.items():
         parse = _PARSERS.get(name)
         try:
             values[name.replace("-", "_")] = bool(value) if parse is None else parse(str(value))
@@ -193,6 +194,9 @@ def read_settings(config: pytest.Config) -> Settings:
             raise pytest.UsageError(f"{where}: {error}") from None
     settings = Settings(**values)
     _refuse_contradictions(settings)
+    # In an ini file it is the default of the runs that have a revision.
+    if settings.against is None and found.get("pairs", (None, ""))[1].startswith("--"):
+        raise pytest.UsageError("--bandwidth-pairs goes with --bandwidth-against")
     return settings
 
 

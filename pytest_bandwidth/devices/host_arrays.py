@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.cuda_random import checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.devices.cuda_random import WORD_BYTES, checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 
@@ -28,10 +28,14 @@ def empty_array(shape: int | Sequence[int], dtype: Any) -> Array:
     """An array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
     sizes, kind = _sizes(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
-    with allocation(f"an array of {sizes} {kind.name}", size):
+    return _aligned_bytes(size, f"an array of {sizes} {kind.name}").view(kind).reshape(sizes)
+
+
+def _aligned_bytes(size: int, what: str) -> Array:
+    with allocation(what, size):
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + size].view(kind).reshape(sizes)
+    return raw[start : start + size]
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:
@@ -51,7 +55,7 @@ class RandomSource:
         """Floats in [1, 2) with random mantissas; integers with all bits random. Raises UsageError, OutOfMemory."""
         sizes, kind = _sizes(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
-        out = empty_array(words, np.uint64)
+        out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}").view(np.uint64)
         self._fill(out, np.uint64(masks.keep), np.uint64(masks.set))
         return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
 

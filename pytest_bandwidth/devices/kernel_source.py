@@ -80,7 +80,7 @@ def _find(path: Path, folders: Sequence[Path]) -> tuple[Path, bool]:
             return candidate, candidate.parent == shipped_folder()
     if not path.is_absolute() and (shipped_folder() / path).is_file():
         return shipped_folder() / path, True
-    looked = ", ".join(str(c.parent) for c in candidates)
+    looked = ", ".join(dict.fromkeys(str(c.parent) for c in candidates))
     raise KernelError(f"no kernel file {str(path)!r} in {looked}; shipped files are {', '.join(shipped_files())}")
 
 

@@ -20,6 +20,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 SUSPECT_LEVEL = 0.99
 REGRESSED_LEVEL = 0.999
 RUNS_CONSIDERED = range(1, 21)
+# Advised where an entry has none, as for any new one: with five its own spread weighs nearly as much as the prior.
+FIRST_RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +155,15 @@ def insufficient(verdict: Verdict, evidence: str, remedy: str, runs_advised: int
 
 
 def _short_of_runs(verdict: Verdict, reference: Reference, tolerance: float, confirm: int) -> Verdict:
+    if not reference.runs:  # the spread is assumed: what the machine's would ask for, nobody knows yet
+        known = f"no baseline runs, a spread of {format_percent(reference.spread)} assumed"
+        remedy = f"--bandwidth-update --bandwidth-runs={FIRST_RUNS} tells it"
+        return insufficient(verdict, known, remedy, FIRST_RUNS)
     advised = runs_needed(reference, tolerance, max(confirm, 1))
     remedy = (
         f"{advised} baseline runs would do: --bandwidth-update --bandwidth-runs={advised}"
         if advised
         else "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
     )
-    known = "1 baseline run" if reference.runs == 1 else f"{reference.runs or 'no'} baseline runs"
+    known = "1 baseline run" if reference.runs == 1 else f"{reference.runs} baseline runs"
     return insufficient(verdict, known, remedy, advised)

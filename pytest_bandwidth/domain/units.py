@@ -60,9 +60,8 @@ def parse_fraction(text: str) -> float:
     if unit not in ("", "%"):
         raise ValueError(f"found unit {unit[:20]!r}, expected % or none")
     if unit == "" and value >= 1:
-        raise ValueError(
-            f"found {text[:40]!r}, expected a fraction below 1 or a percentage such as {text.strip()[:12]}%"
-        )
+        meant = f"{text.strip()[:12]}%" if 1 < value < 100 else "5%"
+        raise ValueError(f"found {text[:40]!r}, expected a fraction below 1 or a percentage such as {meant}")
     fraction = value / 100 if unit == "%" else value
     if not 0 <= fraction < 1:
         raise ValueError(f"found {text[:40]!r}, expected at least 0 % and below 100 %")

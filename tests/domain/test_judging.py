@@ -9,6 +9,7 @@ from entries_of_shares import at, entry, reference
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging import Conduct, confirm_drop, look, not_comparable, runs_needed
+from pytest_bandwidth.domain.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.verdict import Status
 
 FIVE = (1.0, 1.0, 1.0, 1.0, 1.0)
@@ -45,6 +46,18 @@ def test_noise_that_hides_the_tolerance_is_insufficient_and_says_how_many_runs_w
     assert f"--bandwidth-runs={verdict.runs_advised}" in verdict.reason
     enough = reference(*[1.0] * (verdict.runs_advised or 0))
     assert look(at(1.0), enough, 0.05, 3).status is Status.WITHIN
+
+
+def test_an_entry_without_runs_is_advised_some_since_its_spread_is_only_assumed():
+    by_hand = reference_of(Entry("t.py::t", gbps=100.0), "gbps", prior_spread("gbps", on_host=True))
+    assert by_hand is not None
+    verdict = look(at(1.0), by_hand, 0.05, 3)
+    assert (verdict.status, verdict.runs_advised) == (Status.INSUFFICIENT, 5)
+    assert verdict.reason == (
+        "drops under 9.7 % cannot be told from noise (tolerance 5.0 %, no baseline runs, a spread of 3 % assumed); "
+        "--bandwidth-update --bandwidth-runs=5 tells it"
+    )
+    assert look(at(1.0), by_hand, 0.10, 3).status is Status.WITHIN
 
 
 def test_hopeless_noise_says_so():

@@ -61,6 +61,7 @@ def test_share_of_a_probe_may_pass_one_hundred_percent(text: str, share: float) 
         (units.parse_gbps, "1" * 70, "expected a number"),
         (units.parse_gbps, "", "expected a number"),
         (units.parse_fraction, "5", "expected a fraction below 1 or a percentage such as 5%"),
+        (units.parse_fraction, "200", "expected a fraction below 1 or a percentage such as 5%"),
         (units.parse_fraction, "1", "expected a fraction below 1"),
         (units.parse_fraction, "100%", "at least 0 % and below 100 %"),
         (units.parse_fraction, "-1%", "at least 0 % and below 100 %"),
