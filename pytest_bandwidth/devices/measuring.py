@@ -7,8 +7,8 @@ from typing import Protocol
 
 from pytest_bandwidth.devices.base import Budget, Call, Device, Progress, TimedDevice, Workload
 from pytest_bandwidth.devices.sampling import Sampled, take_rounds
-from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.units import format_bytes, format_gbps
+from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
+from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps
 
 
 class MeasuringDevice(Device, TimedDevice, Protocol):
@@ -56,9 +56,10 @@ def _why_invalid(measurement: Measurement, sampled: Sampled) -> Finding | None:
 
 
 def above_peak(measurement: Measurement) -> Finding | None:
-    """Why a figure above the device's peak cannot be true; None where it is not above, or no peak is known."""
-    peak, gbps = measurement.peak, measurement.gbps
-    if peak is None or gbps is None or gbps * 1e9 <= peak.bytes_per_second:
+    """Why a figure above the device's peak cannot be true; None where it is not above."""
+    # Without a known peak, what no memory reaches, and no baseline holds.
+    peak, gbps = measurement.peak or Peak(MAX_GBPS * 1e9, "of any memory"), measurement.gbps
+    if gbps is None or gbps * 1e9 <= peak.bytes_per_second:
         return None
     return Finding(
         "above-peak",

@@ -1,5 +1,7 @@
 """Measurements by time, on a scripted device: which of them are invalid, and why."""
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_bandwidth.devices.base import Budget, Sample, Workload
@@ -50,3 +52,11 @@ def test_what_nothing_disturbed_is_valid():
     found = measure_timed(ScriptedDevice(), NOTHING, QUIET, lambda _: None)
     assert found.invalid is None
     assert found.relative == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("seconds", "valid"), [(1e-6, True), (0.9e-6, False)])
+def test_more_than_any_memory_reaches_is_invalid_where_no_peak_is_known(seconds, valid):
+    """An exabyte per second: no baseline holds more, so that none is to be written."""
+    declared = replace(NOTHING, traffic=Traffic(10**12, 0))
+    found = measure_timed(ScriptedDevice(kernel_script=repeat(seconds)), declared, QUIET, lambda _: None)
+    assert (found.invalid is None) is valid

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run, settled
+from pytest_bandwidth.domain.units import MAX_GBPS
 from pytest_bandwidth.storage.text import UNWANTED
 
 _visible = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1, max_size=30).filter(
@@ -40,7 +41,7 @@ keys = st.one_of(
     texts.filter(lambda text: "\t" not in text),
 )
 figures = st.one_of(
-    st.floats(1e-3, 1e5), st.floats(1e-12, 1e13), st.sampled_from([1747.1, 1754.0, 2000.0, 0.999999, 1e-9])
+    st.floats(1e-3, 1e5), st.floats(1e-12, MAX_GBPS), st.sampled_from([1747.1, 1754.0, 2000.0, 0.999999, 1e-9])
 )
 counts = st.integers(0, 2**63 - 1)
 instants = st.sampled_from(["2026-11-21T04:00:00Z", "1970-01-01T00:00:00Z", "2026-11-21 04:00:00+01:00"])
