@@ -36,7 +36,7 @@ def main(folder: Path) -> int:
         return status
     print("\n2. Measuring again and judging by it …", flush=True)
     files = [f"--bandwidth-{kind}={folder / f'bandwidth_report.{kind}'}" for kind in ("html", "json", "csv")]
-    status = pytest_run(folder, f"--bandwidth-tolerance={TOLERANCE}", "--bandwidth-confirm=1", *files)
+    status = pytest_run(folder, f"--bandwidth-tolerance={TOLERANCE}", *files)
     print(f"\n{time.monotonic() - begun:.0f} s. Look at {folder / 'bandwidth_report.html'}", flush=True)
     return status
 
