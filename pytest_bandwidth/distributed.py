@@ -30,7 +30,9 @@ def runs_every_test(config: pytest.Config) -> bool:
 
 def tell_controller(config: pytest.Config, further: Mapping[str, Any]) -> None:
     """In a worker: hands plain data to the controller when the worker's session ends."""
-    config.workeroutput[_FURTHER] = dict(further)  # type: ignore[attr-defined]
+    # xdist sets this on a worker's config, and sends it to the controller.
+    output: dict[str, Any] = vars(config)["workeroutput"]
+    output[_FURTHER] = dict(further)
 
 
 def told_by_worker(node: Any) -> Mapping[str, Any] | None:

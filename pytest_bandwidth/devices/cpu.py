@@ -103,11 +103,12 @@ class CpuDevice:
             raise KernelError(f"{source.name!r} has no twin on the host; of {file} these have: {', '.join(beside)}")
         return HOST_KERNELS[source.name]
 
-    def launcher(self, launch: Launch, stream: Any) -> Call:  # noqa: ARG002 - the host has no streams: all is in order
+    def launcher(self, launch: Launch, stream: Any) -> Call:
         """Runs the kernel on all threads. Of grid and block, only a reduction's number of partial sums is taken.
 
         Raises UsageError for arguments that the kernel would misread, and arrays too small for the sizes given.
         """
+        del stream  # the host has none: everything is in order
         from pytest_bandwidth.devices.host_signature import HostKernel
 
         if not isinstance(launch.kernel, HostKernel) or self._threads is None:
@@ -116,7 +117,9 @@ class CpuDevice:
         x, y, z = launch.grid
         return launch.kernel.bound(launch.args, x * y * z, self._threads)
 
-    def resources(self, launch: Launch) -> KernelResources | None:  # noqa: ARG002 - a processor has none to tell of
+    def resources(self, launch: Launch) -> KernelResources | None:
+        """None: a processor shares nothing out among threads."""
+        del launch
         return None
 
     def peak_flops(self, precision: str) -> float | None:
@@ -142,8 +145,9 @@ class CpuDevice:
     def now(self) -> float:
         return time.perf_counter()
 
-    def time(self, call: Call, stream: Any) -> Sample:  # noqa: ARG002 - the host has no streams: all is in order
+    def time(self, call: Call, stream: Any) -> Sample:
         """One call between two readings of the clock, caches cold, no garbage collection."""
+        del stream  # the host has none: everything is in order
         self._eviction.evict()
         collects = gc.isenabled()
         gc.disable()

@@ -140,6 +140,6 @@ class ContextGuard:
     def _ask_device(self) -> BaseException | None:
         try:
             self._synchronize()
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is the answer
+        except RuntimeError as error:  # what CuPy's errors of runtime and driver are
             return error if status_of(error) in STICKY else None
         return None

@@ -27,7 +27,9 @@ class GpuRuntime(Protocol):
     def now(self) -> float:
         """Monotonic seconds of the host."""
 
-    def pause(self, seconds: float) -> None: ...
+    def pause(self, seconds: float) -> None:
+        """Waits while the device works on, asking it nothing."""
+
     def stream(self, stream: Any) -> Any:
         """A stream of any library as the runtime's own; None is the current one. Raises UsageError."""
 
@@ -107,7 +109,8 @@ class CupyRuntime:
     def using(self, stream: Any) -> AbstractContextManager[Any]:
         if stream == self._cupy.cuda.get_current_stream():
             return nullcontext()
-        return stream  # type: ignore[no-any-return]  # CuPy's streams are context managers
+        current: AbstractContextManager[Any] = stream
+        return current
 
     def event(self) -> Any:
         return self._cupy.cuda.Event()

@@ -71,7 +71,8 @@ def _pointwise() -> Iterator[HostKernel]:
     yield from _family("intensity_add", p.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", _map, ALL)
 
 
-def _map(n: int, repeats: int = 0) -> Sequence[int]:  # noqa: ARG001 - one of the sizes, but none of the arrays'
+def _map(n: int, repeats: int = 0) -> Sequence[int]:
+    del repeats  # a size that no array has
     return n, n
 
 
@@ -190,12 +191,14 @@ def _cache() -> Iterator[HostKernel]:
     yield from _family("kv_decode_combine", a.kv_decode_combine, combine, _combined)
 
 
-def _appended(position: int, batch: int, kv_heads: int, tokens: int, d: int, capacity: int) -> Sequence[int]:  # noqa: ARG001 - position is a place, not an extent
+def _appended(position: int, batch: int, kv_heads: int, tokens: int, d: int, capacity: int) -> Sequence[int]:
+    del position  # a place, not an extent
     cache, new = batch * kv_heads * capacity * d, batch * kv_heads * tokens * d
     return cache, cache, new, new
 
 
-def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:  # noqa: ARG001 - past the capacity, tokens are ignored
+def _decoded(batch: int, query_heads: int, kv_heads: int, d: int, tokens: int, capacity: int) -> Sequence[int]:
+    del tokens  # the caches have room for `capacity` of them, and what is past that is ignored
     if batch and query_heads and (kv_heads == 0 or query_heads % kv_heads):
         raise UsageError(f"query_heads is {query_heads}, expected a multiple of kv_heads, which is {kv_heads}")
     result, cache = batch * query_heads * d, batch * kv_heads * capacity * d

@@ -40,7 +40,8 @@ class Line(types.Type):
 class _LineModel(models.PrimitiveModel):
     def __init__(self, manager: Any, line: Line) -> None:
         element = manager.lookup(line.element).get_value_type()
-        super().__init__(manager, line, ir.VectorType(element, line.lanes))  # type: ignore[no-untyped-call]  # Numba's
+        of_vector: Any = super().__init__  # Numba's models are not annotated
+        of_vector(manager, line, ir.VectorType(element, line.lanes))
 
 
 register_model(Line)(_LineModel)

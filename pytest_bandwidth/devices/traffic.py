@@ -117,8 +117,9 @@ class TrafficDevice:
         name = program.resolve(source.name)
         return TrafficKernel(program.renewed(), name, resources.get(name))
 
-    def launcher(self, launch: Launch, stream: Any) -> Call:  # noqa: ARG002 - everything is in order here
+    def launcher(self, launch: Launch, stream: Any) -> Call:
         """Executes the launch. Raises UsageError for what it would misread, KernelFault for what it did wrong."""
+        del stream  # launches are executed one after the other
         if not isinstance(launch.kernel, TrafficKernel):
             raise UsageError(
                 f"launch: found a {type(launch.kernel).__name__}, expected a kernel from bandwidth.kernel(...)"
@@ -129,14 +130,17 @@ class TrafficDevice:
         """What the compiler gave the launch's kernel."""
         return launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
 
-    def peak_flops(self, precision: str) -> float | None:  # noqa: ARG002 - nothing is timed
+    def peak_flops(self, precision: str) -> float | None:
+        """None: nothing is timed."""
+        del precision
         return None
 
     def run(self, workload: Workload) -> object:
         return untimed(workload, lambda: None)
 
-    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:  # noqa: ARG002 - counting needs no budget
+    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Executes the launch once and counts. Raises NotOnThisDevice for callables, KernelFault."""
+        del budget  # one execution counts all there is
         launch = workload.launch
         if launch is None or not isinstance(launch.kernel, TrafficKernel):
             raise NotOnThisDevice(NO_LAUNCH)

@@ -27,7 +27,8 @@ _TAGS = {
 class _TextResolver(VersionedResolver):
     """Takes every untagged scalar for text, in reading and in writing."""
 
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:  # noqa: ARG002 - ruamel's signature
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        del value, implicit  # by which YAML would tell numbers and dates from text
         from ruamel.yaml.tag import Tag
 
         return Tag(suffix=_TAGS[kind])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from opcode_lab import FORMATS, exact_value, interesting_floats, is_nan_bits, rounded_bits
@@ -83,7 +84,7 @@ def quotient(x: int, y: int, kind: str) -> tuple[Value, int]:
     return Fraction(a) / Fraction(b), sign
 
 
-COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b,
     "lt": lambda a, b: a < b,

@@ -24,6 +24,34 @@ LAB = {path.stem for path in Path(__file__).parent.glob("test_ptx_*_opcodes.py")
 LAST = "test_ptx_table_coverage"
 
 
+def run_body(
+    body: str,
+    args: tuple[object, ...],
+    threads: int,
+    *,
+    functions: str = "",
+    version: str = "8.0",
+    arch: str = "sm_90",
+) -> ptx.Execution:
+    """Runs a body of PTX in which %p0, %p1 … are the arguments' pointers, also readable as a0, a1 …, %t is the thread's
+    number, and %x and %off are for addresses.
+    """
+    numbers = range(len(args))
+    text = (
+        f".version {version}\n.target {arch}\n.address_size 64\n"
+        f"{functions}.visible .entry k({', '.join(f'.param .u64 a{n}' for n in numbers)})\n{{\n"
+        f" .reg .u64 {', '.join(f'%p{n}' for n in numbers)}, %off, %x;\n .reg .u32 %t;\n mov.u32 %t, %tid.x;\n"
+        + "".join(f" ld.param.u64 %p{n}, [a{n}];\n" for n in numbers)
+        + f"{body} ret;\n}}\n"
+    )
+    return ptx.execute(ptx.load(ptx.PtxModule(text, "none", arch)), "k", (1,), (threads,), args)
+
+
+def without_faults(execution: ptx.Execution) -> ptx.Execution:
+    assert not execution.faults, [fault.text for fault in execution.faults]
+    return execution
+
+
 class Lab:
     """executed: opcodes of the basic blocks that any lane entered. ran, all_of_it: names of tests."""
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exact_floats import FLOAT_TESTS, flushed, holds
-from opcode_lab import interesting_floats
+from opcode_lab import interesting_floats, run_body, without_faults
 
 from pytest_bandwidth import ptx
 
 
 def execute(body: str, *args: object, threads: int = 64, functions: str = "") -> ptx.Execution:
     """Runs a body in which %p0, %p1 … are the arguments' pointers, and %t is the thread's number."""
-    execution = executed(body, args, threads, functions)
-    assert not execution.faults, [fault.text for fault in execution.faults]
-    return execution
+    return without_faults(executed(body, args, threads, functions))
 
 
 def faults(body: str, *args: object) -> set[str]:
@@ -22,18 +20,30 @@ def faults(body: str, *args: object) -> set[str]:
 
 
 def executed(body: str, args: tuple[object, ...], threads: int, functions: str) -> ptx.Execution:
-    parameters = ", ".join(f".param .u64 a{n}" for n in range(len(args)))
-    loads = "".join(f" ld.param.u64 %p{n}, [a{n}];\n" for n in range(len(args)))
-    pointers = ", ".join(f"%p{n}" for n in range(len(args)))
-    text = (
-        f".version 8.0\n.target sm_90\n.address_size 64\n{functions}.visible .entry k({parameters})\n{{\n"
-        f" .reg .u64 {pointers}, %off, %x;\n .reg .u32 %t, %a, %b, %c;\n .reg .pred %q, %r;\n"
-        f" mov.u32 %t, %tid.x;\n mul.wide.u32 %off, %t, 4;\n{loads}{body}\n ret;\n}}\n"
-    )
-    return ptx.execute(ptx.load(ptx.PtxModule(text, "none", "sm_90")), "k", (1,), (threads,), args)
+    more = " .reg .u32 %a, %b, %c;\n .reg .pred %q, %r;\n mul.wide.u32 %off, %t, 4;\n"
+    return run_body(f"{more}{body}\n", args, threads, functions=functions)
 
 
 STORE = " add.s64 %x, %p0, %off;\n st.global.u32 [%x], %a;"
+
+
+def handed_over(barrier: str, partner: int) -> str:
+    """Each thread puts %a into shared memory and, after the barrier, takes that of thread %t xor `partner`."""
+    return f""" st.shared.u32 [%x], %a;
+ {barrier};
+ xor.b32 %b, %t, {partner};
+ mul.wide.u32 %x, %b, 4;
+ mov.u64 %off, box;
+ add.s64 %x, %x, %off;
+ ld.shared.u32 %a, [%x];
+ mul.wide.u32 %off, %t, 4;
+{STORE}"""
+
+
+BOX = """ .shared .align 4 .b32 box[64];
+ mov.u64 %x, box;
+ add.s64 %x, %x, %off;
+"""
 
 
 @pytest.mark.parametrize("uniform", ["", ".uni"])
@@ -65,21 +75,8 @@ def test_exit_ends_a_thread_and_not_its_warp() -> None:
 def test_barriers_in_every_spelling() -> None:
     """Each orders a store before the neighbour's load; a race would be a fault."""
     for barrier in ("bar.sync 0", "bar.cta.sync 0", "barrier.sync 0", "barrier.cta.sync.aligned 0"):
-        body = f""" .shared .align 4 .b32 box[64];
- mov.u64 %x, box;
- add.s64 %x, %x, %off;
- mul.lo.u32 %a, %t, 3;
- st.shared.u32 [%x], %a;
- {barrier};
- xor.b32 %b, %t, 32;
- mul.wide.u32 %x, %b, 4;
- mov.u64 %off, box;
- add.s64 %x, %x, %off;
- ld.shared.u32 %a, [%x];
- mul.wide.u32 %off, %t, 4;
-{STORE}"""
         out = np.zeros(64, np.uint32)
-        execute(body, out)
+        execute(f"{BOX} mul.lo.u32 %a, %t, 3;\n{handed_over(barrier, 32)}", out)
         np.testing.assert_array_equal(out, (np.arange(64) ^ 32) * 3, err_msg=barrier)
 
 
@@ -203,18 +200,7 @@ def test_parts_of_a_warp_exchange_each_among_itself(tile: int) -> None:
 
 
 def test_a_warps_barrier_orders_its_shared_memory() -> None:
-    body = f""" .shared .align 4 .b32 box[64];
- mov.u64 %x, box;
- add.s64 %x, %x, %off;
- st.shared.u32 [%x], %t;
- bar.warp.sync 0xffffffff;
- xor.b32 %b, %t, 1;
- mul.wide.u32 %x, %b, 4;
- mov.u64 %off, box;
- add.s64 %x, %x, %off;
- ld.shared.u32 %a, [%x];
- mul.wide.u32 %off, %t, 4;
-{STORE}"""
+    body = f"{BOX} mov.u32 %a, %t;\n{handed_over('bar.warp.sync 0xffffffff', 1)}"
     out = np.zeros(64, np.uint32)
     execute(body, out)
     np.testing.assert_array_equal(out, np.arange(64) ^ 1)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from exact_floats import FLOAT_TESTS, WIDTH, flushed, holds
+from exact_floats import COMPARISONS, FLOAT_TESTS, WIDTH, flushed, holds
 from opcode_lab import all_pairs, interesting_floats, interesting_integers, run_opcode
 
 JOINED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
-WHOLE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "lo": np.less,
-    "ls": np.less_equal,
-    "hi": np.greater,
-    "hs": np.greater_equal,
-}
+# Unsigned numbers have names of their own for the order.
+UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+WHOLE = COMPARISONS | {own: COMPARISONS[name] for own, name in UNSIGNED.items()}
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
-# Which comparisons a type has: bits are equal or not, and only unsigned numbers have names of their own for the order.
+# Which comparisons a type has: bits are equal or not.
 TESTS_OF = {
-    **{kind: tuple(WHOLE)[:6] for kind in ("s16", "s32", "s64")},
+    **dict.fromkeys(("s16", "s32", "s64"), tuple(COMPARISONS)),
     **dict.fromkeys(("u16", "u32", "u64"), tuple(WHOLE)),
     **dict.fromkeys(("b16", "b32", "b64"), ("eq", "ne")),
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from exact_floats import COMPARISONS
 from opcode_lab import all_pairs, interesting_integers, run_opcode
 
 
@@ -276,22 +277,15 @@ def test_masks_and_sign_extension() -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons(name: str, kind: str) -> None:
-    tests: dict[str, Callable[[int, int], bool]] = {
-        "eq": lambda a, b: a == b,
-        "ne": lambda a, b: a != b,
-        "lt": lambda a, b: a < b,
-        "le": lambda a, b: a <= b,
-        "gt": lambda a, b: a > b,
-        "ge": lambda a, b: a >= b,
-    }
+    test = COMPARISONS[name]
     a, b = pairs(kind)
-    check(f"setp.{name}.{kind}", "pred", (kind, kind), tests[name], a, b)
+    check(f"setp.{name}.{kind}", "pred", (kind, kind), test, a, b)
     c = (a & 1).astype(np.uint8)
-    check(f"setp.{name}.or.{kind}", "pred", (kind, kind, "pred"), lambda x, y, z: tests[name](x, y) or z, a, b, c)
-    check(f"setp.{name}.xor.{kind}", "pred", (kind, kind, "pred"), lambda x, y, z: tests[name](x, y) ^ z, a, b, c)
-    check(f"set.{name}.u32.{kind}", "u32", (kind, kind), lambda x, y: -1 if tests[name](x, y) else 0, a, b)
+    check(f"setp.{name}.or.{kind}", "pred", (kind, kind, "pred"), lambda x, y, z: test(x, y) or z, a, b, c)
+    check(f"setp.{name}.xor.{kind}", "pred", (kind, kind, "pred"), lambda x, y, z: test(x, y) ^ z, a, b, c)
+    check(f"set.{name}.u32.{kind}", "u32", (kind, kind), lambda x, y: -1 if test(x, y) else 0, a, b)
 
 
 def test_unsigned_spellings_of_comparisons() -> None:

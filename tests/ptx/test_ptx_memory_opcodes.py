@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from opcode_lab import run_body, without_faults
 
 from pytest_bandwidth import ptx
 
@@ -16,15 +17,7 @@ SOURCE = np.random.default_rng(1).integers(0, 256, 64, np.uint8)
 
 def executed(body: str, *args: np.ndarray, threads: int = 1) -> None:
     """Runs a body in which %p0, %p1 … are the arguments, also readable as a0, a1 …, and %t is the thread's number."""
-    parameters = ", ".join(f".param .u64 a{n}" for n in range(len(args)))
-    loads = "".join(f" ld.param.u64 %p{n}, [a{n}];\n" for n in range(len(args)))
-    text = (
-        f".version 8.8\n.target sm_100\n.address_size 64\n.visible .entry k({parameters})\n{{\n"
-        f" .reg .u64 {', '.join(f'%p{n}' for n in range(len(args)))}, %x, %off;\n .reg .u32 %t;\n"
-        f" mov.u32 %t, %tid.x;\n{loads}{body} ret;\n}}\n"
-    )
-    execution = ptx.execute(ptx.load(ptx.PtxModule(text, "none", "sm_100")), "k", (1,), (threads,), args)
-    assert not execution.faults, [fault.text for fault in execution.faults]
+    without_faults(run_body(body, args, threads, version="8.8", arch="sm_100"))
 
 
 def copied(load: str, store: str, kind: str, count: int) -> np.ndarray:
