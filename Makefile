@@ -6,6 +6,11 @@ LOWEST ?= .venv-lowest
 RESULTS ?= demo-results
 PYTEST_ARGS ?=
 
+# These tests compute and render: several run at a time. The others measure, watch processes and locks, or look back on
+# one another: one by one.
+BESIDE_OTHERS := $(addprefix tests/,domain kernels suite storage rendering commands browser test_revision.py test_wheel.py \
+	plugin/test_traffic_device.py)
+
 # CuPy for the CUDA that the driver speaks, where there is an NVIDIA driver; the host's memory otherwise.
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
 DEVICE_EXTRA := $(if $(filter 12,$(CUDA_MAJOR)),cuda12,$(if $(CUDA_MAJOR),cuda13))
@@ -56,7 +61,9 @@ lint: $(VENV)/.test
 
 unit: $(VENV)/.test
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m 'not experiment' $(PYTEST_ARGS)
+	COVERAGE_FILE=.coverage.beside $(BIN)/python -m pytest -m 'not experiment' -n auto --maxprocesses=8 --cov --cov-report= \
+		$(BESIDE_OTHERS)
+	$(BIN)/coverage run -m pytest -m 'not experiment' $(addprefix --ignore=,$(BESIDE_OTHERS))
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
