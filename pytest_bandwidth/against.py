@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.counting import judge_counts, less_work
+from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.figures import Figures, choose_figure
 from pytest_bandwidth.domain.floors import is_by_floor
@@ -121,10 +121,8 @@ def _judge_count(key: str, measurement: Measurement, tolerance: float, row: Outc
     entry = _entry(key, [row], sides)
     lines = measurement.detail.get("lines", ())
     verdict = not_comparable(conduct_of(measurement), entry, other=str(sides.revision)) or judge_counts(
-        measurement.counts, entry.counts, lines, tolerance, advice=""
+        measurement.counts, entry.counts, measurement.traffic, lines, tolerance, advice=""
     )
-    if not verdict.status.always_fails:
-        verdict = less_work(measurement.counts, entry.counts, measurement.traffic) or verdict
     return Judged(measurement, entry, verdict)
 
 

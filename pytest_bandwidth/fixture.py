@@ -11,12 +11,13 @@ from pytest_bandwidth.arguments import checked_callable, checked_label, checked_
 from pytest_bandwidth.declaration import Declaration, declared
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.devices.measuring import OF_OWN_SAMPLES, why_invalid
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.doubled import with_doubled_batch
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError, shown
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.guarding import told_apart
-from pytest_bandwidth.running import BandwidthRun
+from pytest_bandwidth.running import TAKEN_AGAIN, BandwidthRun
 from pytest_bandwidth.settings import MarkerOptions
 
 
@@ -216,17 +217,20 @@ class Bandwidth:
 
 def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
     """The measurements of those that were sampled beside the first."""
-    rounds = first.rounds
-    seconds = rounds.beside or ((),) * len(names)
-    return [
-        replace(
-            first,
-            label=name,
-            rounds=replace(rounds, kernel_seconds=taken, host_kernel_seconds=(), beside=()),
-            value=None,
-        )
-        for name, taken in zip(names, seconds, strict=True)
-    ]
+    if not first.rounds.beside:  # nothing was timed
+        return [replace(first, label=name, value=None) for name in names]
+    return [_beside(first, name, taken) for name, taken in zip(names, first.rounds.beside, strict=True)]
+
+
+def _beside(first: Measurement, name: str, taken: tuple[float, ...]) -> Measurement:
+    """One of them, valid or not by its own samples: it shares with the first what the device and others did."""
+    rounds = replace(first.rounds, kernel_seconds=taken, host_kernel_seconds=(), beside=())
+    one = replace(first, label=name, rounds=rounds, value=None, invalid=None)
+    own = why_invalid(one)
+    if first.invalid is None or first.invalid.code in OF_OWN_SAMPLES:
+        of_first = tuple(finding for finding in first.findings if finding.code != TAKEN_AGAIN)
+        return replace(one, invalid=own, findings=of_first)
+    return replace(one, invalid=own or first.invalid)
 
 
 def refuse_other_devices(marker: MarkerOptions, run: BandwidthRun) -> None:

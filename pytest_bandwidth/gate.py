@@ -8,7 +8,7 @@ from typing import Literal
 
 from pytest_bandwidth.domain import device_change
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
-from pytest_bandwidth.domain.counting import judge_counts, less_work
+from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import LARGEST_SHARE, Figures, choose_figure, disbelief, figures_of_measurement
@@ -159,12 +159,13 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
         return different
     if not entry.counts:
         return Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds no counts")
-    tolerance = limits.tolerance_of_marker or entry.tolerance or 0.0
-    verdict = judge_counts(measurement.counts, entry.counts, measurement.detail.get("lines", ()), tolerance)
-    if verdict.status is not Status.REGRESSED:
-        return less_work(measurement.counts, entry.counts, measurement.traffic) or verdict
+    tolerance = next((t for t in (limits.tolerance_of_marker, entry.tolerance) if t is not None), 0.0)
+    lines = measurement.detail.get("lines", ())
+    verdict = judge_counts(measurement.counts, entry.counts, measurement.traffic, lines, tolerance)
     known = entry.extra.get("pattern")
-    return replace(verdict, reason=f"{verdict.reason}; the baseline: {known}") if known else verdict
+    if verdict.status is not Status.REGRESSED or not known:
+        return verdict
+    return replace(verdict, reason=f"{verdict.reason}; the baseline: {known}")
 
 
 def _case(

@@ -32,6 +32,7 @@ from pytest_bandwidth.worktree import Revision
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2
+TAKEN_AGAIN = "taken-again"
 # A fresh process may take so many times as long as its parent's test, and never less than this.
 FRESH_SECONDS_LEAST = 180.0
 FRESH_SECONDS_FACTOR = 20.0
@@ -208,7 +209,7 @@ class BandwidthRun:
             if measurement.invalid is None:
                 return measurement
             self.tell(f"invalid, taken again: {measurement.invalid.text}")
-        again = Finding("taken-again", f"{INVALID_RETRIES} further tries were invalid as well")
+        again = Finding(TAKEN_AGAIN, f"{INVALID_RETRIES} further tries were invalid as well")
         return measurement.with_finding(again)
 
     def _on_users_peak(self, measurement: Measurement) -> Measurement:

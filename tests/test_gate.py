@@ -345,3 +345,12 @@ def test_where_all_fresh_processes_count_as_many_as_were_asked_for_must_hold_the
     if status is Status.UNCONFIRMED:
         assert verdict.code == "no-fresh-process"
         assert "not confirmed: a probe ran in " in verdict.reason
+
+
+@pytest.mark.parametrize(("of_marker", "status"), [(0.0, Status.REGRESSED), (None, Status.WITHIN)])
+def test_a_markers_tolerance_of_nothing_holds_for_counts_before_the_entrys(of_marker, status):
+    device = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+    counted = Measurement(None, Traffic(64, 0), device, "ptx", Rounds(), counts={"load_sectors": 102})
+    entry = Entry(KEY, tolerance=0.05, counts={"load_sectors": 100})
+    known = Baseline(BaselineDevice("traffic sm_90"), {KEY: entry}, path="b.yaml")
+    assert judge(counted, known, replace(LIMITS, tolerance_of_marker=of_marker)).status is status

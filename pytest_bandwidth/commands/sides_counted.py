@@ -8,6 +8,7 @@ from pytest_bandwidth.commands.sides import NOT_BEFORE, REFERENCE, Compared, Sav
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.judging import not_comparable
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 
@@ -37,7 +38,9 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
     )
     known, seen = before.outcomes[key], after.outcomes[key]
     different = not_comparable(after.conduct(key), entry, other=REFERENCE)
-    return different or judge_counts(seen.counts, known.counts, seen.detail.get("lines", ()), tolerance, advice="")
+    declared = Traffic(seen.bytes_read, seen.bytes_written)
+    lines = seen.detail.get("lines", ())
+    return different or judge_counts(seen.counts, known.counts, declared, lines, tolerance, advice="")
 
 
 def _newest(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:

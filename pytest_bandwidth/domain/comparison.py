@@ -47,8 +47,13 @@ class Comparison:
         return self.measurements[self._known(name)]
 
     def ratio(self, name: str, over: str) -> Ratio:
-        """Bandwidth of `name` ÷ bandwidth of `over`, paired round by round. Raises UsageError for unknown names."""
+        """Bandwidth of `name` ÷ bandwidth of `over`, paired round by round.
+
+        Raises UsageError for unknown names, and where no round was left or a sample took no time.
+        """
         mine, other = self[name], self[over]
+        if mine.samples and min(mine.samples) <= 0:
+            raise UsageError(f"nothing to compare: a sample of {name!r} took no time")
         share = mine.bytes_moved / other.bytes_moved
         pairs = [share * b / a for a, b in zip(mine.samples, other.samples, strict=True)]
         if not pairs:

@@ -21,7 +21,46 @@ COSTS = {
 }
 
 
-def less_work(counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic) -> Verdict | None:
+def judge_counts(
+    counts: Mapping[str, int],
+    known: Mapping[str, int],
+    declared: Traffic,
+    lines: Sequence[Mapping[str, Any]],
+    tolerance: float,
+    *,
+    advice: str = ": --bandwidth-update keeps it",
+) -> Verdict:
+    """REGRESSED where any cost rose by more than the tolerance (0 unless said), IMPROVED where some fell, else WITHIN.
+
+    NOT_COMPARABLE where a part of the declared work is no longer done. A cost that either side lacks is not judged.
+    lines: counts by source line of this run, to name the one that asks for most. advice: what ends the sentence of a
+    gain; nothing where no baseline is there to be updated.
+    """
+    both = {name: (known[name], counts[name]) for name in COSTS if name in known and name in counts}
+    risen = {name: (then, now) for name, (then, now) in both.items() if now > then * (1 + tolerance)}
+    fallen = {name: (then, now) for name, (then, now) in both.items() if now < then}
+    if risen:
+        changes = ", ".join(_change(name, *values) for name, values in risen.items())
+        return Verdict(Status.REGRESSED, "counts", f"{changes}{_worst_line(lines)}", tolerance=tolerance)
+    if (less := _less_work(counts, known, declared)) is not None:
+        return less
+    if fallen:
+        changes = ", ".join(_change(name, *values) for name, values in fallen.items())
+        return Verdict(Status.IMPROVED, "counts", f"{changes}{advice}", tolerance=tolerance)
+    rose = any(now > then for then, now in both.values())
+    reason = f"no count rose by more than {format_percent(tolerance, 1)}" if rose else "no count has changed"
+    return Verdict(Status.WITHIN, "counts", reason, tolerance=tolerance)
+
+
+def pattern_of(detail: Mapping[str, Any]) -> str:
+    """Loads and stores in words, as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``."""
+    parts = [
+        f"{kind} {detail[kind]['pattern']}" for kind in ("loads", "stores") if detail.get(kind, {}).get("requests")
+    ]
+    return ", ".join(parts) or "no global access"
+
+
+def _less_work(counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic) -> Verdict | None:
     """NOT_COMPARABLE where the kernel touches fewer bytes than it did, and than are declared; None where it does not.
 
     A kernel that skips a part of its work asks for less in every count, which is no gain. One that no longer touches
@@ -36,40 +75,6 @@ def less_work(counts: Mapping[str, int], known: Mapping[str, int], declared: Tra
             reason = f"{COSTS[name]} {then:,} → {seen:,}, of {said:,} declared: a part of the work is not done"
             return Verdict(Status.NOT_COMPARABLE, "less-work", reason)
     return None
-
-
-def judge_counts(
-    counts: Mapping[str, int],
-    known: Mapping[str, int],
-    lines: Sequence[Mapping[str, Any]],
-    tolerance: float,
-    *,
-    advice: str = ": --bandwidth-update keeps it",
-) -> Verdict:
-    """REGRESSED where any cost rose by more than the tolerance (0 unless said), IMPROVED where some fell, else WITHIN.
-
-    lines: counts by source line of this run, to name the one that asks for most. advice: what ends the sentence of a
-    gain; nothing where no baseline is there to be updated.
-    """
-    risen = {n: (known[n], counts[n]) for n in COSTS if n in known and counts.get(n, 0) > known[n] * (1 + tolerance)}
-    fallen = {n: (known[n], counts[n]) for n in COSTS if n in known and counts.get(n, 0) < known[n]}
-    if risen:
-        changes = ", ".join(_change(name, *values) for name, values in risen.items())
-        return Verdict(Status.REGRESSED, "counts", f"{changes}{_worst_line(lines)}", tolerance=tolerance)
-    if fallen:
-        changes = ", ".join(_change(name, *values) for name, values in fallen.items())
-        return Verdict(Status.IMPROVED, "counts", f"{changes}{advice}", tolerance=tolerance)
-    rose = any(counts.get(name, 0) > known[name] for name in COSTS if name in known)
-    reason = f"no count rose by more than {format_percent(tolerance, 1)}" if rose else "no count has changed"
-    return Verdict(Status.WITHIN, "counts", reason, tolerance=tolerance)
-
-
-def pattern_of(detail: Mapping[str, Any]) -> str:
-    """Loads and stores in words, as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``."""
-    parts = [
-        f"{kind} {detail[kind]['pattern']}" for kind in ("loads", "stores") if detail.get(kind, {}).get("requests")
-    ]
-    return ", ".join(parts) or "no global access"
 
 
 def _change(name: str, then: int, now: int) -> str:

@@ -55,8 +55,8 @@ class Rounds:
         return self.probe_bytes / median(self.probe_seconds) / 1e9 if self.probe_seconds else None
 
     def relative(self, bytes_moved: int) -> float | None:
-        """Median over the rounds of kernel bandwidth ÷ probe bandwidth."""
-        if not self.probe_seconds or not self.probe_bytes:
+        """Median over the rounds of kernel bandwidth ÷ probe bandwidth; None where there is none to tell."""
+        if not self.probe_seconds or not self.probe_bytes or min(self.kernel_seconds) <= 0:
             return None
         share = bytes_moved / self.probe_bytes
         return median(share * p / k for k, p in zip(self.kernel_seconds, self.probe_seconds, strict=True))

@@ -17,6 +17,7 @@ from pytest_bandwidth.rendering.json import device_plain, document, render_json
 
 GPU = DeviceIdentity("cuda", "Imaginary GPU", 64 * 2**30, "GPU-1", {"mig": "off"}, {"cuda_driver": "1.0"})
 HOST = DeviceIdentity("cpu", "Imaginary host", 16 * 2**30, "host-1", {"threads": "4"}, {"processors": 4})
+MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model", {"arch": "sm_90"})
 PEAK = Peak(1000e9, "invented for tests")
 MEASURED_ONLY = Verdict(Status.NO_BASELINE, "no-baseline", "no baseline was given: measured only")
 BYTES = 2**28
@@ -35,6 +36,7 @@ def outcome(
     conditions: Conditions | None = None,
     invalid: str | None = None,
     peak: Peak | None = PEAK,
+    counts: Mapping[str, int] | None = None,
 ) -> Outcome:
     """One row; every sample shows the asked-for figures exactly, so that tests can stand on a boundary."""
     traffic = traffic or Traffic(BYTES // 2, BYTES // 2)
@@ -55,6 +57,7 @@ def outcome(
         rounds=rounds,
         peak=peak,
         conditions_after=conditions or Conditions(),
+        counts=counts or {},
         invalid=None if invalid is None else Finding("invalid", invalid),
     )
     if invalid is not None:

@@ -7,7 +7,7 @@ import math
 import re
 
 import pytest
-from saved_runs import BYTES, GPU, HOST, outcome, run_of, save, saved
+from saved_runs import BYTES, GPU, HOST, MODEL, outcome, run_of, save, saved
 
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
 from pytest_bandwidth.domain.reference import PRIOR_SPREAD
@@ -132,6 +132,25 @@ def test_other_settings_of_the_device_are_not_comparable(command, tmp_path, runs
     found = judged(command, *runs(800.0), other)[COPY]
     assert found["code"] == "setting:mig"
     assert ", the reference's is " in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "status", "code"),
+    [
+        ({"distinct_bytes_read": BYTES}, "WITHIN", "counts"),  # the other cost was not counted
+        ({"distinct_bytes_read": BYTES, "load_sectors": 101}, "REGRESSED", "counts"),
+        ({"distinct_bytes_read": BYTES - 1, "load_sectors": 99}, "NOT_COMPARABLE", "less-work"),
+    ],
+)
+def test_counts_are_judged_as_in_a_run(command, tmp_path, counts, status, code):
+    known = {"distinct_bytes_read": BYTES, "load_sectors": 100}
+    rows = [
+        outcome(COPY, None, None, device=MODEL, traffic=Traffic(BYTES, 0), method="ptx", peak=None, counts=c)
+        for c in (known, counts)
+    ]
+    files = [save(tmp_path / f"{i}.json", run_of(row, device=MODEL, peak=None)) for i, row in enumerate(rows)]
+    found = judged(command, *files)[COPY]
+    assert (found["status"], found["code"]) == (status, code)
 
 
 def test_new_absent_and_invalid_tests_are_told(command, tmp_path):
