@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch
@@ -22,11 +23,11 @@ def checked_launch(
     return Launch(kernel, _dim("grid", grid), _dim("block", block), tuple(args), shared_mem)
 
 
-def checked_shape(shape: int | Sequence[int]) -> int | tuple[int, ...]:
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(isinstance(d, bool) or not hasattr(d, "__index__") or int(d) < 0 for d in dims):
+def checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    sizes = _sizes(shape, least=0)
+    if sizes is None:
         raise UsageError(f"shape={shown(shape)}, expected a whole number or a sequence of them, not negative")
-    return tuple(int(d) for d in dims)
+    return sizes
 
 
 def checked_label(label: str | None) -> str | None:
@@ -54,8 +55,23 @@ def checked_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _dim(name: str, dim: int | Sequence[int]) -> Dim:
-    dims = (dim,) if hasattr(dim, "__index__") else tuple(dim) if isinstance(dim, Sequence) else ()
-    if not 1 <= len(dims) <= 3 or any(isinstance(d, bool) or not hasattr(d, "__index__") or int(d) < 1 for d in dims):
+    sizes = _sizes(dim, least=1)
+    if sizes is None or not 1 <= len(sizes) <= 3:
         raise UsageError(f"launch: {name}={shown(dim)}, expected one to three whole numbers, each at least 1")
-    x, y, z = (*(int(d) for d in dims), 1, 1)[:3]
+    x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
+
+
+def _sizes(value: object, *, least: int) -> tuple[int, ...] | None:
+    """A whole number, or several, as ints (NumPy's are some, too); None for anything else or less than `least`."""
+    one = _whole(value)
+    found = (one,) if one is not None else tuple(map(_whole, value)) if isinstance(value, Iterable) else (None,)
+    sizes = tuple(size for size in found if size is not None and size >= least)
+    return sizes if len(sizes) == len(found) else None
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None

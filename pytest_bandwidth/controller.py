@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ class Controller:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self._started = time.time()
         # `processes` says what the variable holds; its import is not worth it here.
         self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_ORDER"))
         self._gathered: Gathered | None = None
@@ -90,7 +92,7 @@ class Controller:
         from pytest_bandwidth.publishing import publish
 
         absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
-        self._published = publish(self._config, runs, absent)
+        self._published = publish(self._config, runs, self._started, absent)
         if any(one.interrupted for one in self._published):
             session.exitstatus = pytest.ExitCode.INTERRUPTED
         elif any(one.problems for one in self._published) and session.exitstatus == pytest.ExitCode.OK:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from datetime import datetime, timezone
 from importlib import metadata
@@ -12,13 +11,15 @@ from pathlib import Path
 from uuid import uuid4
 
 from pytest_bandwidth import __version__
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.worktree import git
 
 _PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
 GIT_SECONDS = 10
 
 
-def describe(root: Path) -> dict[str, object]:
-    """JSON-ready facts about the software around a run."""
+def describe(root: Path, started: float) -> dict[str, object]:
+    """JSON-ready facts about the software around a run that began at `started`, in seconds since the epoch."""
     return {
         "plugin": __version__,
         "python": platform.python_version(),
@@ -29,13 +30,13 @@ def describe(root: Path) -> dict[str, object]:
         "uncommitted_changes": _uncommitted(root),
         "command": " ".join(sys.argv)[:1000],
         "ci": bool(os.environ.get("CI")),
-        "started_at": now(),
+        "started_at": _moment(datetime.fromtimestamp(started, timezone.utc)),
     }
 
 
 def now() -> str:
     """UTC in ISO 8601, to the second."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _moment(datetime.now(timezone.utc))
 
 
 def new_run_id() -> str:
@@ -55,17 +56,13 @@ def _uncommitted(root: Path) -> bool | None:
 
 def _git(root: Path, *args: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *args],
-            capture_output=True,
-            text=True,
-            timeout=GIT_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+        return git(root, *args, seconds=GIT_SECONDS).strip()
+    except UsageError:
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _moment(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _versions() -> dict[str, str]:

@@ -245,7 +245,8 @@ def _last_word(
     first: Verdict, case: _Case, fresh: Sequence[Figures], limits: Limits, trouble: BandwidthError | None
 ) -> Verdict:
     if len(fresh) < limits.confirm:
-        return _not_confirmed(first, str(trouble) if trouble else "the fresh processes did not measure it")
+        seen = f"{len(fresh)} fresh processes measured it, and validly; {limits.confirm} have to"
+        return _not_confirmed(first, str(trouble) if trouble else seen)
     if is_by_floor(first):
         return confirm_floor(first, fresh, limits.floors)
     if case.reference is None:

@@ -76,7 +76,8 @@ class DeviceLock:
                 f"{self._who_holds()}: wait for it, end it, or raise bandwidth_lock_timeout"
             ) from None
         try:
-            self._holder.write_text(json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv)[:400]}))
+            with suppress(OSError):  # it only serves a message of others
+                self._holder.write_text(json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv)[:400]}))
             yield
         finally:
             with suppress(OSError):

@@ -143,6 +143,8 @@ def pytest_runtest_makereport(
     session = item.config.stash.get(_SESSION, None)
     if session is not None and call.when == "call":
         session.attach(item, report)
-    if report.failed and call.excinfo is not None and is_bandwidth_test(item) and "bandwidth_rows" not in vars(report):
+    # What fails while it is torn down has been judged.
+    unjudged = report.failed and call.when != "teardown" and "bandwidth_rows" not in vars(report)
+    if unjudged and call.excinfo is not None and is_bandwidth_test(item):
         vars(report)["bandwidth_unjudged"] = call.excinfo.exconly()
     return report

@@ -47,10 +47,13 @@ class Published:
     interrupted: bool = False
 
 
-def publish(config: pytest.Config, runs: Sequence[DeviceRun], absent: Sequence[str] = ()) -> list[Published]:
+def publish(
+    config: pytest.Config, runs: Sequence[DeviceRun], started: float, absent: Sequence[str] = ()
+) -> list[Published]:
     """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done.
 
-    runs: one a device; absent: entries of the baseline that have no test any more.
+    runs: one a device; started: when the run did, in seconds since the epoch; absent: entries of the baseline that have
+    no test any more.
     """
     settings = read_settings(config)
     given = revision_of(config) or settings.baseline
@@ -77,7 +80,7 @@ def publish(config: pytest.Config, runs: Sequence[DeviceRun], absent: Sequence[s
             text = sentence(absent, one.baseline)
             one.findings.append({"code": "absent", "text": text})
             one.notes.append(text)
-    run_id, environment = new_run_id(), describe(config.rootpath)
+    run_id, environment = new_run_id(), describe(config.rootpath, started)
     for one, suffix in zip(published, suffixes_of(devices) if len(runs) > 1 else [None], strict=True):
         _write(config, settings, environment, run_id, one, suffix)
     return published

@@ -166,7 +166,8 @@ class BandwidthRun:
         def fresh_run() -> dict[str | None, Figures]:
             nonlocal done
             done += 1
-            self.tell(f"suspect: fresh process {done} of {self.settings.confirm}")
+            wanted = settings.confirm * -(-done // settings.confirm)  # they may be taken a second time
+            self.tell(f"suspect: fresh process {done} of {wanted}")
             with self._lock.held():
                 rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target)
             return _figures_by_label(rows, self.peak)
@@ -241,15 +242,24 @@ def _no_verdict(measurement: Measurement) -> Verdict:
 
 
 def _figures_by_label(rows: list[dict[str, Any]], peak: Peak | None) -> dict[str | None, Figures]:
-    figures = {}
-    for row in rows:
-        if row.get("status") == "INVALID" or not row.get("gbps"):
-            raise FreshProcessFailed(f"a fresh process measured nothing valid: {row.get('reason')}")
-        # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
-        share = None if peak is None else row["gbps"] / peak.gbps
-        if peak is not None and row["gbps"] > peak.gbps:
-            raise FreshProcessFailed(
-                f"a fresh process measured nothing valid: {format_gbps(row['gbps'])} is more than the peak"
-            )
-        figures[row["label"]] = Figures(row["gbps"], row["relative"], row["probe_gbps"], share)
-    return figures
+    """What a fresh process saw, by label, of all that it measured validly. Raises FreshProcessFailed for nothing."""
+    trouble = {row["label"]: _trouble(row, peak) for row in rows}
+    valid = [row for row in rows if trouble[row["label"]] is None]
+    if not valid:
+        raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
+    return {row["label"]: _figures(row, peak) for row in valid}
+
+
+def _trouble(row: Mapping[str, Any], peak: Peak | None) -> str | None:
+    """Why a fresh process's row is no evidence; None where it is."""
+    if row.get("status") == "INVALID" or not row.get("gbps"):
+        return str(row.get("reason"))
+    if peak is not None and row["gbps"] > peak.gbps:
+        return f"{format_gbps(row['gbps'])} is more than the peak"
+    return None
+
+
+def _figures(row: Mapping[str, Any], peak: Peak | None) -> Figures:
+    # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
+    share = None if peak is None else row["gbps"] / peak.gbps
+    return Figures(row["gbps"], row["relative"], row["probe_gbps"], share)

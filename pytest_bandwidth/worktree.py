@@ -64,7 +64,7 @@ class CheckedOut:
         self.revision = Revision(name, commit, str(top), str(self._folder / "tree"))
         try:
             self._lock.acquire()
-            _git(top, "worktree", "add", "--detach", "--quiet", self.revision.tree, commit)
+            git(top, "worktree", "add", "--detach", "--quiet", self.revision.tree, commit)
         except BaseException:
             self.remove()
             raise
@@ -77,7 +77,7 @@ class CheckedOut:
 
 def remove_leftovers(top: Path) -> None:
     """Takes away the worktrees of processes that were killed before they could."""
-    for line in _git(top, "worktree", "list", "--porcelain").splitlines():
+    for line in git(top, "worktree", "list", "--porcelain").splitlines():
         folder = Path(line.removeprefix("worktree ")).parent
         if not line.startswith("worktree ") or not folder.name.startswith(PREFIX):
             continue
@@ -96,19 +96,19 @@ def _remove(top: Path, folder: Path) -> None:
     tree = str(folder / "tree")
     # Twice --force: git keeps a tree locked while it fills it, and whoever was interrupted there leaves the lock.
     try:
-        _git(top, "worktree", "remove", "--force", "--force", tree)
+        git(top, "worktree", "remove", "--force", "--force", tree)
     except UsageError:  # half made, or half removed
         shutil.rmtree(tree, ignore_errors=True)
         with suppress(UsageError):
-            _git(top, "worktree", "unlock", tree)
+            git(top, "worktree", "unlock", tree)
         with suppress(UsageError):
-            _git(top, "worktree", "prune")
+            git(top, "worktree", "prune")
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _top(root: Path) -> Path:
     try:
-        return Path(_git(root, "rev-parse", "--show-toplevel").strip()).resolve()
+        return Path(git(root, "rev-parse", "--show-toplevel").strip()).resolve()
     except UsageError as error:
         raise UsageError(
             f"--bandwidth-against needs a git repository, and {root} is in none that git reads: {error}"
@@ -119,7 +119,7 @@ def _commit(top: Path, name: str) -> str:
     if not name or name.startswith("-"):
         raise UsageError(f"--bandwidth-against: found {name[:40]!r}, expected a git revision such as HEAD~1 or main")
     try:
-        return _git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+        return git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except UsageError:
         raise UsageError(
             f"--bandwidth-against: {name[:80]!r} is no commit of {top}: check the name, or fetch it (shallow clones "
@@ -127,8 +127,8 @@ def _commit(top: Path, name: str) -> str:
         ) from None
 
 
-def _git(folder: Path, *args: str) -> str:
-    """What git prints. Raises UsageError with what it complained about."""
+def git(folder: Path, *args: str, seconds: float = GIT_SECONDS) -> str:
+    """What git prints. Raises UsageError with what it complained about, and where it takes longer than `seconds`."""
     # No hook of the repository runs, and nobody is asked for anything.
     command = ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *args]
     try:
@@ -137,7 +137,7 @@ def _git(folder: Path, *args: str) -> str:
             capture_output=True,
             text=True,
             errors="surrogateescape",
-            timeout=GIT_SECONDS,
+            timeout=seconds,
             stdin=subprocess.DEVNULL,
             env=_environment(os.environ),
             check=True,

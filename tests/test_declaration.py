@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from pytest_bandwidth.arguments import checked_callable, checked_launch, checked_shape
@@ -31,6 +32,32 @@ def test_a_long_value_is_cut(wrong):
     with pytest.raises(UsageError) as caught:
         wrong()
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        (3, (3,)),
+        (np.int64(3), (3,)),
+        ((2, np.int32(3)), (2, 3)),
+        (np.array([2, 3]), (2, 3)),
+        ([], ()),
+        (0, (0,)),
+    ],
+)
+def test_sizes_are_whole_numbers_of_python_or_numpy(shape, sizes):
+    found = checked_shape(shape)
+    assert (found, [type(size) for size in found]) == (sizes, [int] * len(sizes))
+    launch = checked_launch(None, (np.int64(4), 2), np.array([32]), (), 0)
+    assert (launch.grid, launch.block) == ((4, 2, 1), (32, 1, 1))
+
+
+@pytest.mark.parametrize("wrong", [3.0, np.float64(3), (2, 3.0), -1, (2, -1), True, (2, True), None, "3", object()])
+def test_what_is_no_size_is_refused(wrong):
+    with pytest.raises(UsageError, match="expected a whole number or a sequence of them"):
+        checked_shape(wrong)
+    with pytest.raises(UsageError, match="expected one to three whole numbers"):
+        checked_launch(None, wrong, 1, (), 0)
 
 
 def test_a_value_is_shown_on_one_line():

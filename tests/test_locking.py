@@ -8,6 +8,7 @@ import time
 
 import pytest
 from filelock import FileLock, Timeout
+from full_disks import file_size_limit
 
 from pytest_bandwidth import locking
 from pytest_bandwidth.domain.errors import DeviceUnavailable
@@ -140,6 +141,12 @@ def test_a_garbled_holder_file_is_no_trouble(other_process):
         with pytest.raises(DeviceUnavailable, match="measured by another process"), DeviceLock(DEVICE, 0.1).held():
             pass
     assert other_process.poll() is None
+
+
+def test_a_full_disk_costs_the_holders_name_and_nothing_else():
+    with file_size_limit(0), DeviceLock(DEVICE, 0.3).held():
+        (holder,) = lock_folder().glob("*.holder")
+        assert holder.read_text() == ""
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")

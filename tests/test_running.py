@@ -1,5 +1,6 @@
 """The device's lock while a test is judged: held for each fresh process, free in between."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from pytest_bandwidth import running
 from pytest_bandwidth.devices.cpu import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
@@ -34,8 +35,7 @@ for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
 with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
 order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
-row = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
-Path(order["report"]).write_text(json.dumps([row]))
+Path(order["report"]).write_text(Path("rows.json").read_text())
 """
 
 
@@ -46,13 +46,24 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(locks))
     monkeypatch.setenv("LOCKS", str(locks))
     (tmp_path / "pytest.py").write_text(FRESH)
+    fresh_rows(tmp_path, fresh_row())
     invocation = Invocation((), tmp_path, as_module=True)
     return BandwidthRun(Settings(device="cpu", confirm=2), invocation, tmp_path)
 
 
-def measured(gbps, probe_gbps):
+def fresh_row(**more):
+    row = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+    return {**row, **more}
+
+
+def fresh_rows(folder, *rows):
+    """What every fresh process reports."""
+    (folder / "rows.json").write_text(json.dumps(rows))
+
+
+def measured(gbps, probe_gbps, label=None):
     rounds = Rounds((BYTES / gbps / 1e9,), (BYTES / probe_gbps / 1e9,), (True,), probe_bytes=BYTES)
-    return Measurement(None, Traffic(BYTES, 0), open_cpu().identity, "clock", rounds)
+    return Measurement(label, Traffic(BYTES, 0), open_cpu().identity, "clock", rounds)
 
 
 def is_free(run):
@@ -95,3 +106,37 @@ def test_a_device_that_stays_taken_confirms_nothing(run):
     verdict = judged["t"].verdict
     assert verdict.status is Status.UNCONFIRMED
     assert "is being measured by process" in verdict.reason
+
+
+def judged_by_floor(run, *labels):
+    measurements = {str(label): measured(80.0, 100.0, label) for label in labels}
+    found = run.judge(measurements, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    return {key: one.verdict for key, one in found.items()}
+
+
+@pytest.mark.parametrize("wrong", [{"status": "INVALID", "reason": "throttled"}, {"gbps": None}, {"gbps": 2001.0}])
+def test_one_label_that_is_invalid_in_fresh_processes_takes_no_evidence_from_another(run, tmp_path, wrong):
+    run.peak = Peak(2000e9, "test")
+    fresh_rows(tmp_path, fresh_row(label="a", **wrong), fresh_row(label="b"))
+    found = judged_by_floor(run, "a", "b")
+    assert (found["a"].status, found["b"].status) == (Status.UNCONFIRMED, Status.REGRESSED)
+    assert found["a"].reason.endswith("not confirmed: 0 fresh processes measured it, and validly; 2 have to")
+
+
+def test_fresh_processes_without_anything_valid_say_why(run, tmp_path):
+    fresh_rows(tmp_path, *(fresh_row(label=label, status="INVALID", reason=f"hot {label}") for label in "ab"))
+    reasons = [verdict.reason for verdict in judged_by_floor(run, "a", "b").values()]
+    assert [reason.partition("not confirmed: ")[2] for reason in reasons] == [
+        "a fresh process measured nothing valid: hot a"
+    ] * 2
+
+
+def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
+    told = []
+    run.tell = told.append
+    faster = 146.0  # than the baseline's device: as many processes again may meet its pace
+    fresh_rows(tmp_path, fresh_row(gbps=89.0, relative=0.61, probe_gbps=faster))
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
+    run.judge({"t": measured(89.0, 145.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+    assert told == [f"suspect: fresh process {i}" for i in ("1 of 2", "2 of 2", "3 of 4", "4 of 4")]

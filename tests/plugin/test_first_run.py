@@ -1,6 +1,7 @@
 """What a newcomer sees: a test, a header, a table, a document."""
 
 import json
+from datetime import datetime
 
 from plugin_texts import COPY
 
@@ -135,3 +136,10 @@ def test_compare(bandwidth):
     document = project.document("--bandwidth-min-samples=12", "--bandwidth-max-time=0.3")
     assert [row["label"] for row in document["results"]] == ["five", "once"]
     assert all(row["relative"] for row in document["results"])
+
+
+def test_the_document_says_when_the_run_started(project):
+    later = "import time\nprint(int(time.time()), file=open('later', 'w'))\ntime.sleep(1.1)\n"
+    project.file("test_copy.py", later + COPY)
+    started = datetime.fromisoformat(project.document()["environment"]["started_at"].replace("Z", "+00:00"))
+    assert started.timestamp() <= int((project.path / "later").read_text())

@@ -1,5 +1,6 @@
 """--bandwidth-update and its relatives."""
 
+import json
 import os
 import signal
 
@@ -62,8 +63,12 @@ def test_teardown_failures_never_enter(project):
         "import pytest\n@pytest.fixture\ndef breaks():\n    yield\n    raise RuntimeError('late')\n"
         + COPY.replace("(bandwidth)", "(bandwidth, breaks)"),
     )
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1, errors=1)
+    ran = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
+    ran.assert_outcomes(passed=1, errors=1)
     assert not (project.path / "b.yaml").exists()
+    document = json.loads((project.path / "run.json").read_text())
+    assert [row["code"] for row in document["results"]] == ["written"]
+    assert document["findings"] == []  # it failed after it was judged
 
 
 def test_comments_and_handwriting_survive(project):
