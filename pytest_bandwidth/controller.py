@@ -74,7 +74,7 @@ class Controller:
         if rows:
             self._gathered.add(worker, told["bandwidth_device"], rows)
         elif unjudged is not None:
-            self._gathered.add_unjudged(worker, report.nodeid, unjudged)
+            self._gathered.add_unjudged(worker, report.nodeid, unjudged, told.get("bandwidth_device"))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

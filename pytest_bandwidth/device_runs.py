@@ -41,24 +41,29 @@ class Gathered:
         self._further: dict[tuple[str, str, str], Mapping[str, Any]] = {}
         # By worker and test.
         self._unjudged: dict[tuple[str, str], str] = {}
+        # A worker opens one device.
+        self._opened: dict[str, tuple[str, str, str]] = {}
 
     def add(self, worker: str, device: Mapping[str, Any], rows: Sequence[Plain]) -> None:
         """The rows of one report."""
-        told = _told_by(device)
+        told = self._opened[worker] = _told_by(device)
         self._devices[told] = device
         self._rows.setdefault(told, {}).update({row["key"]: (worker, row) for row in rows})
 
-    def add_unjudged(self, worker: str, nodeid: str, said: str) -> None:
-        """A test that failed without rows."""
+    def add_unjudged(self, worker: str, nodeid: str, said: str, device: Mapping[str, Any] | None) -> None:
+        """A test that failed without rows. device: None where none was opened."""
         self._unjudged[worker, nodeid] = said
+        if device is not None:
+            self.add(worker, device, ())
 
     def add_further(self, given: Mapping[str, Any]) -> None:
         """What a worker measured for an update: `device`, and `further` or `trouble`."""
         self._further[_told_by(given["device"])] = given
 
     def runs(self, failed: set[tuple[str, str]]) -> list[DeviceRun]:
-        """One for each device, in a lasting order. failed: (worker, node id)."""
-        return [self._run(told, failed) for told in sorted(self._devices)]
+        """One for each device that there is something to tell of, in a lasting order. failed: (worker, node id)."""
+        runs = [self._run(told, failed) for told in sorted(self._devices)]
+        return [run for run in runs if run.rows or run.unjudged]
 
     def _run(self, told: tuple[str, str, str], failed: set[tuple[str, str]]) -> DeviceRun:
         rows = self._rows[told].values()
@@ -74,11 +79,10 @@ class Gathered:
 
     def _unjudged_on(self, told: tuple[str, str, str], failed: set[tuple[str, str]]) -> dict[str, str]:
         """Those that failed in the end, on this device: all of them where there is no other."""
-        workers = {worker for worker, _ in self._rows[told].values()}
         return {
             nodeid: said
             for (worker, nodeid), said in self._unjudged.items()
-            if (worker, nodeid) in failed and (len(self._devices) == 1 or worker in workers)
+            if (worker, nodeid) in failed and (len(self._devices) == 1 or self._opened.get(worker) == told)
         }
 
 

@@ -147,4 +147,6 @@ def pytest_runtest_makereport(
     unjudged = report.failed and call.when != "teardown" and "bandwidth_rows" not in vars(report)
     if unjudged and call.excinfo is not None and is_bandwidth_test(item):
         vars(report)["bandwidth_unjudged"] = call.excinfo.exconly()
+        if session is not None:
+            session.attach_device(report)
     return report

@@ -46,7 +46,7 @@ def write_files(
             problems.append(f"{path} was not written: {error}")
         else:
             written.append(str(path))
-    if settings.history is not None:
+    if settings.history is not None and outcomes:  # a history is of figures
         from pytest_bandwidth.storage.history import append
 
         try:

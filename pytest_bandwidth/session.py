@@ -112,13 +112,16 @@ class BandwidthSession:
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Puts the test's rows on its report, as plain data that xdist can carry, and the figures into JUnit's XML."""
         self._progress.clear()
-        rows = item.stash.get(_ROWS, [])
-        if not rows:
-            return
-        # pytest carries further attributes of a report through xdist as they are; user_properties would land in
-        # JUnit's XML, samples and all.
-        device = device_plain(self._run.device.identity, self._run.peak)
-        vars(report).update(bandwidth_rows=rows, bandwidth_device=device)
+        if rows := item.stash.get(_ROWS, []):
+            # pytest carries further attributes of a report through xdist as they are; user_properties would land in
+            # JUnit's XML, samples and all.
+            vars(report)["bandwidth_rows"] = rows
+            self.attach_device(report)
+
+    def attach_device(self, report: pytest.TestReport) -> None:
+        """Puts the device on a test's report, where there is one and it is to measure."""
+        if self._problem is None and not self._run.settings.disable:
+            vars(report)["bandwidth_device"] = device_plain(self._run.device.identity, self._run.peak)
 
     def finish(self) -> None:
         """In a worker with a device of its own: takes the further runs of an update, which only it may be able to."""

@@ -74,6 +74,19 @@ def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it()
     assert [len(run.succeeded) for run in (one, two)] == [2, 0]
 
 
+def test_a_device_of_which_nothing_was_judged_is_told_by_what_failed():
+    gathered = Gathered()
+    gathered.add("gw0", device("a", "1"), [row("t", 1.0)])
+    gathered.add_unjudged("gw1", "t", "ValueError: no data", device("a", "2"))
+    gathered.add_unjudged("gw2", "u", "mended by a rerun", device("a", "3"))
+    gathered.add_unjudged("gw3", "v", "no device", None)
+    runs = gathered.runs({("gw1", "t"), ("gw3", "v")})
+    assert [(run.device["serial"], len(run.rows), run.unjudged) for run in runs] == [
+        ("1", 1, {}),
+        ("2", 0, {"t": "ValueError: no data"}),
+    ]
+
+
 def problems(pytestconfig, settings, devices):
     """What an update of these devices says that could not be done."""
     runs = [DeviceRun(d, [], frozenset()) for d in devices]

@@ -72,13 +72,14 @@ def headline_of(run: RunDocument) -> Headline:
     failed = sum(c.count for c in counts if c.tone == "bad")
     unjudged = sum(c.count for c in counts if c.tone == "warn")
     listed = ", ".join(f"{c.count} {c.words}" for c in counts)
-    if total == 0:
-        return Headline("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
     if failed:
         and_broken = f", and {_tests(broken)} before being judged" if broken else ""
         return Headline(f"{failed} of {_measurements(total)} failed{and_broken}", f"{_capital(listed)}.", "bad", counts)
     if broken:
-        return Headline(f"{_tests(broken)} failed before being judged", f"{_capital(listed)}.", "bad", counts)
+        explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
+        return Headline(f"{_tests(broken)} failed before being judged", explanation, "bad", counts)
+    if total == 0:
+        return Headline("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
     if found[Status.NO_BASELINE] == total:
         return Headline(
             f"{_measurements(total)}, no baseline to judge by", "Measured and reported only.", "warn", counts

@@ -17,8 +17,10 @@ REMEDIES = {
     Status.UNCONFIRMED: "Run again on a quiet machine.",
 }
 
-
 AGAINST_REMEDY = "If intended: accept it in review; --bandwidth-against stores nothing that could be updated."
+FLOOR_REMEDY = "If intended: lower the floor in the test's marker."
+# What an update of the baseline would mend, were there one.
+_BY_UPDATE = (Status.REGRESSED, Status.NOT_COMPARABLE, Status.NO_BASELINE)
 
 
 def failure_message(
@@ -36,13 +38,17 @@ def failure_message(
         parts.append("Not confirmed in fresh processes (--bandwidth-confirm=0).")
     if causes:
         parts.append(f"Likely cause: {'; '.join(causes)}.")
-    if is_by_floor(verdict):
-        parts.append("If intended: lower the floor in the test's marker.")
-    elif against:
-        parts.append(AGAINST_REMEDY)
-    elif verdict.status in REMEDIES:
-        parts.append(REMEDIES[verdict.status])
+    if (remedy := _remedy(verdict, against=against)) is not None:
+        parts.append(remedy)
     return " ".join(parts)
+
+
+def _remedy(verdict: Verdict, *, against: bool) -> str | None:
+    if verdict.status is Status.REGRESSED and is_by_floor(verdict):
+        return FLOOR_REMEDY
+    if against and verdict.status in _BY_UPDATE:
+        return AGAINST_REMEDY
+    return REMEDIES.get(verdict.status)
 
 
 def drift_message(name: str, measurement: Measurement) -> str | None:

@@ -63,7 +63,7 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     shown = rows if verbose else _shown(rows)
     heading, names = told_apart([printable(o.short_name) for o in shown])
     rows_of_text = [_cells(o, name) for o, name in zip(shown, names, strict=True)]
-    lines = _table(heading, rows_of_text, [Status(o.status) for o in shown], width)
+    lines = _table(heading, rows_of_text, [Status(o.status) for o in shown], width) if shown else []
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
@@ -283,7 +283,7 @@ def _findings(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
 
 def _counts(outcomes: Sequence[Outcome]) -> Line:
     counts = Counter(Status(o.status) for o in outcomes)
-    spans = [Span(f"{len(outcomes)} measured: ")]
+    spans = [Span(f"{len(outcomes)} measured{': ' if outcomes else ''}")]
     for i, status in enumerate(s for s in _ATTENTION if counts[s]):
         spans.extend([Span(", ")] if i else [])
         spans.append(Span(f"{counts[status]} {status}", _MARKUP[status]))

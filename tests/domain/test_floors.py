@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.floors import Floors, confirm_floor, confirmations_
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.rendering.message import failure_message
 
 
@@ -58,10 +58,31 @@ def test_a_missed_floor_says_what_was_seen_here_and_what_in_the_fresh_processes(
         "60.0 % of the probe, min_relative asks for 90.0 % of the probe, here; "
         "in the median of 3 fresh processes 80.0 % of the probe, min_relative asks for 90.0 % of the probe"
     )
+    assert "Confirmed in 3 fresh processes (80.0 %, 70.0 %, 85.0 % of the probe)." in message(verdict)
+
+
+LOWER = "If intended: lower the floor in the test's marker."
+
+
+def test_lowering_a_floor_is_advised_where_it_was_missed_in_the_fresh_processes_too():
+    floors = Floors(min_gbps=90.0)
+    first = look_at_floors(at(0.8), floors)
+    assert first is not None
+    assert message(confirm_floor(first, [at(0.8)] * 3, floors)).endswith(LOWER)
+    held = confirm_floor(first, [at(1.0)] * 3, floors)
+    assert held.status is Status.UNCONFIRMED
+    assert message(held).endswith("Run again on a quiet machine.")
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_a_floor_that_nothing_could_be_held_to_is_not_to_be_lowered(against):
+    verdict = Verdict(Status.INVALID, "floor:unseen", "nothing to hold min_relative to: the probe was not timed")
+    assert message(verdict, against=against).endswith("Quiet the device and run again.")
+
+
+def message(verdict, **how):
     measurement = Measurement(None, Traffic(1, 0), DeviceIdentity("cpu", "A host", None, "1"), "clock", Rounds())
-    assert "Confirmed in 3 fresh processes (80.0 %, 70.0 %, 85.0 % of the probe)." in failure_message(
-        "test_copy", measurement, verdict
-    )
+    return failure_message("test_copy", measurement, verdict, **how)
 
 
 def test_a_share_that_some_fresh_processes_lack_confirms_nothing():

@@ -85,8 +85,7 @@ class Fleet:
         command += [*self._workers, "--bandwidth-device=cpu", "--bandwidth-max-time=0.05", *args]
         # A dozen processes a run: none loads plugins that take no part.
         environment = {**os.environ, "PYTHONPATH": str(self.site), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        for of_ci in ("GITHUB_ACTIONS", "PYTEST_ADDOPTS"):
-            environment.pop(of_ci, None)
+        environment.pop("PYTEST_ADDOPTS", None)
         done = subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=120
         )

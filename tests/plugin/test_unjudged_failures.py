@@ -1,5 +1,7 @@
 """A bandwidth test that fails before it is judged is in the run's document, and the report is not green."""
 
+import json
+
 from pytest_bandwidth.domain.unjudged import UNJUDGED
 from pytest_bandwidth.rendering.document import read_document
 from pytest_bandwidth.rendering.headline import headline_of
@@ -42,6 +44,34 @@ def test_failures_without_a_verdict_are_told(project):
     ]
     headline = headline_of(read_document(document))
     assert (headline.sentence, headline.tone) == ("2 tests failed before being judged", "bad")
+
+
+def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
+    """An earlier run's files would otherwise stand where this one's are looked for."""
+    failing = TESTS.replace("@pytest.mark.bandwidth(min_gbps=0.0001)\n", "").replace("test_good", "other")
+    project.file("test_kernels.py", failing)
+    (project.path / "run.json").write_text('{"of": "an earlier run"}')
+    result = project.run("--bandwidth-json=run.json", "--bandwidth-html=run.html", "--bandwidth-history=history")
+    result.assert_outcomes(failed=2, errors=1)
+    result.stdout.fnmatch_lines(["*= memory bandwidth =*", "0 measured", "wrote run.json", "wrote run.html"])
+    run = read_document(json.loads((project.path / "run.json").read_text()))
+    assert [note.code for note in run.findings] == [UNJUDGED, UNJUDGED]
+    headline = headline_of(run)
+    assert (headline.sentence, headline.tone) == ("2 tests failed before being judged", "bad")
+    assert headline.sentence in (project.path / "run.html").read_text(encoding="utf-8")
+    assert not (project.path / "history").exists()
+
+
+def test_an_update_leaves_the_baseline_alone_where_nothing_was_judged(project):
+    project.file("test_kernels.py", TESTS.replace("test_good", "other"))
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(failed=2, errors=1)
+    assert not (project.path / "b.yaml").exists()
+
+
+def test_a_failure_writes_nothing_where_measuring_is_off(project):
+    project.file("test_kernels.py", TESTS)
+    project.run("--bandwidth-json=run.json", "--bandwidth-disable").assert_outcomes(passed=1, failed=2, errors=1)
+    assert not (project.path / "run.json").exists()
 
 
 def test_a_failure_that_a_rerun_mended_is_not_told(project):

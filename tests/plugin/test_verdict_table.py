@@ -163,6 +163,7 @@ def judged(folder: Path, *args: str) -> dict[str, Seen]:
     command += ["--bandwidth-json=run.json", *args]
     # Two dozen processes a run: none loads plugins that take no part.
     environment = {**os.environ, "PYTHONPATH": str(folder / "site"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (folder / "run.json").is_file(), done.stdout + done.stderr
     rows = json.loads((folder / "run.json").read_text())["results"]

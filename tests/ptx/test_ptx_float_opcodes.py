@@ -345,6 +345,21 @@ def test_integers_to_floats(mode: str, of: str, to: str) -> None:
     compare(f"cvt.{mode}.{to}.{of}", to, found, [rounded_bits(Fraction(value(int(x))), to, mode, 0) for x in a], a)
 
 
+@pytest.mark.parametrize("to", ["f16", "bf16", "f32", "f64"])
+@pytest.mark.parametrize("of", ["u8", "s16", "u32", "s64"])
+def test_integers_to_saturated_floats(of: str, to: str) -> None:
+    bits = int(of[1:])
+    a = interesting_integers(bits, 100, 9)
+
+    def reference(x: int) -> int:
+        value = x - (1 << bits) if of[0] == "s" and x >> (bits - 1) else x
+        return rounded_bits(Fraction(min(max(value, 0), 1)), to, "rn", 0)
+
+    for mode in MODES:
+        opcode = f"cvt.{mode}.sat.{to}.{of}"
+        compare(opcode, to, run_opcode(opcode, to, (of,), a), [reference(int(x)) for x in a], a)
+
+
 @pytest.mark.parametrize(
     ("to", "of"), [("f32", "f64"), ("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64")]
 )

@@ -69,19 +69,15 @@ def _float_to_integer(choice: Choice, to: str, of: str) -> Meaning:
 
 
 def _integer_to_float(choice: Choice, to: str) -> Meaning:
-    mode = choice.get("rnd", "rn")
+    mode, sat = choice.get("rnd", "rn"), "sat" in choice
 
     def compute(a: Array) -> Array:
-        if mode == "rn":
-            if to in ("f16", "bf16"):
-                return halves.narrow(_odd_double(a), to)
-            value = a.astype(DTYPES[to])
-        else:
-            value = _integer_directed(a, DTYPES[to], mode)
-        return floats.saturate(value) if "sat" in choice else value
+        if to in ("f16", "bf16"):
+            wide = _odd_double(a)
+            return _narrow_directed(floats.saturate(wide) if sat else wide, to, mode)
+        value = a.astype(DTYPES[to]) if mode == "rn" else _integer_directed(a, DTYPES[to], mode)
+        return floats.saturate(value) if sat else value
 
-    if mode != "rn" and to in ("f16", "bf16"):
-        return lambda a: _narrow_directed(_odd_double(a), to, mode)
     return compute
 
 
