@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.ptx import addresses
-from pytest_bandwidth.ptx.opcodes.forms import DTYPES
+from pytest_bandwidth.ptx.opcodes.forms import DTYPES, chosen
 from pytest_bandwidth.ptx.operands import Here
 from pytest_bandwidth.ptx.program import (
     Barrier,
@@ -113,7 +113,7 @@ def address_is_in_space(here: Here) -> Sequence[Step]:
 
 def branch(here: Here) -> Sequence[Step]:
     (target,) = here.operands
-    label = here.scope.label(target.text) if isinstance(target, Name) else None
+    label = here.scope.labels.get(target.text) if isinstance(target, Name) else None
     if label is None:
         here.refuse()
     return [Branch(**here.placed(), labels=(label,))]
@@ -121,8 +121,8 @@ def branch(here: Here) -> Sequence[Step]:
 
 def branch_by_index(here: Here) -> Sequence[Step]:
     index, table = here.operands
-    names = here.scope.table(table.text) if isinstance(table, Name) else None
-    labels = tuple(label for label in map(here.scope.label, names or ()) if label is not None)
+    names = here.scope.tables.get(table.text) if isinstance(table, Name) else None
+    labels = tuple(label for label in map(here.scope.labels.get, names or ()) if label is not None)
     if not names or here.instruction.guard or len(labels) != len(names):
         here.refuse()
     return [Branch(**here.placed(), sources=(here.read(index, "u32"),), labels=labels)]
@@ -163,7 +163,7 @@ def between_lanes(here: Here) -> Sequence[Step]:
     if not isinstance(target, Name):
         here.refuse()
     names = [Name(target.text)] + ([Name(target.second)] if target.second else [])
-    mode = next((here.choice[name] for name in ("shmode", "votemode", "redop", "bitop") if name in here.choice), "")
+    mode = chosen(here.choice, "shmode", "votemode", "redop", "bitop")
     return [
         WarpStep(
             **here.placed(),

@@ -170,7 +170,7 @@ class _Decoder:
         for formal, actual in zip(
             (*callee.returned, *callee.parameters), (*returned.items, *passed.items), strict=True
         ):
-            slot = here.scope.parameter(actual.text) if isinstance(actual, Name) else None
+            slot = here.scope.parameters.get(actual.text) if isinstance(actual, Name) else None
             if slot is None:
                 here.refuse(f" of {target}")
             outer.parameters[formal.name] = slot

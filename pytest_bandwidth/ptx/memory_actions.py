@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_bandwidth.ptx.actions import SPACES, copy
-from pytest_bandwidth.ptx.opcodes.forms import DTYPES
+from pytest_bandwidth.ptx.opcodes.forms import DTYPES, chosen
 from pytest_bandwidth.ptx.operands import Here
 from pytest_bandwidth.ptx.program import Atomic, Load, Read, Step, Store, Write
 from pytest_bandwidth.ptx.syntax import Address, Operand, Vector
@@ -27,17 +27,12 @@ _ATOMIC_TYPES = {
 _VECTOR_TYPES = ("f32", *_HALVES)
 
 
-def _chosen(here: Here, *names: str) -> str:
-    """The modifier that the opcode has of these sets; empty where it has none."""
-    return next((here.choice[name] for name in names if name in here.choice), "")
-
-
 def load(here: Here) -> Sequence[Step]:
     target, address = here.operands
     kind = here.choice["memory"]
     items = target.items if isinstance(target, Vector) else (target,)
     writes = tuple(here.write(item, kind) for item in items)
-    if SPACES.get(_chosen(here, "space")) == "param" and isinstance(address, Address):
+    if SPACES.get(chosen(here.choice, "space")) == "param" and isinstance(address, Address):
         named = _load_parameter(here, address, kind, writes)
         if named is not None:
             return named
@@ -48,7 +43,7 @@ def load(here: Here) -> Sequence[Step]:
 def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Write | None]) -> Sequence[Step] | None:
     """Copies from the registers of a named parameter; None where its address is computed."""
     base, dtype = str(address.base), DTYPES[kind]
-    slot, parameter = here.scope.parameter(base), here.context.parameters.get(base)
+    slot, parameter = here.scope.parameters.get(base), here.context.parameters.get(base)
     if slot is None and parameter is None:
         return None
     steps = []
@@ -69,14 +64,14 @@ def store(here: Here) -> Sequence[Step]:
     kind = here.choice["memory"]
     items = value.items if isinstance(value, Vector) else (value,)
     values = tuple(here.read(item, kind) for item in items)
-    if SPACES.get(_chosen(here, "stspace")) == "param":
+    if SPACES.get(chosen(here.choice, "stspace")) == "param":
         return _store_parameter(here, address, kind, values)
     read, offset = _place(here, address)
     return [Store(**here.placed(), sources=(read, *values), **_access(here, kind, len(items), offset))]
 
 
 def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[Read]) -> Sequence[Step]:
-    slot = here.scope.parameter(str(address.base)) if isinstance(address, Address) else None
+    slot = here.scope.parameters.get(str(address.base)) if isinstance(address, Address) else None
     if slot is None or not isinstance(address, Address):
         here.refuse()
     size = DTYPES[kind].itemsize
@@ -89,10 +84,10 @@ def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[R
 def atomic(here: Here) -> Sequence[Step]:
     """atom, with a result, and red, without; on sm_90 and later also for vectors."""
     operands = list(here.operands)
-    kind = _chosen(here, "attype", "redtype")
+    kind = chosen(here.choice, "attype", "redtype")
     target = operands.pop(0) if here.match.form.meaning == "atomic" else None
     address, *values = operands
-    operation = _chosen(here, "atop", "redatop")
+    operation = chosen(here.choice, "atop", "redatop")
     if len(values) != (2 if operation == "cas" else 1) or kind not in _ATOMIC_TYPES[operation]:
         here.refuse()
     if "vec" in here.choice and kind not in _VECTOR_TYPES:
@@ -115,7 +110,7 @@ def atomic(here: Here) -> Sequence[Step]:
 
 def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
     dtype = DTYPES[kind]
-    named = "global" if here.match.form.base == "ldu" else _chosen(here, "space", "stspace", "aspace")
+    named = "global" if here.match.form.base == "ldu" else chosen(here.choice, "space", "stspace", "aspace")
     space = SPACES.get(named, "generic")
     granules = here.context.granules
     for name in ("global", "shared", "local") if space == "generic" else (space,):
@@ -125,7 +120,7 @@ def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
         "dtype": dtype,
         "count": count,
         "offset": offset,
-        "ordered": _chosen(here, "lorder", "sorder", "order", "rorder") in _ORDERED,
+        "ordered": chosen(here.choice, "lorder", "sorder", "order", "rorder") in _ORDERED,
     }
 
 

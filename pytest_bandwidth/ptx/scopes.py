@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,16 +60,21 @@ class RegisterFile:
 
 
 class Scope:
-    """One ``{ }``: what it declares, then what its surroundings declare."""
+    """One ``{ }``: what it declares, then what its surroundings declare.
+
+    parameters: the slot that each .param variable of a call stands for. labels: their names in the whole kernel.
+    tables: the labels of each jump table.
+    """
 
     def __init__(self, block: Block, parent: Scope | None, prefix: str) -> None:
-        self.prefix = prefix
         self.parent = parent
         self.registers: dict[str, tuple[int, str]] = {}
-        self.parameters: dict[str, str] = {}
         self._ranges: dict[str, tuple[int, str]] = {}
-        self.labels = {s.name: f"{prefix}:{s.name}" for s in block.statements if isinstance(s, Label)}
-        self.tables = dict(_jump_tables(block.statements))
+        labels = {s.name: f"{prefix}:{s.name}" for s in block.statements if isinstance(s, Label)}
+        tables = dict(_jump_tables(block.statements))
+        self.parameters: ChainMap[str, str] = parent.parameters.new_child() if parent else ChainMap()
+        self.labels: ChainMap[str, str] = parent.labels.new_child(labels) if parent else ChainMap(labels)
+        self.tables: ChainMap[str, tuple[str, ...]] = parent.tables.new_child(tables) if parent else ChainMap(tables)
 
     def declare(self, registers: Registers, file: RegisterFile) -> None:
         for name, count in registers.names:
@@ -87,31 +93,6 @@ class Scope:
             if stem != name and stem in scope._ranges and int(name[len(stem) :]) < scope._ranges[stem][0]:
                 scope.registers[name] = (file.new(), scope._ranges[stem][1])
                 return scope.registers[name]
-            scope = scope.parent
-        return None
-
-    def parameter(self, name: str) -> str | None:
-        """The slot that a .param variable of a call stands for."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.parameters:
-                return scope.parameters[name]
-            scope = scope.parent
-        return None
-
-    def label(self, name: str) -> str | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.labels:
-                return scope.labels[name]
-            scope = scope.parent
-        return None
-
-    def table(self, name: str) -> tuple[str, ...] | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.tables:
-                return scope.tables[name]
             scope = scope.parent
         return None
 

@@ -87,9 +87,7 @@ def _match_all(mode: str, active: Array, value: Array, members: Array) -> tuple[
 
 def _reduce(mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
     info = np.iinfo(value.dtype)
-    neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max if info.min == 0 else -1, "min": info.max, "max": info.min}[
-        mode
-    ]
+    neutral = {"add": 0, "or": 0, "xor": 0, "and": info.max, "min": info.max, "max": info.min}[mode]
     operation: Any = {
         "add": np.add,
         "or": np.bitwise_or,

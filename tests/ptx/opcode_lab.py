@@ -12,7 +12,7 @@ import numpy as np
 from pytest_bandwidth import ptx
 
 _BITS = dict.fromkeys(("pred", "b8", "u8", "s8"), 8) | dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 16)
-_BITS |= dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 32)
+_BITS |= dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2"), 32)
 _BITS |= dict.fromkeys(("b64", "u64", "s64", "f64"), 64)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes import bits, floats, halves
-from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning
+from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Choice, Meaning, chosen
 
-_FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
+_FLOATS = ("f16", "bf16", "f32", "f64")
 _INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
@@ -107,7 +107,7 @@ def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
 
 
 def _float_to_float(choice: Choice, to: str, of: str) -> Meaning:
-    mode = choice.get("rnd") or choice.get("nearzero", "rn")
+    mode = chosen(choice, "rnd", "nearzero") or "rn"
 
     def compute(a: Array) -> Array:
         value = a
@@ -127,14 +127,10 @@ def _float_to_float(choice: Choice, to: str, of: str) -> Meaning:
         )
         return floats.flush(result) if "ftz" in choice and to == "f32" else result
 
-    if to == "tf32":
-        return _to_tf32
-    if "satfinite" in choice:
-        raise KeyError("satfinite")
     return compute
 
 
-def _to_tf32(a: Array) -> Array:
+def to_tf32(a: Array) -> Array:
     """cvt.rna.tf32.f32: ten mantissa bits, ties away from zero."""
     bits = a.view(np.uint32)
     rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)

@@ -60,11 +60,12 @@ def _narrow(value: Array, choice: Choice) -> Array:
     place = np.maximum(exponent - 1, lowest) - bits
     units = np.rint(np.ldexp(magnitude, -place))
     # A binade has 2^bits codes; the subnormal one begins at 0, and a carry moves on to the next by itself.
-    code = np.where(np.isnan(wide), 0, units + (place + bits - lowest) * 2.0**bits).astype(np.uint8)
-    code = np.where(np.isnan(wide), _NAN, code | np.where(np.signbit(wide), np.uint8(0x80), np.uint8(0)))
+    nan = np.isnan(wide)
+    code = np.where(nan, _NAN, units + (place + bits - lowest) * 2.0**bits).astype(np.uint8)
+    negative = np.signbit(wide) & ~nan
     if "relu" in choice:
-        code = np.where(np.signbit(wide) & ~np.isnan(wide), 0, code)
-    return code.astype(np.uint8)
+        return np.where(negative, np.uint8(0), code)
+    return code | np.where(negative, np.uint8(0x80), np.uint8(0))
 
 
 def _values(kind: str) -> Any:

@@ -116,13 +116,17 @@ _NUMPY_NAMES = {
     "bf16": "u2",
     "f16x2": "u4",
     "bf16x2": "u4",
-    "tf32": "u4",
     "f32": "f4",
     "f64": "f8",
     **{f"{letter}{bits}": f"u{bits // 8}" for letter in "ub" for bits in (8, 16, 32, 64)},
     **{f"s{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
 }
 DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({name: np.dtype(kind) for name, kind in _NUMPY_NAMES.items()})
+
+
+def chosen(choice: Choice, *names: str) -> str:
+    """The modifier that the opcode has of these sets; empty where it has none."""
+    return next((choice[name] for name in names if name in choice), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.opcodes import floats
-from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
+from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning, chosen
 
 
 def half_kind(choice: Choice) -> str:
@@ -92,17 +92,11 @@ def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
         def compute(*sources: Array) -> Array:
             wide = (_flushed(choice, widen(source, kind), kind) for source in sources)
             result = _finished(choice, operation(*wide))
-            return _flushed_half(choice, narrow(result, kind), kind)
+            return _flushed(choice, narrow(result, kind), kind)
 
         return on_halves(kind, compute)
 
     return meaning
-
-
-def _flushed_half(choice: Choice, halves: Array, kind: str) -> Array:
-    if "ftz" not in choice or kind.startswith("bf16"):
-        return halves
-    return _flushed(choice, halves, kind)
 
 
 def fused(choice: Choice) -> Meaning:
@@ -113,7 +107,7 @@ def fused(choice: Choice) -> Meaning:
         x, y, z = (_flushed(choice, widen(source, kind), kind).astype(np.float64) for source in (a, b, c))
         product = x * y
         total = _finished(choice, _odd_sum(product, z))
-        return _flushed_half(choice, narrow(total, kind), kind)
+        return _flushed(choice, narrow(total, kind), kind)
 
     return on_halves(kind, compute)
 
@@ -148,7 +142,7 @@ def sign_operation(name: str) -> Callable[[Choice], Meaning]:
         kind = half_kind(choice)
 
         def compute(a: Array) -> Array:
-            bits = _flushed_half(choice, a, kind).view(np.uint16)
+            bits = _flushed(choice, a, kind).view(np.uint16)
             changed = bits ^ np.uint16(0x8000) if name == "neg" else bits & np.uint16(0x7FFF)
             return changed.view(a.dtype)
 
@@ -162,8 +156,7 @@ def minmax(name: str) -> Callable[[Choice], Meaning]:
 
     def meaning(choice: Choice) -> Meaning:
         kind = half_kind(choice)
-        plain = {key: value for key, value in choice.items() if key not in ("ftz",)}
-        pick = floats.minmax(name)(plain)
+        pick = floats.minmax(name)(choice)
 
         def compute(*sources: Array) -> Array:
             return narrow(pick(*(_flushed(choice, widen(source, kind), kind) for source in sources)), kind)
@@ -194,7 +187,7 @@ def compare(choice: Choice) -> Meaning:
 def set_halves(choice: Choice) -> Meaning:
     """set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
     kind = half_kind(choice)
-    result = choice.get("word") or choice.get("i32") or kind
+    result = chosen(choice, "word", "i32") or kind
     test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
 
     def compute(a: Array, b: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
-from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning
+from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning, chosen
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -93,7 +93,7 @@ def absolute_difference_sum(a: Array, b: Array, c: Array) -> Array:
 
 def compare(choice: Choice) -> Meaning:
     """The comparison of a setp or set on integers."""
-    return COMPARISONS[next(choice[name] for name in ("cmp", "ucmp", "same") if name in choice)]
+    return COMPARISONS[chosen(choice, "cmp", "ucmp", "same")]
 
 
 COMPARISONS: dict[str, Meaning] = {
@@ -110,54 +110,32 @@ COMPARISONS: dict[str, Meaning] = {
 }
 
 
-def add_with_carry(choice: Choice) -> Meaning:
+def add_with_carry(a: Array, b: Array, carry: Any = None) -> Any:
     """add.cc, addc and addc.cc: the sum, and the carry out of the top bit (compared unsigned)."""
-    takes = "carry" in choice
-
-    def compute(a: Array, b: Array, carry: Array | None = None) -> Any:
-        unsigned = np.dtype(f"u{a.dtype.itemsize}")
-        total = a + b
-        overflow = total.view(unsigned) < a.view(unsigned)
-        if takes and carry is not None:
-            with_carry = total + carry.astype(total.dtype)
-            overflow = overflow | (with_carry.view(unsigned) < total.view(unsigned))
-            total = with_carry
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
+    total = a + b
+    overflow = total.view(unsigned) < a.view(unsigned)
+    if carry is None:
         return total, overflow
+    with_carry = total + carry.astype(total.dtype)
+    return with_carry, overflow | (with_carry.view(unsigned) < total.view(unsigned))
 
-    return compute
 
-
-def subtract_with_borrow(choice: Choice) -> Meaning:
+def subtract_with_borrow(a: Array, b: Array, carry: Any = np.True_) -> Any:
     """sub.cc, subc and subc.cc: a + ~b + 1 with the carry of that sum, which is set where nothing was borrowed.
 
     The ISA calls it the borrow and leaves open how it is kept. Only chains that add after they subtract can tell, and
     those of NVRTC's own 128-bit division count on the adder's carry.
     """
-    takes = "carry" in choice
-
-    def compute(a: Array, b: Array, carry: Array | None = None) -> Any:
-        unsigned = np.dtype(f"u{a.dtype.itemsize}")
-        difference = a - b
-        underflow = a.view(unsigned) < b.view(unsigned)
-        if takes and carry is not None:
-            with_borrow = difference - (~carry).astype(difference.dtype)
-            underflow = underflow | (with_borrow.view(unsigned) > difference.view(unsigned))
-            difference = with_borrow
-        return difference, ~underflow
-
-    return compute
+    return add_with_carry(a, ~b, carry)
 
 
 def multiply_add_with_carry(choice: Choice) -> Meaning:
     """mad.cc, madc and madc.cc on u32, s32, u64 and s64: the carry is that of the unsigned addition."""
     high = choice["lohi"] == "hi"
-    add = add_with_carry(choice)
 
     def compute(a: Array, b: Array, c: Array, carry: Array | None = None) -> Any:
-        product = multiply_high(a, b) if high else a * b
-        unsigned = np.dtype(f"u{a.dtype.itemsize}")
-        total, overflow = add(product.view(unsigned), c.view(unsigned), carry)
-        return total.view(a.dtype), overflow
+        return add_with_carry(multiply_high(a, b) if high else a * b, c, carry)
 
     return compute
 

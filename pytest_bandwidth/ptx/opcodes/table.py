@@ -18,25 +18,20 @@ def same(function: Meaning) -> Callable[[Choice], Meaning]:
     return lambda _: function
 
 
-def carry(meaning: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
-    """A row that also takes the carry flag."""
-    return lambda choice: meaning({**choice, "carry": "in"})
-
-
 INTEGER_ARITHMETIC = [
     Form("add.itype", "itype <- itype itype", same(np.add)),
     Form("add.sat.s32", "s32 <- s32 s32", same(integers.saturating(np.add))),
     Form("sub.itype", "itype <- itype itype", same(np.subtract)),
     Form("sub.sat.s32", "s32 <- s32 s32", same(integers.saturating(np.subtract))),
-    Form("add.cc.i3264", "i3264 cc <- i3264 i3264", integers.add_with_carry),
-    Form("addc.cc.i3264", "i3264 cc <- i3264 i3264 cc", carry(integers.add_with_carry)),
-    Form("addc.i3264", "i3264 <- i3264 i3264 cc", carry(integers.add_with_carry)),
-    Form("sub.cc.i3264", "i3264 cc <- i3264 i3264", integers.subtract_with_borrow),
-    Form("subc.cc.i3264", "i3264 cc <- i3264 i3264 cc", carry(integers.subtract_with_borrow)),
-    Form("subc.i3264", "i3264 <- i3264 i3264 cc", carry(integers.subtract_with_borrow)),
+    Form("add.cc.i3264", "i3264 cc <- i3264 i3264", same(integers.add_with_carry)),
+    Form("addc.cc.i3264", "i3264 cc <- i3264 i3264 cc", same(integers.add_with_carry)),
+    Form("addc.i3264", "i3264 <- i3264 i3264 cc", same(integers.add_with_carry)),
+    Form("sub.cc.i3264", "i3264 cc <- i3264 i3264", same(integers.subtract_with_borrow)),
+    Form("subc.cc.i3264", "i3264 cc <- i3264 i3264 cc", same(integers.subtract_with_borrow)),
+    Form("subc.i3264", "i3264 <- i3264 i3264 cc", same(integers.subtract_with_borrow)),
     Form("mad.lohi.cc.i3264", "i3264 cc <- i3264 i3264 i3264", integers.multiply_add_with_carry),
-    Form("madc.lohi.cc.i3264", "i3264 cc <- i3264 i3264 i3264 cc", carry(integers.multiply_add_with_carry)),
-    Form("madc.lohi.i3264", "i3264 <- i3264 i3264 i3264 cc", carry(integers.multiply_add_with_carry)),
+    Form("madc.lohi.cc.i3264", "i3264 cc <- i3264 i3264 i3264 cc", integers.multiply_add_with_carry),
+    Form("madc.lohi.i3264", "i3264 <- i3264 i3264 i3264 cc", integers.multiply_add_with_carry),
     Form("mul.wide.halfwide", "2*halfwide <- halfwide halfwide", same(integers.multiply_wide)),
     Form("mul.lo.itype", "itype <- itype itype", same(np.multiply)),
     Form("mul.hi.itype", "itype <- itype itype", same(integers.multiply_high)),
@@ -199,7 +194,7 @@ CONVERSIONS = [
     Form("cvt.rn[.relu].f16x2.eighths", "f16x2 <- b16", eighths.to_halves),
     Form("cvt.rn.satfinite[.relu].eighths.f16x2", "b16 <- f16x2", eighths.from_halves),
     Form("cvt.rn.satfinite[.relu].eighths.f32", "b16 <- f32 f32", eighths.from_singles),
-    Form("cvt.rna.tf32.f32", "b32 <- f32", lambda _: conversions.convert({"dst": "tf32", "src": "f32"})),
+    Form("cvt.rna.tf32.f32", "b32 <- f32", same(conversions.to_tf32)),
 ]
 
 # What the decoder or the executor does itself.
