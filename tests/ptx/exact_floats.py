@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from opcode_lab import FORMATS, exact_value, interesting_floats, is_nan_bits, rounded_bits
+from opcode_lab import FORMATS, exact_value, is_nan_bits, rounded_bits
 
 MODES = ("rn", "rz", "rm", "rp")
 WIDTH = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
@@ -24,7 +24,8 @@ def sign_bit(bits: int, kind: str) -> int:
 
 
 def infinity_bits(kind: str, negative: bool) -> int:
-    return int(interesting_floats(kind, 0, 0)[14 + negative])
+    digits, width = FORMATS[kind][0], WIDTH[kind]
+    return negative << (width - 1) | ((1 << (width - digits)) - 1) << (digits - 1)
 
 
 def product(a: int, b: int, kind: str) -> tuple[Value, int]:

@@ -6,37 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from opcode_lab import interesting_integers
-
-from pytest_bandwidth import ptx
+from opcode_lab import interesting_integers, run_body, without_faults
 
 COUNT = 512
 
 
 def chained(kind: str, lines: str, *arrays: np.ndarray) -> list[np.ndarray]:
     """Runs lines on words %a0, %a1 … of the arrays, and gives the words %d0, %d1 and %d2."""
-    bits = int(kind[1:])
-    inputs = len(arrays)
-    loads = "".join(
-        f" ld.param.u64 %at, [p{n}];\n add.s64 %at, %at, %off;\n ld.global.b{bits} %a{n}, [%at];\n"
-        for n in range(inputs)
-    )
-    stores = "".join(
-        f" ld.param.u64 %at, [p{inputs + n}];\n add.s64 %at, %at, %off;\n st.global.b{bits} [%at], %d{n};\n"
-        for n in range(3)
-    )
-    text = (
-        f".version 8.0\n.target sm_90\n.address_size 64\n"
-        f".visible .entry k({', '.join(f'.param .u64 p{n}' for n in range(inputs + 3))})\n{{\n"
-        f" .reg .b{bits} {', '.join([*(f'%a{n}' for n in range(inputs)), '%d0', '%d1', '%d2', '%none'])};\n"
-        " .reg .u32 %i, %b, %n;\n .reg .u64 %at, %off;\n"
-        " mov.u32 %i, %tid.x;\n mov.u32 %b, %ctaid.x;\n mov.u32 %n, %ntid.x;\n mad.lo.s32 %i, %b, %n, %i;\n"
-        f" mul.wide.u32 %off, %i, {bits // 8};\n{loads}{lines}{stores} ret;\n}}\n"
-    )
+    bits, inputs = int(kind[1:]), len(arrays)
     outs = [np.zeros(COUNT, f"u{bits // 8}") for _ in range(3)]
-    program = ptx.load(ptx.PtxModule(text, "none", "sm_90"))
-    execution = ptx.execute(program, "k", (COUNT // 64,), (64,), (*arrays, *outs))
-    assert not execution.faults
+    declared = ", ".join([*(f"%a{n}" for n in range(inputs)), "%d0", "%d1", "%d2", "%none"])
+    begin = f" .reg .b{bits} {declared};\n mul.wide.u32 %off, %t, {bits // 8};\n"
+    loads = "".join(f" add.u64 %x, %p{n}, %off;\n ld.global.b{bits} %a{n}, [%x];\n" for n in range(inputs))
+    stores = "".join(f" add.u64 %x, %p{inputs + n}, %off;\n st.global.b{bits} [%x], %d{n};\n" for n in range(3))
+    without_faults(run_body(begin + loads + lines + stores, (*arrays, *outs), COUNT))
     return outs
 
 

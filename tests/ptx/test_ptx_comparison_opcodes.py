@@ -13,7 +13,6 @@ JOINED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 # Unsigned numbers have names of their own for the order.
 UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 WHOLE = COMPARISONS | {own: COMPARISONS[name] for own, name in UNSIGNED.items()}
-INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 # Which comparisons a type has: bits are equal or not.
 TESTS_OF = {
     **dict.fromkeys(("s16", "s32", "s64"), tuple(COMPARISONS)),

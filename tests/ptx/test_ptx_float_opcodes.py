@@ -11,7 +11,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from exact_floats import (
-    COMPARISONS,
     MODES,
     WIDTH,
     compare,
@@ -209,30 +208,6 @@ def test_signs(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
-def test_comparisons_and_nan(kind: str) -> None:
-    a, b = pairs(kind, 200)
-    values = [(exact_value(int(x), kind), exact_value(int(y), kind)) for x, y in zip(a, b, strict=True)]
-    nan = [any(isinstance(v, float) and math.isnan(v) for v in pair) for pair in values]
-    for name, test in COMPARISONS.items():
-        ordered = [not bad and test(x, y) for (x, y), bad in zip(values, nan, strict=True)]
-        unordered = [bad or test(x, y) for (x, y), bad in zip(values, nan, strict=True)]
-        assert run_opcode(f"setp.{name}.{kind}", "pred", (kind, kind), a, b).tolist() == ordered, name
-        assert run_opcode(f"setp.{name}u.{kind}", "pred", (kind, kind), a, b).tolist() == unordered, name
-    assert run_opcode(f"setp.nan.{kind}", "pred", (kind, kind), a, b).tolist() == nan
-    assert run_opcode(f"setp.num.{kind}", "pred", (kind, kind), a, b).tolist() == [not bad for bad in nan]
-    if kind != "bf16":
-        third = (np.arange(len(a)) % 2).astype(np.uint8)
-        for name, join in (("and", np.logical_and), ("or", np.logical_or), ("xor", np.logical_xor)):
-            less = [not bad and x < y for (x, y), bad in zip(values, nan, strict=True)]
-            found = run_opcode(f"setp.lt.{name}.{kind}", "pred", (kind, kind, "pred"), a, b, third)
-            assert found.tolist() == join(less, third).tolist(), name
-    if kind in ("f32", "f64"):
-        ones = run_opcode(f"set.lt.u32.{kind}", "u32", (kind, kind), a, b)
-        assert (ones != 0).tolist() == [not bad and x < y for (x, y), bad in zip(values, nan, strict=True)]
-        assert set(ones.tolist()) <= {0, 0xFFFFFFFF}
-
-
 def test_flushing_subnormals() -> None:
     a, b = pairs("f32")
 
@@ -409,15 +384,6 @@ def test_rounding_to_whole_numbers(kind: str) -> None:
         np.testing.assert_array_equal(np.signbit(found[fine]), np.signbit(expected[fine]))
 
 
-def test_packed_conversions() -> None:
-    a, b = pairs("f32", 300)
-    for kind in ("f16", "bf16"):
-        words = run_opcode(f"cvt.rn.{kind}x2.f32", "b32", ("f32", "f32"), a, b)
-        for half, operand in ((words >> 16, a), (words & 0xFFFF, b)):
-            expected = [to_bits(exact_value(int(x), "f32"), sign_bit(int(x), "f32"), kind, "rn") for x in operand]
-            compare(kind, kind, half.astype(np.uint16), expected, operand)
-
-
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_properties_of_floats(kind: str) -> None:
     a = interesting_floats(kind, 300, 15)
@@ -443,29 +409,11 @@ def test_rounding_to_the_nearest_may_be_left_unsaid(kind: str, name: str) -> Non
     np.testing.assert_array_equal(found, spelled)
 
 
-def test_copysign_of_doubles() -> None:
-    a, b = pairs("f64", 100)
-    top = np.uint64(1 << 63)
-    np.testing.assert_array_equal(run_opcode("copysign.f64", "f64", ("f64", "f64"), a, b), (a & top) | (b & ~top))
-
-
-def test_copysign_and_selection() -> None:
-    a, b = pairs("f32", 100)
-    found = run_opcode("copysign.f32", "f32", ("f32", "f32"), a, b)
-    np.testing.assert_array_equal(found, (a & np.uint32(0x80000000)) | (b & np.uint32(0x7FFFFFFF)))
-    chosen = (np.arange(len(a)) % 2).astype(np.uint8)
-    np.testing.assert_array_equal(
-        run_opcode("selp.f32", "f32", ("f32", "f32", "pred"), a, b, chosen), np.where(chosen, a, b)
-    )
-
-
-def test_selection_by_the_sign_of_a_float() -> None:
-    a, b = pairs("f32", 200)
-    with np.errstate(invalid="ignore"):
-        keep = b.view(np.float32) >= 0  # also −0; not NaN
-    other = a[::-1].copy()
-    found = run_opcode("slct.u32.f32", "u32", ("u32", "u32", "f32"), a, other, b)
-    np.testing.assert_array_equal(found, np.where(keep, a, other))
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_copysign(kind: str) -> None:
+    a, b = pairs(kind, 100)
+    top = a.dtype.type(1 << (WIDTH[kind] - 1))
+    np.testing.assert_array_equal(run_opcode(f"copysign.{kind}", kind, (kind, kind), a, b), (a & top) | (b & ~top))
 
 
 def test_full_range_division_keeps_the_stated_error() -> None:
@@ -483,21 +431,6 @@ def test_reciprocal_roots_of_doubles() -> None:
     with np.errstate(all="ignore"):
         exact = 1 / np.sqrt(a.view(np.float64))
     np.testing.assert_allclose(found, exact, rtol=2.0**-50)
-
-
-@pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_conversions_without_negative_results(kind: str) -> None:
-    a, b = pairs("f32", 300)
-
-    def reference(x: int) -> int | None:
-        narrow = to_bits(exact_value(x, "f32"), sign_bit(x, "f32"), kind, "rn")
-        return narrow if narrow is None or not narrow >> 15 else 0
-
-    expected = [reference(int(x)) for x in a]
-    found = run_opcode(f"cvt.rn.relu.{kind}.f32", kind, ("f32",), a) & np.uint16(0x7FFF)  # of −0 either sign will do
-    compare(f"cvt.rn.relu.{kind}.f32", kind, found, expected, a)
-    words = run_opcode(f"cvt.rn.relu.{kind}x2.f32", "b32", ("f32", "f32"), b, a)
-    compare(f"cvt.rn.relu.{kind}x2.f32", kind, words.astype(np.uint16) & np.uint16(0x7FFF), expected, a)
 
 
 def test_tf32_rounds_ties_away_from_zero() -> None:

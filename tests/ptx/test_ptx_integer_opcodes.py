@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from exact_floats import COMPARISONS
 from opcode_lab import all_pairs, interesting_integers, run_opcode
 
 
@@ -274,43 +273,6 @@ def test_masks_and_sign_extension() -> None:
 
         check(f"szext.{mode}.s32", "s32", ("s32", "u32"), extended, a, b)
         check(f"szext.{mode}.u32", "u32", ("u32", "u32"), lambda x, y, f=limit: x & ((1 << f(y)) - 1), a, b)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("name", COMPARISONS)
-def test_comparisons(name: str, kind: str) -> None:
-    test = COMPARISONS[name]
-    a, b = pairs(kind)
-    check(f"setp.{name}.{kind}", "pred", (kind, kind), test, a, b)
-    c = (a & 1).astype(np.uint8)
-    check(f"setp.{name}.or.{kind}", "pred", (kind, kind, "pred"), lambda x, y, z: test(x, y) or z, a, b, c)
-    check(f"setp.{name}.xor.{kind}", "pred", (kind, kind, "pred"), lambda x, y, z: test(x, y) ^ z, a, b, c)
-    check(f"set.{name}.u32.{kind}", "u32", (kind, kind), lambda x, y: -1 if test(x, y) else 0, a, b)
-
-
-def test_unsigned_spellings_of_comparisons() -> None:
-    a, b = pairs("u32")
-    for name, test in (
-        ("lo", lambda x, y: x < y),
-        ("ls", lambda x, y: x <= y),
-        ("hi", lambda x, y: x > y),
-        ("hs", lambda x, y: x >= y),
-    ):
-        check(f"setp.{name}.u32", "pred", ("u32", "u32"), test, a, b)
-        third = (np.arange(len(a)) % 2).astype(np.uint8)
-        both = ("u32", "u32", "pred")
-        check(f"setp.{name}.xor.u32", "pred", both, lambda x, y, z, f=test: f(x, y) != z, a, b, third)
-        check(f"set.{name}.u32.u32", "u32", ("u32", "u32"), lambda x, y, f=test: -int(f(x, y)), a, b)
-
-
-@pytest.mark.parametrize("kind", ["b16", "u32", "s64", "b64"])
-def test_selection(kind: str) -> None:
-    a, b = pairs(kind)
-    c = (np.arange(len(a)) % 3 == 0).astype(np.uint8)
-    check(f"selp.{kind}", kind, (kind, kind, "pred"), lambda x, y, z: x if z else y, a, b, c)
-    sign = interesting_integers(32, len(a), 13)[: len(a)]
-    if kind != "b16":
-        check(f"slct.{kind}.s32", kind, (kind, kind, "s32"), lambda x, y, z: x if z >= 0 else y, a, b, sign)
 
 
 @pytest.mark.parametrize("to", ["u8", "s8", *TYPES])
