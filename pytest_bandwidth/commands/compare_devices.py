@@ -12,7 +12,7 @@ from typing import Any
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.units import counted, digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.terminal import printable
 
@@ -86,7 +86,7 @@ def _described(device: _Device) -> str:
     about = [printable(facts["name"])]
     about += [f"{facts['memory_gib']} GiB"] if facts.get("memory_gib") is not None else []
     about += [f"peak {format_gbps(peak['gbps'])}"] if peak else []
-    return ", ".join([*about, f"{device.runs} run{'' if device.runs == 1 else 's'}"])
+    return ", ".join([*about, counted(device.runs, "run")])
 
 
 def _cells(devices: Sequence[_Device], index: int, key: str) -> list[str]:

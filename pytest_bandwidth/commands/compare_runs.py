@@ -17,7 +17,7 @@ from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
@@ -119,21 +119,17 @@ def _probe_note(compared: Sequence[Compared]) -> str | None:
 
 def _blunt_text(blunt: Sequence[Compared], reference: int, fresh: int) -> str:
     sees = median(c.verdict.visible_drop or 0.0 for c in blunt)
-    runs = f"{_counted(reference, 'reference run')} and {_counted(fresh, 'new run')}"
+    runs = f"{counted(reference, 'reference run')} and {counted(fresh, 'new run')}"
     return (
-        f"{_counted(len(blunt), 'test')} could not be judged: {runs} can only see large drops, here of "
+        f"{counted(len(blunt), 'test')} could not be judged: {runs} can only see large drops, here of "
         f"{format_percent(sees, 1)} or more (median): save several runs a side, each a fresh process, and give them "
         "with --baseline N"
     )
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequence[Mapping[str, str]]) -> list[str]:
     device = printable(loaded[0][1]["device"]["name"])
-    lines = [f"{device}: {_counted(len(loaded) - count, 'run')} against {_counted(count, 'run')} before"]
+    lines = [f"{device}: {counted(len(loaded) - count, 'run')} against {counted(count, 'run')} before"]
     lines += aligned(_HEADINGS, [_cells(c) for c in compared], left=("judged on", "verdict"), width=terminal_width())
     lines += [f"{c.verdict.status} {printable(f'{c.key}: {c.verdict.reason}')}" for c in compared if _wants_words(c)]
     lines += [printable(note["text"]) for note in notes]

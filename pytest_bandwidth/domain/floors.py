@@ -59,7 +59,13 @@ def look_at_floors(figures: Figures, floors: Floors) -> Verdict | None:
 
 def is_by_floor(verdict: Verdict) -> bool:
     """Whether a floor decided; that rests on all fresh processes, however fast the device was beside them."""
-    return verdict.code.startswith("floor:")
+    return floor_of(verdict.code) is not None
+
+
+def floor_of(code: str) -> str | None:
+    """The floor that a verdict's code names: ``floor:min_gbps`` → min_gbps; None where none decided."""
+    name = code.removeprefix("floor:")
+    return None if name == code else name
 
 
 def confirmations_text(verdict: Verdict) -> str:
@@ -104,7 +110,7 @@ def _is_told(name: str, figures: Figures) -> bool:
 
 
 def _name(verdict: Verdict) -> str:
-    return verdict.code.removeprefix("floor:")
+    return floor_of(verdict.code) or ""
 
 
 def _floor_text(name: str, *values: float) -> str:

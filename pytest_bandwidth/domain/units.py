@@ -135,6 +135,11 @@ def format_percent(fraction: float, decimals: int = 0) -> str:
     return f"{fraction * 100:.{decimals}f} %"
 
 
+def counted(count: int, noun: str) -> str:
+    """1 test, 2 tests."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def digits(value: float) -> str:
     """A positive figure with as many decimals as make three to four digits worth reading."""
     magnitude = abs(value)

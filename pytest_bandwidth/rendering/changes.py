@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.units import digits
+from pytest_bandwidth.domain.units import counted, digits
 from pytest_bandwidth.rendering.terminal import Line, Span, printable
 
 MOST_LINES = 40
@@ -27,7 +27,7 @@ def _counted(changes: Sequence[tuple[Entry | None, Entry]]) -> str:
 
 
 def _line(before: Entry | None, after: Entry) -> Line:
-    name, runs = printable(after.key), f"({len(after.runs)} run{'' if len(after.runs) == 1 else 's'})"
+    name, runs = printable(after.key), f"({counted(len(after.runs), 'run')})"
     figure = "" if after.gbps is None else f"{digits(after.gbps)} GB/s"
     if after.counts:
         sectors = after.counts.get("load_sectors", 0) + after.counts.get("store_sectors", 0)

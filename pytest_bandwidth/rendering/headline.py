@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.unjudged import UNJUDGED
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.document import RunDocument
@@ -73,26 +74,28 @@ def headline_of(run: RunDocument) -> Headline:
     unjudged = sum(c.count for c in counts if c.tone == "warn")
     listed = ", ".join(f"{c.count} {c.words}" for c in counts)
     if failed:
-        and_broken = f", and {_tests(broken)} before being judged" if broken else ""
-        return Headline(f"{failed} of {_measurements(total)} failed{and_broken}", f"{_capital(listed)}.", "bad", counts)
+        and_broken = f", and {counted(broken, 'test')} before being judged" if broken else ""
+        return Headline(
+            f"{failed} of {counted(total, 'measurement')} failed{and_broken}", f"{_capital(listed)}.", "bad", counts
+        )
     if broken:
         explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
-        return Headline(f"{_tests(broken)} failed before being judged", explanation, "bad", counts)
+        return Headline(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
     if total == 0:
         return Headline("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
     if found[Status.NO_BASELINE] == total:
         return Headline(
-            f"{_measurements(total)}, no baseline to judge by", "Measured and reported only.", "warn", counts
+            f"{counted(total, 'measurement')}, no baseline to judge by", "Measured and reported only.", "warn", counts
         )
     if unjudged:
         verb = "was" if unjudged == 1 else "were"
-        sentence = f"Nothing failed, but {unjudged} of {_measurements(total)} {verb} not judged"
+        sentence = f"Nothing failed, but {unjudged} of {counted(total, 'measurement')} {verb} not judged"
         return Headline(sentence, f"{_capital(listed)}.", "warn", counts)
     if found[Status.UPDATED] == total:
         return Headline(
-            f"{_measurements(total)} written to the baseline", "This run set the baseline.", "plain", counts
+            f"{counted(total, 'measurement')} written to the baseline", "This run set the baseline.", "plain", counts
         )
-    whole = "The measurement" if total == 1 else f"All {_measurements(total)}"
+    whole = "The measurement" if total == 1 else f"All {counted(total, 'measurement')}"
     return Headline(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
 
 
@@ -106,14 +109,6 @@ def signed_percent(fraction: float) -> str:
     """A change with its sign: +1.2 %, −4.5 %."""
     shown = f"{abs(fraction) * 100:.1f} %"
     return shown if shown == "0.0 %" else f"{_MINUS if fraction < 0 else '+'}{shown}"
-
-
-def _tests(count: int) -> str:
-    return f"{count} test{'' if count == 1 else 's'}"
-
-
-def _measurements(count: int) -> str:
-    return f"{count} measurement{'' if count == 1 else 's'}"
 
 
 def _capital(sentence: str) -> str:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_bandwidth.domain.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.rendering.accesses import accesses_of, line_accesses_of
@@ -50,7 +51,7 @@ def _verdict_facts(outcome: Outcome) -> Facts:
     verdict, baseline = outcome.verdict, outcome.baseline or {}
     show = _shower(figure_name(outcome))
     # A floor on a share of the peak: its limit and the fresh processes are shares, the row's own figure GB/s.
-    compared = _shower("relative") if text(verdict, "code") == "floor:min_utilization" else show
+    compared = _shower("relative") if floor_of(text(verdict, "code")) == "min_utilization" else show
     tolerance = number(verdict, "tolerance")
     runs, spread = number(verdict, "baseline_runs"), number(verdict, "spread")
     facts = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pytest_bandwidth.domain.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.samples import quantile
 from pytest_bandwidth.rendering.texts import one_line
@@ -47,11 +48,11 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
     reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
     if reference is None:
         return []
-    code = text(verdict, "code")
-    if not code.startswith("floor:"):
+    floor = floor_of(text(verdict, "code"))
+    if floor is None:
         limits = [(_four(reference * scale), "baseline")]
         return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
-    if code == "floor:min_utilization":
+    if floor == "min_utilization":
         if not outcome.utilization or outcome.gbps is None:
             return []
         # A floor on a share of the peak, in GB/s: the peak is the row's own GB/s over its own share.
@@ -105,7 +106,8 @@ def own_figure(outcome: Outcome) -> float | None:
 
 def figure_name(outcome: Outcome) -> str:
     """``relative`` or ``gbps``; floors on a share of the peak are shown in GB/s."""
-    on_probe = text(outcome.verdict, "figure") == "relative" or text(outcome.verdict, "code") == "floor:min_relative"
+    verdict = outcome.verdict
+    on_probe = text(verdict, "figure") == "relative" or floor_of(text(verdict, "code")) == "min_relative"
     return "relative" if on_probe else "gbps"
 
 

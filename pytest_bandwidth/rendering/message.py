@@ -87,6 +87,6 @@ def _limit(verdict: Verdict) -> str:
 def _confirmed(verdict: Verdict) -> str:
     count = len(verdict.confirmations)
     word = "Confirmed in" if verdict.status is Status.REGRESSED else "Seen in"
-    show = (lambda v: f"{v * 100:.1f} %") if verdict.figure == "relative" else digits
+    show = (lambda v: format_percent(v, 1)) if verdict.figure == "relative" else digits
     values = confirmations_text(verdict) if is_by_floor(verdict) else ", ".join(map(show, verdict.confirmations))
     return f"{word} {count} fresh process{'' if count == 1 else 'es'} ({values})."

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from pytest_bandwidth.domain.trend import CommitRow, Level, Trend, TrendFigure, by_commit
-from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.rendering.headline import signed_percent
 
 FIGURE_WORDS = {"relative": "share of the probe, %", "gbps": "GB/s", "sectors": "sectors of 32 bytes"}
@@ -30,12 +30,12 @@ def summary_of(trend: Trend) -> str:
     """How many runs and commits, where it stands, and what happened last."""
     commits = len({point.commit_name for point in trend.points})
     last = trend.levels[-1]
-    runs = f"{_count(len(trend.points), 'run')} of {_count(commits, 'commit')}, "
+    runs = f"{counted(len(trend.points), 'run')} of {counted(commits, 'commit')}, "
     if last.change is None:
         return f"{runs}no change of level: {value_text(trend.figure, last.value)}"
     point = trend.points[last.start]
     where = f"{point.commit_name} ({point.at:%Y-%m-%d})"
-    more = f"{_count(len(trend.levels) - 1, 'change')} of level, the last {signed_percent(last.change)} at {where}"
+    more = f"{counted(len(trend.levels) - 1, 'change')} of level, the last {signed_percent(last.change)} at {where}"
     return f"{runs}{more}: now {value_text(trend.figure, last.value)}"
 
 
@@ -119,7 +119,3 @@ def _figures(row: CommitRow) -> tuple[str, str, str]:
         "" if row.relative is None else format_percent(row.relative, 1),
         "" if row.sectors is None else f"{row.sectors:,.0f}",
     )
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"

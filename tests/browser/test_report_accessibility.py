@@ -54,7 +54,7 @@ def test_axe_finds_nothing(open_page: Open, axe: str, size: tuple[int, int], dar
     page.locator("button.test").first.click()
     for figure in page.locator("figure[data-chart]").all():
         figure.scroll_into_view_if_needed()
-    page.wait_for_timeout(300)
+        figure.locator("svg").first.wait_for()
     page.locator(".chip").first.click()
     assert violations(page, axe) == []
 

@@ -8,13 +8,14 @@ a flag keeps its stream back. It computes nothing except the random words.
 from __future__ import annotations
 
 import ctypes
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pytest_bandwidth.devices.cuda_errors import ContextGuard
 from pytest_bandwidth.devices.cuda_identity import CudaFacts
@@ -389,3 +390,11 @@ def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS, com
     module = cupy.RawModule(code=Path(__file__).name)
     runtime = ModelRuntime(gpu, cupy, module, guard)
     return Opened(cupy, 0, facts, nvml, "not asked", runtime, module, guard, Ownership())
+
+
+def skip_beside_a_gpu() -> None:
+    """For tests of what is said where there is none; tests/gpu/ has the others. Skips without CuPy, too."""
+    cupy = pytest.importorskip("cupy")
+    with suppress(cupy.cuda.runtime.CUDARuntimeError):  # what CuPy says where there is no driver
+        if cupy.cuda.runtime.getDeviceCount() > 0:
+            pytest.skip("a GPU is here")

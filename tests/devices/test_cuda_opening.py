@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_model import CudaError, Gpu, model_cupy
+from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
 from pytest_bandwidth.devices import cuda_opening
 from pytest_bandwidth.devices.cuda import open_cuda
@@ -45,10 +44,7 @@ def test_without_cupy_the_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_real_cupy_on_this_machine_opens_or_says_why_not() -> None:
-    cupy = pytest.importorskip("cupy")
-    with suppress(cupy.cuda.runtime.CUDARuntimeError):  # what CuPy says where there is no driver
-        if cupy.cuda.runtime.getDeviceCount() > 0:
-            pytest.skip("a GPU is here: tests/gpu/ opens it")
+    skip_beside_a_gpu()
     assert "driver" in refusal()
 
 

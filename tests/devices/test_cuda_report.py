@@ -4,11 +4,11 @@ import importlib.util
 import math
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_model import skip_beside_a_gpu
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
@@ -74,10 +74,7 @@ def test_fewer_processes_than_a_spread_needs_are_refused() -> None:
 
 
 def test_without_a_gpu_nothing_is_written(tmp_path: Path) -> None:
-    cupy = pytest.importorskip("cupy")
-    with suppress(cupy.cuda.runtime.CUDARuntimeError):  # what CuPy says where there is no driver
-        if cupy.cuda.runtime.getDeviceCount() > 0:
-            pytest.skip("a GPU is here")
+    skip_beside_a_gpu()
     command = [sys.executable, str(SCRIPT), "--baselines", str(tmp_path / "b"), "--docs", str(tmp_path / "d")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ class Project:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.path: Path = pytester.path
+        self.started: list[subprocess.Popen[str]] = []
         pytester.makefile(
             ".ini",
             pytest="[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\n"
@@ -39,9 +41,11 @@ class Project:
         return self.pytester.runpytest_subprocess(*(QUICK if quick else ()), *args)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
-        """The same, not waited for; all that it says goes to its `stdout`."""
+        """The same, not waited for; all that it says goes to its `stdout`. It ends with the test at the latest."""
         command = [sys.executable, "-m", "pytest", *QUICK, *args]
-        return subprocess.Popen(command, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.started.append(process)
+        return process
 
     def run_here(self, *args: str) -> pytest.RunResult:
         """The same inside this process: faster, for what does not depend on a process of its own."""
@@ -62,5 +66,10 @@ def everything_loaded() -> None:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> Project:
-    return Project(pytester)
+def project(pytester: pytest.Pytester) -> Iterator[Project]:
+    made = Project(pytester)
+    yield made
+    for process in made.started:
+        process.kill()  # nothing, where it has been waited for
+        with process:
+            pass
