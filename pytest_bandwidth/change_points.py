@@ -6,6 +6,7 @@ exactly (Killick et al. 2012, PELT; Arlot et al. 2019). https://centre-borelli.g
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 from collections.abc import Sequence
@@ -21,6 +22,12 @@ PENALTY = 5.0
 LEAST_SPREAD = 1e-3
 # A run further from its neighbours' median than so many standard deviations is moved there, so that it stays one.
 OUTLIER = 3.0
+
+
+def load_ruptures() -> None:
+    """Imports ruptures, if it is there: with SciPy that takes as long as a question of the history."""
+    if importlib.util.find_spec("ruptures") is not None:
+        importlib.import_module("ruptures")
 
 
 def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pytest_bandwidth.change_points import change_points
+from pytest_bandwidth.change_points import change_points, load_ruptures
 from pytest_bandwidth.commands.baseline_files import matching
 from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
@@ -75,7 +76,10 @@ def _trends(options: argparse.Namespace) -> list[Trend]:
         chosen = [name for name in names if name.test in wanted]
         return series_in(history, chosen, options.newest, options.device)
 
-    trends = [trend for one in ask(options.path, series) if (trend := _trend(one, options.figure)) is not None]
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        beside.submit(load_ruptures)  # while the database reads
+        found = ask(options.path, series)
+    trends = [trend for one in found if (trend := _trend(one, options.figure)) is not None]
     if not trends:
         among = f" of {options.device!r}" if options.device else ""
         raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
