@@ -11,12 +11,19 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.figures import LARGEST_SHARE, Figures, choose_figure, disbelief, figures_of_measurement
+from pytest_bandwidth.domain.figures import (
+    FIGURES,
+    LARGEST_SHARE,
+    Figures,
+    choose_figure,
+    disbelief,
+    figures_of_measurement,
+)
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.fresh_evidence import evidence_of, lacks_likes
 from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable
 from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
+from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -24,6 +31,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 FreshRun = Callable[[], Mapping[str | None, Figures]]
 # GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s, or BandwidthError.
 ProbeAlone = Callable[[int, int], float]
+# How the runs of all of a baseline's entries scatter, by figure.
+Pools = Mapping[Figure, Pool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +74,30 @@ class _Case:
     known: Known | None
 
 
+def pools_of(baseline: Baseline | None) -> Pools:
+    """Goes over every entry: once for a run's baseline is enough."""
+    return {} if baseline is None else {figure: pool_of(baseline.entries.values(), figure) for figure in FIGURES}
+
+
 def judge_test(
     measurements: Mapping[str, Measurement],
     baseline: Baseline | None,
     limits: Limits,
     fresh_run: FreshRun,
     probe_alone: ProbeAlone,
+    pools: Pools | None = None,
 ) -> dict[str, Judged]:
     """Verdicts by key. Suspects are measured again by `fresh_run`, `limits.confirm` times for all of them together.
 
+    pools: of the baseline (`pools_of`), where they are known already.
     Raises UsageError for a floor that is a share of an unknown peak.
     """
+    pools = pools_of(baseline) if pools is None else pools
     judged: dict[str, Judged] = {}
     suspects: dict[str, _Case] = {}
     for key, measurement in measurements.items():
-        case, verdict = _first_look(key, measurement, baseline, limits, probe_alone)
         entry = baseline.find(key) if baseline else None
+        case, verdict = _first_look(measurement, entry, baseline, pools, limits, probe_alone)
         judged[key] = Judged(case.measurement if case else measurement, entry, verdict)
         if verdict.status is Status.SUSPECT and case is not None:
             suspects[key] = case
@@ -101,11 +118,15 @@ def judge_test(
 
 
 def _first_look(
-    key: str, measurement: Measurement, baseline: Baseline | None, limits: Limits, probe_alone: ProbeAlone
+    measurement: Measurement,
+    entry: Entry | None,
+    baseline: Baseline | None,
+    pools: Pools,
+    limits: Limits,
+    probe_alone: ProbeAlone,
 ) -> tuple[_Case | None, Verdict]:
     if measurement.invalid is not None:
         return None, Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
-    entry = baseline.find(key) if baseline else None
     if measurement.device.kind == "traffic":  # the marker's floors are of time, which is not measured there
         return None, _count_verdict(measurement, entry, baseline, limits)
     if limits.floors.min_utilization is not None and measurement.peak is None:
@@ -114,7 +135,7 @@ def _first_look(
             "use min_relative, or set bandwidth_peak in the ini file"
         )
     figures = figures_of_measurement(measurement)
-    case = _case(measurement, figures, entry, baseline, limits)
+    case = _case(measurement, figures, entry, baseline, pools, limits)
     floor = look_at_floors(figures, limits.floors)
     if floor is not None:
         return case, floor
@@ -169,7 +190,12 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
 
 
 def _case(
-    measurement: Measurement, figures: Figures, entry: Entry | None, baseline: Baseline | None, limits: Limits
+    measurement: Measurement,
+    figures: Figures,
+    entry: Entry | None,
+    baseline: Baseline | None,
+    pools: Pools,
+    limits: Limits,
 ) -> _Case:
     tolerance = next(
         t
@@ -184,15 +210,14 @@ def _case(
     figure = choose_figure(limits.judged_on, entry, figures, measurement.regime)
     if entry is None:
         return _Case(measurement, figures, None, tolerance, None)
-    gbps, relative = (_reference(entry, which, measurement, baseline) for which in ("gbps", "relative"))
+    gbps, relative = (_reference(entry, which, measurement, pools) for which in ("gbps", "relative"))
     known = device_change.known_of(entry, gbps, relative, tolerance)
     return _Case(measurement, figures, gbps if figure == "gbps" else relative, tolerance, known)
 
 
-def _reference(entry: Entry, figure: Figure, measurement: Measurement, baseline: Baseline | None) -> Reference | None:
-    others = [e for e in baseline.entries.values() if e.key != entry.key] if baseline else []
-    prior = prior_spread(figure, measurement.device.on_host, pooled_spread(others, figure))
-    return reference_of(entry, figure, prior)
+def _reference(entry: Entry, figure: Figure, measurement: Measurement, pools: Pools) -> Reference | None:
+    others = pools[figure].without(pool_of([entry], figure))
+    return reference_of(entry, figure, prior_spread(figure, measurement.device.on_host, others.spread))
 
 
 def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:

@@ -136,17 +136,15 @@ def names_of_finders(revision: Revision) -> dict[str, str]:
 
     Editable installs with a finder of their own do that. Name → the folder that holds the module at the revision.
     """
-    top, found = Path(revision.top), {}
+    found, environment = {}, environment_in(revision.top)
     searched = {os.path.realpath(entry or os.getcwd()) for entry in sys.path}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if (
-            "." in name
-            or not isinstance(file, str)
-            or not _belongs(os.path.realpath(file), str(top), environment_in(str(top)))
-        ):
+        if "." in name or not isinstance(file, str):
             continue
         path = Path(os.path.realpath(file))
+        if not _belongs(str(path), revision.top, environment):
+            continue
         folder = path.parent.parent if path.stem == "__init__" else path.parent
         if str(folder) not in searched and (at := revision.counterpart(folder)) is not None:
             found[name] = str(at)

@@ -23,7 +23,7 @@ from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.fresh_probe import probe_alone
-from pytest_bandwidth.gate import Judged, Limits, judge_test
+from pytest_bandwidth.gate import Judged, Limits, Pools, judge_test, pools_of
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
 from pytest_bandwidth.revision import Sides
@@ -107,6 +107,10 @@ class BandwidthRun:
         return baseline
 
     @cached_property
+    def _pools(self) -> Pools:
+        return pools_of(self.baseline)
+
+    @cached_property
     def _lock(self) -> DeviceLock:
         return DeviceLock(
             self.device.identity,
@@ -174,7 +178,7 @@ class BandwidthRun:
 
         self.device.release()
         if self.revision is None:
-            judged = judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone)
+            judged = judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone, self._pools)
             return {key: _with_drift(one) for key, one in judged.items()}
         file = Path(target.partition("::")[0])
         sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from textwrap import indent
 
 import pytest
 from children import gone, wait_for
@@ -38,6 +39,7 @@ Sides(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_end
       Path("test_endless.py").resolve(), 600).here()
 """
 ORDERS_A_PROBE = "from pytest_bandwidth.fresh_probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
+ORDERS_A_SELFTEST = "from pytest_bandwidth.cli import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
 # Found by the interpreter at its start: a device that never opens.
 STUCK_DEVICE = """
 import os, time
@@ -48,6 +50,13 @@ def never_opens(name):
     time.sleep(600)
 
 opening.open_device = never_opens
+"""
+# The self-test opens the device itself before it starts a process.
+STUCK_IN_CHILDREN = f"""
+import sys
+
+if any("selftest_process" in word for word in sys.orig_argv):
+{indent(STUCK_DEVICE, "    ")}
 """
 
 
@@ -84,6 +93,11 @@ def test_a_process_of_a_tree_ends_with_its_parent(tmp_path):
 def test_a_probe_alone_ends_with_its_parent(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(STUCK_DEVICE)
     assert ends_with(ORDERS_A_PROBE, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+
+
+def test_a_process_of_the_selftest_ends_with_its_parent(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(STUCK_IN_CHILDREN)
+    assert ends_with(ORDERS_A_SELFTEST, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
 
 
 def test_a_parent_that_was_gone_before_is_noticed():

@@ -42,7 +42,7 @@ def _plans(path: Path, patterns: Sequence[str], runs: Sequence[Path]) -> list[_P
     baselines = load_all(path)
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], patterns))
     if runs:
-        return [_unmeasured(path, runs, wanted)]
+        return [_unmeasured(path, baselines, runs, wanted)]
     return [_plan(baseline, wanted) for baseline in baselines]
 
 
@@ -51,20 +51,22 @@ def _plan(baseline: Baseline, wanted: set[str]) -> _Pruned:
     return _Pruned(baseline.path or "", keys, len(baseline.entries) - len(keys))
 
 
-def _unmeasured(path: Path, runs: Sequence[Path], wanted: set[str]) -> _Pruned:
+def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path], wanted: set[str]) -> _Pruned:
     """The wanted entries that no run measured, in the file of the runs' device."""
+    loaded = {baseline.path: baseline for baseline in baselines}
     measured: set[str] = set()
     files = set()
     for run_path in runs:
         document, outcomes = load_run(run_path)
         identity = identity_of(document["device"])
         file = storage.find_file(path, identity)
-        storage.check_device(storage.load(file), identity)
+        # A folder may hold none of this device: reading the name that it would get says so.
+        baseline = loaded.get(str(file)) or storage.load(file)
+        storage.check_device(baseline, identity)
         files.add(file)
         measured.update(outcome.key for outcome in outcomes)
     if len(files) > 1:
         raise UsageError(f"found runs of {len(files)} devices, expected runs of one: prune its file first")
-    baseline = storage.load(files.pop())
     if baseline.entries and not measured & baseline.entries.keys():
         raise UsageError(
             f"{runs[0]}: found none of the {len(baseline.entries)} entries of {baseline.path} measured, expected a "

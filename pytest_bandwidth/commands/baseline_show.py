@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.figures import FIGURES, figures_of_run
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measurement import HOST_KINDS
-from pytest_bandwidth.domain.reference import median_figures, pooled_spread, prior_spread, reference_of
+from pytest_bandwidth.domain.reference import median_figures, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
-    pools = {figure: pooled_spread(baseline.entries.values(), figure) for figure in FIGURES}
+    pools = {figure: pool_of(baseline.entries.values(), figure).spread for figure in FIGURES}
     return [_of(baseline, entry, pools) for key, entry in baseline.entries.items() if key in wanted]
 
 

@@ -22,6 +22,7 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import FIGURES
 from pytest_bandwidth.domain.resampling import Rates, rates, upper_limit
 from pytest_bandwidth.domain.units import digits, format_percent, parse_fraction
+from pytest_bandwidth.orphans import as_parent
 
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
 BASELINE_RUNS = (1, 3, 5, 10)
@@ -84,7 +85,13 @@ def _one_process(device: str, mib: int, drops: Sequence[float], turn: int) -> di
     command = [sys.executable, "-m", module, device, str(mib), str(turn), *map(str, drops)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROCESS_SECONDS, stdin=subprocess.DEVNULL, check=False
+            command,
+            env=as_parent(),
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_SECONDS,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise BandwidthError(f"a process did not end in {PROCESS_SECONDS} s: try a smaller --mib") from None

@@ -14,6 +14,7 @@ from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.locking import DeviceLock
+from pytest_bandwidth.orphans import end_with_parent
 
 BLOCK = 256
 GRID = 132 * 16
@@ -37,6 +38,7 @@ def measure(device: Device, mib: int, drop: float) -> dict[str, float]:
 
 def main(arguments: list[str]) -> int:
     """DEVICE MIB TURN DROP…: prints figures by drop, measured in an order that changes with the turn."""
+    end_with_parent()
     name, mib, turn, *drops = arguments
     try:
         device = open_device(name)

@@ -23,7 +23,7 @@ from pytest_bandwidth.domain.judging import (
     runs_needed,
 )
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.reference import Reference, pooled_spread, prior_spread, reference_of
+from pytest_bandwidth.domain.reference import Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -99,7 +99,7 @@ def compare_sides(
     tolerance: for all tests; None takes what the newest file's verdict used, else `default`.
     """
     entries = {key: _entry(key, _side(reference, key)) for key in measured_keys(reference)}
-    pools = {figure: pooled_spread([e for e in entries.values() if e], figure) for figure in FIGURES}
+    pools = {figure: pool_of([e for e in entries.values() if e], figure).spread for figure in FIGURES}
     compared = []
     for key in measured_keys(fresh):
         before, after = _side(reference, key), _side(fresh, key)

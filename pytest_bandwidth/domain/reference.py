@@ -49,16 +49,33 @@ def prior_spread(figure: Figure, on_host: bool, others: float = 0.0) -> float:
     return max(PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure], others)
 
 
-def pooled_spread(entries: Iterable[Entry], figure: Figure) -> float:
-    """Between-process standard deviation over all entries with two runs or more, pooled; 0 where there are none."""
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """How the runs of several entries scatter: squared deviations of ln(figure) within each entry, summed."""
+
+    squares: float
+    degrees: int
+
+    def without(self, other: Pool) -> Pool:
+        """The pool of the entries that `other`, some of these, does not hold."""
+        return Pool(max(0.0, self.squares - other.squares), self.degrees - other.degrees)
+
+    @property
+    def spread(self) -> float:
+        """Between-process standard deviation; 0 where too few runs tell it."""
+        # Under five degrees of freedom the pool is as uncertain as the prior that it would replace.
+        return math.sqrt(self.squares / self.degrees) if self.degrees >= PRIOR_DEGREES else 0.0
+
+
+def pool_of(entries: Iterable[Entry], figure: Figure) -> Pool:
+    """The pool of all entries with two runs or more."""
     squares, degrees = 0.0, 0
     for entry in entries:
         logs = _logs(entry.runs, figure)
         if len(logs) >= 2:
             squares += stdev(logs) ** 2 * (len(logs) - 1)
             degrees += len(logs) - 1
-    # Under five degrees of freedom the pool is as uncertain as the prior that it would replace.
-    return math.sqrt(squares / degrees) if degrees >= PRIOR_DEGREES else 0.0
+    return Pool(squares, degrees)
 
 
 def reference_of(entry: Entry, figure: Figure, prior: float) -> Reference | None:

@@ -6,7 +6,7 @@ import pytest
 from entries_of_shares import entry, reference
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.reference import pooled_spread, prior_spread, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.reference import pool_of, prior_spread, reference_of, steadier_of_runs
 from pytest_bandwidth.domain.student_t import t_quantile
 
 
@@ -28,9 +28,25 @@ def test_hand_written_entry_is_exact_with_five_degrees():
 
 
 def test_pooled_spread_needs_five_degrees_of_freedom():
-    assert pooled_spread([entry(0.9, 1.1), entry(0.9, 1.1)], "relative") == 0.0
+    assert pool_of([entry(0.9, 1.1), entry(0.9, 1.1)], "relative").spread == 0.0
     many = [entry(0.99, 1.01) for _ in range(6)]
-    assert pooled_spread(many, "relative") == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
+    assert pool_of(many, "relative").spread == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
+
+
+@pytest.mark.parametrize("left_out", range(7))
+def test_a_pool_without_one_entry_is_the_pool_of_the_others(left_out):
+    entries = [
+        entry(*shares) for shares in ((0.9, 0.95, 1.0), (0.5,), (0.8, 0.801), (0.3, 0.9), (), (0.7, 0.7), (1, 2))
+    ]
+    others = entries[:left_out] + entries[left_out + 1 :]
+    found = pool_of(entries, "relative").without(pool_of([entries[left_out]], "relative"))
+    expected = pool_of(others, "relative")
+    assert (found.squares, found.degrees) == (pytest.approx(expected.squares), expected.degrees)
+
+
+def test_an_entry_that_scatters_alone_leaves_nothing_to_the_others():
+    wild, calm = entry(0.1, 9.0), [entry(0.7, 0.7) for _ in range(6)]
+    assert pool_of([wild, *calm], "relative").without(pool_of([wild], "relative")).spread == pytest.approx(0, abs=1e-6)
 
 
 def test_prior_grows_with_what_other_entries_show():

@@ -11,7 +11,12 @@ from plugin_texts import COPY
 HEAVY = ("numpy", "yaml", "ruamel.yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session")
 
 
-def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch):
+@pytest.mark.parametrize("ini", ["", "bandwidth_history = kept"])
+def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch, ini):
+    if ini:
+        pytest.importorskip("duckdb")
+    with (project.path / "pytest.ini").open("a") as file:
+        file.write(f"\n{ini}\n")
     project.file("test_plain.py", "def test_plain(): pass\n")
     project.file(
         "conftest.py",

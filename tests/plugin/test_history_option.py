@@ -1,5 +1,7 @@
 """--bandwidth-history: each run is appended, and what cannot be is told."""
 
+import sys
+
 import pytest
 from plugin_texts import COPY
 
@@ -52,8 +54,7 @@ def test_what_cannot_be_appended_to_is_told_and_spoils_no_verdict(project):
 
 def test_a_missing_extra_is_told_before_any_test_runs(project, monkeypatch):
     project.file("test_copy.py", COPY)
-    monkeypatch.setattr(history.database, "available", lambda: False)
-    monkeypatch.setattr(history, "available", lambda: False)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
     result = project.run_here("--bandwidth-history=kept")
     result.stderr.fnmatch_lines(["ERROR: --bandwidth-history: the history needs DuckDB and ruptures: pip install*"])
     assert result.ret == pytest.ExitCode.USAGE_ERROR

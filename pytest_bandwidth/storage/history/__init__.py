@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from pytest_bandwidth.storage.history.columns import COLUMNS
-from pytest_bandwidth.storage.history.database import MISSING, available
+from pytest_bandwidth.storage.history.database import MISSING
 from pytest_bandwidth.storage.history.reading import History, ask
 from pytest_bandwidth.storage.history.writing import append
 
-__all__ = ["COLUMNS", "MISSING", "History", "append", "ask", "available"]
+__all__ = ["COLUMNS", "MISSING", "History", "append", "ask"]

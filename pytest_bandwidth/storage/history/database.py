@@ -17,15 +17,10 @@ MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[
 MEMORY_AT_MOST = "2GB"
 
 
-def available() -> bool:
-    """Whether DuckDB is installed; it is imported only when it is needed."""
-    return importlib.util.find_spec("duckdb") is not None
-
-
 @contextmanager
 def database() -> Iterator[DuckDBPyConnection]:
     """An empty database in memory. Raises UsageError where DuckDB is missing."""
-    if not available():
+    if importlib.util.find_spec("duckdb") is None:
         raise UsageError(MISSING)
     import duckdb
 
