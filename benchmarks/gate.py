@@ -90,8 +90,7 @@ class Arena:
         self.minimum = Tool("pytest-benchmark, min:5%")
 
     def take_baselines(self) -> None:
-        for old in self._folder.glob("ours.yaml"):
-            old.unlink()
+        (self._folder / "ours.yaml").unlink(missing_ok=True)
         code, text, _ = self._pytest(0.0, "test_ours", "--bandwidth-update", "--bandwidth-runs=5", *self._ours())
         if code != 0:
             raise SystemExit(f"the baseline was not written:\n{text}")
@@ -142,8 +141,8 @@ def table(tools: list[Tool], drops: list[float]) -> str:
         cells = f"{tool.name:34}{f'{alarms} of {judged} ({limit})':>26}"
         for drop in drops[1:]:
             cells += f"{f'{tool.alarms.get(drop, 0)} of {tool.judged.get(drop, 0)}':>20}"
-        longest = f"{median(tool.seconds):.1f} s, at most {max(tool.seconds):.1f} s" if tool.seconds else ""
-        lines.append(f"{cells}   {longest}")
+        seconds = f"{median(tool.seconds):.1f} s, at most {max(tool.seconds):.1f} s" if tool.seconds else ""
+        lines.append(f"{cells}   {seconds}")
     return "\n".join(lines)
 
 

@@ -161,7 +161,7 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
         return Judged(measurement, entry, different)
     pairs = taken.of(measurement.label)
     if not pairs:
-        reason = next((row.reason for row in rows if row.status == Status.INVALID.value), "nothing was measured")
+        reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
         return Judged(measurement, entry, Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}"))
     tolerance = limits.tolerance_of_options if limits.tolerance_of_marker is None else limits.tolerance_of_marker
     figure = _figure(limits, pairs, rows)
@@ -181,7 +181,7 @@ def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> F
 def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:
     """The other revision's processes as a baseline's entry, for messages and reports."""
     last, commit = rows[-1], sides.revision.commit
-    valid = [row for row in rows if row.gbps is not None and row.status != Status.INVALID.value]
+    valid = [row for row in rows if row.gbps is not None and row.is_valid]
     return Entry(
         key,
         gbps=median(row.gbps for row in valid if row.gbps is not None) if valid else None,
@@ -203,7 +203,7 @@ def _by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 def _figures(row: Outcome | None) -> Figures | None:
-    if row is None or row.status == Status.INVALID.value or not row.gbps:
+    if row is None or not row.is_valid or not row.gbps:
         return None
     return Figures(row.gbps, row.relative, row.probe_gbps)
 

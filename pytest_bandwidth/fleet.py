@@ -8,22 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain import fleet
-from pytest_bandwidth.domain.fleet import Member
+from pytest_bandwidth.domain.fleet import Member, model_of
 from pytest_bandwidth.domain.measurement import HOST_KINDS, Finding
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.reference import prior_spread
-from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.storage.files import slug
 
 LONGEST_SUFFIX = 60
 
 Device = Mapping[str, Any]
-
-
-def model_of(device: Device) -> tuple[str, str, int | None]:
-    """What devices have in common that share a baseline file: kind, name, memory in GiB."""
-    return device["kind"], str(device["name"]), device.get("memory_gib")
 
 
 def names_of(devices: Sequence[Device]) -> list[str]:
@@ -36,10 +30,10 @@ def suffixes_of(devices: Sequence[Device]) -> list[str]:
     found: list[str] = []
     for text in _told_apart(devices, lambda name, serial: f"{name} {serial}"):
         # The end tells devices of one model apart.
-        suffix = slug(text)[-LONGEST_SUFFIX:].strip("-")
-        others = 2
+        base = slug(text)[-LONGEST_SUFFIX:].strip("-")
+        suffix, others = base, 2
         while suffix in found:
-            suffix, others = f"{slug(text)[-LONGEST_SUFFIX:].strip('-')}-{others}", others + 1
+            suffix, others = f"{base}-{others}", others + 1
         found.append(suffix)
     return found
 
@@ -65,7 +59,7 @@ def fleet_findings(
 
 
 def _gbps(outcomes: Sequence[Outcome]) -> dict[str, float]:
-    return {o.key: o.gbps for o in outcomes if o.gbps and o.status != Status.INVALID.value}
+    return {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid}
 
 
 def _told_apart(devices: Sequence[Device], with_serial: Callable[[str, str], str]) -> list[str]:

@@ -34,9 +34,7 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
         nonlocal first
         try:
             value = call()
-        except BandwidthError:
-            raise
-        except pytest.exit.Exception:  # the only one of pytest's outcomes that is an Exception
+        except (BandwidthError, pytest.exit.Exception):  # of pytest's outcomes only that one is an Exception
             raise
         except (Exception, SystemExit) as error:  # whatever a user's callable may raise
             text = " ".join(str(error).split())[:400]

@@ -95,12 +95,12 @@ class BandwidthSession:
             judged = self._run.judge(by_key, fixture.marker, item.nodeid, target_of(item), seconds)
         self._progress.clear()
         messages = self._record(item, fixture, judged)
-        failures = [text for _, text in messages]
-        expected = [j.entry.xfail for k, j in judged.items() if k in dict(messages) and j.entry and j.entry.xfail]
-        if failures and len(expected) == len(failures):
-            pytest.xfail(f"{expected[0]} (baseline): {failures[0]}")
-        if failures:
-            pytest.fail("\n".join(failures), pytrace=False)
+        if not messages:
+            return
+        expected = [entry.xfail for k in messages if (entry := judged[k].entry) is not None and entry.xfail]
+        if len(expected) == len(messages):
+            pytest.xfail(f"{expected[0]} (baseline): {next(iter(messages.values()))}")
+        pytest.fail("\n".join(messages.values()), pytrace=False)
 
     def tell_findings(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Shows what the traffic device found about a test whose body failed: it may be why."""
@@ -139,9 +139,9 @@ class BandwidthSession:
             given["trouble"] = str(error)
         tell_controller(self._config, given)
 
-    def _record(self, item: pytest.Item, fixture: Bandwidth, judged: Mapping[str, Judged]) -> list[tuple[str, str]]:
-        """Stores a row for each measurement; returns (key, message) of those that fail."""
-        failures = []
+    def _record(self, item: pytest.Item, fixture: Bandwidth, judged: Mapping[str, Judged]) -> dict[str, str]:
+        """Stores a row for each measurement; returns the messages of those that fail, by key."""
+        failures = {}
         file, line, _ = item.location
         for key, one in judged.items():
             message = None
@@ -153,7 +153,7 @@ class BandwidthSession:
             elif self._run.strict:
                 message = drift_message(_shown_name(item, one.measurement), one.measurement)
             if message is not None:
-                failures.append((key, message))
+                failures[key] = message
             outcome: Outcome = outcome_of(
                 item.nodeid,
                 key,

@@ -100,14 +100,21 @@ def _count(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86_400:
-        raise ValueError(f"found {text[:40]!r}, expected seconds, more than 0 and at most 86400")
-    return value
+def _positive(most: float, expected: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value <= most:
+            raise ValueError(f"found {text[:40]!r}, expected {expected}")
+        return value
+
+    return parse
+
+
+_seconds = _positive(86_400, "seconds, more than 0 and at most 86400")
+_processors = _positive(10**6, "a number of processors, more than 0")
 
 
 def _positive_fraction(text: str) -> float:
@@ -130,16 +137,6 @@ def _profile(text: str) -> str:
     if text not in ("quick", "full"):
         raise ValueError(f"found {text[:40]!r}, expected quick or full")
     return text
-
-
-def _processors(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 10**6:
-        raise ValueError(f"found {text[:40]!r}, expected a number of processors, more than 0")
-    return value
 
 
 def _classes(text: str) -> tuple[float, float, float]:

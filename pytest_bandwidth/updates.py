@@ -21,14 +21,13 @@ from pytest_bandwidth.domain.counting import pattern_of
 from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import Figures, choose_figure
-from pytest_bandwidth.domain.fleet import OUTLIER
+from pytest_bandwidth.domain.fleet import OUTLIER, model_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
 from pytest_bandwidth.domain.reference import prior_spread
 from pytest_bandwidth.domain.updating import joined, merged
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.environment import commit, now
-from pytest_bandwidth.fleet import model_of
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, run_fresh
 from pytest_bandwidth.rendering.changes import change_lines
@@ -157,8 +156,8 @@ def evidence_of(
     found = {outcome.key: [outcome] for outcome in outcomes}
     for outcome in map(from_plain, chain.from_iterable(further)):
         # Invalid runs never enter a baseline.
-        valid = outcome.status != Status.INVALID.value and (outcome.gbps or outcome.counts)
-        if valid and outcome.key in found:
+        measured = outcome.is_valid and (outcome.gbps or outcome.counts)
+        if measured and outcome.key in found:
             found[outcome.key].append(outcome)
     return {key: _entry(outcomes_of_key, identity, known_commit) for key, outcomes_of_key in found.items()}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.fleet import model_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.saved_run import load_run
 from pytest_bandwidth.domain.units import parse_fraction
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"found {len(options.runs)} saved run, expected two or more")
     loaded = [(path, *load_run(path)) for path in options.runs]
     _refuse_repeated(loaded)
-    devices = {_device_key(document["device"]) for _, document, _ in loaded}
+    devices = {model_of(document["device"]) for _, document, _ in loaded}
     if len(devices) > 1:
         from pytest_bandwidth.commands.compare_devices import compare_devices
 
@@ -59,10 +60,6 @@ def _refuse_repeated(loaded: Sequence[tuple[Path, Mapping[str, Any], Sequence[Ou
         other = first.setdefault(run_id, path)
         if other is not path:
             raise UsageError(f"{path}: found the run {run_id!r:.60} again, expected another than {other}'s")
-
-
-def _device_key(device: Mapping[str, Any]) -> tuple[Any, ...]:
-    return device["name"], device.get("memory_gib"), device.get("kind")
 
 
 def _tolerance(text: str | None) -> float | None:

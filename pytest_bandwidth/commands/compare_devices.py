@@ -11,9 +11,9 @@ from typing import Any
 
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.fleet import model_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_gbps, format_percent
-from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.terminal import printable
 
 Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
@@ -48,7 +48,7 @@ def _by_device(loaded: Loaded) -> list[_Device]:
     groups: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], Sequence[Outcome]]]] = {}
     for _, document, outcomes in loaded:
         device = document["device"]
-        groups.setdefault((device["name"], device.get("memory_gib"), device.get("kind")), []).append((device, outcomes))
+        groups.setdefault(model_of(device), []).append((device, outcomes))
     return [_device(group) for group in groups.values()]
 
 
@@ -57,7 +57,7 @@ def _device(group: Sequence[tuple[Mapping[str, Any], Sequence[Outcome]]]) -> _De
     shares: dict[str, list[float]] = {}
     for _, outcomes in group:
         for outcome in outcomes:
-            if outcome.status == Status.INVALID.value or not outcome.gbps:
+            if not (outcome.is_valid and outcome.gbps):
                 continue
             gbps.setdefault(outcome.key, []).append(outcome.gbps)
             if outcome.utilization is not None and outcome.utilization_of == "peak":

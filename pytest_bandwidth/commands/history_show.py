@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -107,7 +108,7 @@ def answer(options: argparse.Namespace) -> int:
 
 
 def _json_value(value: object) -> object:
-    if isinstance(value, float) and value - value != 0:  # NaN and infinities, which JSON has not
+    if isinstance(value, float) and not math.isfinite(value):  # NaN and infinities, which JSON has not
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 

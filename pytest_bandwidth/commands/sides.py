@@ -24,7 +24,7 @@ from pytest_bandwidth.domain.judging import (
 )
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.reference import Reference, pool_of, prior_spread, reference_of
-from pytest_bandwidth.domain.units import drop_of_log
+from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # What messages call the runs that others are compared with.
@@ -153,7 +153,7 @@ def judge_processes(reference: Reference, values: Sequence[float], tolerance: fl
     reason = drop_sentence(verdict, REFERENCE)
     if drop > bound:
         return replace(verdict, status=Status.REGRESSED, code="drop", reason=reason)
-    if bound > -math.log1p(-tolerance) * (1 + 1e-12):
+    if bound > log_of_drop(tolerance) * (1 + 1e-12):
         return _short_of_runs(verdict, reference, tolerance, len(values))
     if -drop > bound:
         return replace(verdict, status=Status.IMPROVED, code="gain", reason=moved(verdict, REFERENCE))
@@ -178,7 +178,7 @@ def _side(runs: Sequence[SavedRun], key: str) -> _Side:
 def _process(run: SavedRun, key: str) -> _Process | None:
     outcome = run.outcomes[key]
     gbps = _positive(outcome.gbps)
-    if gbps is None or outcome.status == Status.INVALID.value:
+    if gbps is None or not outcome.is_valid:
         return None
     tolerance = outcome.verdict.get("tolerance")
     return _Process(

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.judging import not_comparable
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Verdict
 
 
 def compare_counted(
@@ -47,6 +47,6 @@ def _newest(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:
     """The last run that counted the test."""
     for run in reversed(runs):
         outcome = run.outcomes.get(key)
-        if outcome is not None and outcome.counts and outcome.status != Status.INVALID.value:
+        if outcome is not None and outcome.counts and outcome.is_valid:
             return run
     return None

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log, log1p
+from math import log
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.judging import SUSPECT_LEVEL
 from pytest_bandwidth.domain.reference import Reference
-from pytest_bandwidth.domain.units import format_gbps, format_percent
+from pytest_bandwidth.domain.units import format_gbps, format_percent, log_of_drop
 
 # The code of the finding that the evidence for a device that is down could not be had.
 PROBE_ALONE = "probe-alone"
@@ -63,7 +63,7 @@ def is_slower(probe_gbps: float, known: Known) -> bool:
 
 def gained_gbps(gbps: float, known: Known) -> bool:
     """Whether the kernel's GB/s are above the baseline's by more than the tolerance."""
-    return log(gbps) - known.gbps.centre > -log1p(-known.tolerance)
+    return log(gbps) - known.gbps.centre > log_of_drop(known.tolerance)
 
 
 def blame_when_down(figures: Figures, probe_gbps: float, known: Known) -> str | None:
@@ -83,7 +83,7 @@ def blame_when_up(fresh: Sequence[Figures], known: Known) -> str | None:
     """
     gbps = median(f.gbps for f in fresh)
     probes = [f.probe_gbps for f in fresh if f.probe_gbps is not None]
-    if not probes or known.gbps.centre - log(gbps) > -log1p(-known.tolerance):
+    if not probes or known.gbps.centre - log(gbps) > log_of_drop(known.tolerance):
         return None
     probe_gbps = median(probes)
     if not is_faster(probe_gbps, known):

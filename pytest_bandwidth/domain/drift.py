@@ -7,7 +7,7 @@ import math
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import figures_of_run
 from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.units import format_percent
+from pytest_bandwidth.domain.units import format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Verdict
 
 DRIFT = "drift"
@@ -24,7 +24,7 @@ def drift_of(entry: Entry | None, verdict: Verdict) -> Finding | None:
     if verdict.figure is None or verdict.reference is None or verdict.allowed_drop is None:
         return None
     first = figures_of_run(entry.anchor).of(verdict.figure)
-    if not first or math.log(first / verdict.reference) <= -math.log1p(-verdict.allowed_drop):
+    if not first or math.log(first / verdict.reference) <= log_of_drop(verdict.allowed_drop):
         return None
     since = f" of {entry.anchor.at[:10]}" if entry.anchor.at else ""
     return Finding(

@@ -13,12 +13,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, SUSPECT_LEVEL
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.reference import PRIOR_DEGREES
 from pytest_bandwidth.domain.student_t import t_quantile
-from pytest_bandwidth.domain.units import drop_of_log, format_percent
+from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 
 OUTLIER = "outlier"
 DIFFER = "devices-differ"
@@ -34,6 +35,11 @@ class Member:
 
     name: str
     gbps: Mapping[str, float]
+
+
+def model_of(device: Mapping[str, Any]) -> tuple[str, str, int | None]:
+    """What devices have in common that share a baseline file: kind, name, memory in GiB. device: a document's."""
+    return device["kind"], str(device["name"]), device.get("memory_gib")
 
 
 def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> list[Finding | None]:
@@ -73,7 +79,7 @@ def _offsets(members: Sequence[Member]) -> list[float | None]:
 
 
 def _outlier(member: Member, distance: float, tolerance: float, noise: float, devices: int) -> Finding | None:
-    if abs(distance) <= max(_log_drop(tolerance), noise):
+    if abs(distance) <= max(log_of_drop(tolerance), noise):
         return None
     return Finding(
         OUTLIER,
@@ -91,18 +97,14 @@ def _difference(first: Member, second: Member, tolerance: float, prior: float) -
     distance = median(logs)
     # Both devices have a process's noise.
     noise = t_quantile(SUSPECT_LEVEL, 1 + PRIOR_DEGREES) * prior * math.sqrt(2.0)
-    if abs(distance) <= max(_log_drop(tolerance), noise):
+    # The same upwards as downwards: which device comes first is chance.
+    if abs(distance) <= max(log_of_drop(tolerance), noise):
         return None
     return Finding(
         DIFFER,
         f"{first.name} is {_compared(distance)} than {second.name}, of the same model, "
         f"{format_percent(tolerance, 1)} matters: a third device would tell which of them is off",
     )
-
-
-def _log_drop(tolerance: float) -> float:
-    """The tolerance as a distance of logarithms, the same upwards as downwards: which device comes first is chance."""
-    return -math.log1p(-tolerance)
 
 
 def _compared(distance: float) -> str:

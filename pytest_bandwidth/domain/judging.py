@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference
-from pytest_bandwidth.domain.units import drop_of_log, format_bytes, format_percent
+from pytest_bandwidth.domain.units import drop_of_log, format_bytes, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 SUSPECT_LEVEL = 0.99
@@ -89,7 +89,7 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
     if drop > allowed:
         status = Status.SUSPECT if confirm else Status.REGRESSED
         return replace(verdict, status=status, code="drop", reason=drop_sentence(verdict))
-    if gate > -math.log1p(-tolerance) * (1 + 1e-12):
+    if gate > log_of_drop(tolerance) * (1 + 1e-12):
         return _short_of_runs(verdict, reference, tolerance, confirm)
     if -drop > allowed:
         reason = f"{moved(verdict, 'the baseline')}: --bandwidth-update keeps it"
@@ -123,7 +123,7 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
 
 def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:
     """The fewest baseline runs of the same spread with which the gate is the tolerance; None where 20 do not do."""
-    limit = -math.log1p(-tolerance)
+    limit = log_of_drop(tolerance)
     for k in RUNS_CONSIDERED:
         imagined = replace(reference, runs=k, degrees=k + PRIOR_DEGREES - 1)
         if imagined.bound(REGRESSED_LEVEL, tolerance, processes) <= limit * (1 + 1e-12):

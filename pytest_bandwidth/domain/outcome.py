@@ -84,6 +84,11 @@ class Outcome:
         return self.bytes_read + self.bytes_written
 
     @property
+    def is_valid(self) -> bool:
+        """Whether what was measured can be judged at all: its verdict is not INVALID."""
+        return self.status != Status.INVALID.value
+
+    @property
     def short_name(self) -> str:
         """The test's own name with its label, without the folder."""
         path, bracket, parameters = self.nodeid.partition("[")

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.baseline import Figure
 from pytest_bandwidth.domain.figures import Figures, steadier_figure
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, moved
 from pytest_bandwidth.domain.student_t import t_quantile
-from pytest_bandwidth.domain.units import drop_of_log, format_percent
+from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # |ln| of the probes' ratio past which the machine itself changed between the two processes of a pair. The memory of a
@@ -83,7 +83,7 @@ def judge_pairs(pairs: Sequence[Pair], figure: Figure, tolerance: float, other: 
             figure=figure,
         )
     centre, spread, n = mean(drops), stdev(drops), len(drops)
-    half, allowed = half_width(spread, n), -math.log1p(-tolerance)
+    half, allowed = half_width(spread, n), log_of_drop(tolerance)
     here = [value for pair in even if (value := pair.here.of(figure)) is not None]
     there = [value for pair in even if (value := pair.there.of(figure)) is not None]
     verdict = Verdict(
@@ -114,7 +114,7 @@ def judge_pairs(pairs: Sequence[Pair], figure: Figure, tolerance: float, other: 
 
 def pairs_needed(spread: float, tolerance: float) -> int | None:
     """The fewest pairs of this spread whose interval is as narrow as the tolerance; None where 100 do not do."""
-    limit = -math.log1p(-tolerance)
+    limit = log_of_drop(tolerance)
     return next((n for n in range(FEWEST_PAIRS, MOST_ADVISED + 1) if half_width(spread, n) <= limit), None)
 
 
@@ -138,7 +138,7 @@ def _insufficient(verdict: Verdict, uneven: int) -> Verdict:
 def _sentence(verdict: Verdict, half: float, uneven: int, other: str) -> str:
     drop = verdict.drop or 0.0
     # The interval is one-sided, to the side that would excuse the code.
-    least = drop_of_log(abs(math.log1p(-drop)) - half)
+    least = drop_of_log(abs(log_of_drop(drop)) - half)
     bound = f"at least {format_percent(least, 1)} with 99.9 % confidence" if least > 0 else "not told from none"
     return (
         f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes ({bound}), "

@@ -15,6 +15,7 @@ from statistics import median, stdev
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.figures import Figures, figures_of_run, steadier_figure
 from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.units import log_of_drop
 
 PRIOR_DEGREES = 5
 PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host": 0.03}
@@ -37,7 +38,7 @@ class Reference:
     def bound(self, level: float, tolerance: float, processes: int) -> float:
         """Log drop that `processes` fresh ones may show: never under the tolerance, never under what noise explains."""
         noise = t_quantile(level, self.degrees) * self.spread * math.sqrt(1.0 / processes + self._of_reference)
-        return max(-math.log1p(-tolerance), noise)
+        return max(log_of_drop(tolerance), noise)
 
     @property
     def value(self) -> float:

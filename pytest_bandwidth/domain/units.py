@@ -104,6 +104,11 @@ def drop_of_log(log_drop: float) -> float:
     return -math.expm1(-log_drop)
 
 
+def log_of_drop(drop: float) -> float:
+    """ln(before ÷ after) of a drop as a fraction of what was before: 0.05 → 0.0513; the inverse of `drop_of_log`."""
+    return -math.log1p(-drop)
+
+
 def last_place(text: str) -> float:
     """One step of the last written digit: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
 

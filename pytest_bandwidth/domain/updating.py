@@ -14,7 +14,7 @@ from statistics import median
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Run
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.figures import choose_figure
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
+from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Conduct, not_comparable
 from pytest_bandwidth.domain.reference import median_figures, reference_of, steadier_of_runs
 
 # What has to be equal for runs to stand in one entry.
@@ -69,10 +69,8 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float) -> bool
     """Whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
     if not old.runs or not fresh.runs:
         return False
-    same = ("bytes_read", "bytes_written", "method")
-    if any(getattr(old, name) not in (None, getattr(fresh, name)) for name in same):
-        return False
-    if any(fresh.settings.get(name, value) != value for name, value in old.settings.items()):
+    conduct = Conduct(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
+    if not_comparable(conduct, old) is not None:
         return False
     figures = median_figures(fresh.runs)
     figure = choose_figure(None, replace(old, judged_on=fresh.judged_on), figures, None)

@@ -9,8 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Peak
 from pytest_bandwidth.domain.outcome import Outcome
-
-SCHEMA = 1
+from pytest_bandwidth.domain.saved_run import SCHEMA
 
 
 def document(

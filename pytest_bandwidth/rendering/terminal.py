@@ -235,8 +235,7 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
 def _beside_others_on_host(outcome: Outcome) -> bool:
     """On a GPU nothing is measured of the host's processors."""
     after = outcome.conditions.get("after") or {}
-    invalid = outcome.status == Status.INVALID.value and outcome.code == "others"
-    return invalid and after.get("others_processors") is not None
+    return not outcome.is_valid and outcome.code == "others" and after.get("others_processors") is not None
 
 
 def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:

@@ -57,16 +57,21 @@ def _new_name(folder: Path, device: DeviceIdentity) -> Path:
     return next(folder / f"{name}.yaml" for name in names if not (folder / f"{name}.yaml").exists())
 
 
+def device_of(identity: DeviceIdentity) -> BaselineDevice:
+    """The header of a new file for this device."""
+    return BaselineDevice(identity.name, identity.memory_gib, identity.kind)
+
+
 def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
     """Raises BaselineError, naming both devices, where the file is of another one. A file that names none fits all."""
     device = baseline.device
     if device is None or device.matches(identity):
         return
-    ours = BaselineDevice(identity.name, identity.memory_gib, identity.kind)
+    ours = _described(device_of(identity))
     raise error(
         baseline.path or "baseline",
         device.line or 1,
-        f"found a baseline of {_described(device)}, expected one of this run's device, {_described(ours)}: "
+        f"found a baseline of {_described(device)}, expected one of this run's device, {ours}: "
         "name that device's file, or a folder with one file per device",
     )
 

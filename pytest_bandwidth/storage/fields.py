@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
+from pytest_bandwidth.domain.measurement import DeviceKind
 from pytest_bandwidth.domain.units import parse_count, parse_fraction, parse_gbps, parse_positive, parse_share
 from pytest_bandwidth.storage.text import shown
 
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?", re.ASCII)
-_KINDS = ("cuda", "cpu", "traffic", "scripted")
+_KINDS = get_args(DeviceKind)
 
 Parser = Callable[[str], Any]
 

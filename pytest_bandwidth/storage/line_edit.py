@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.storage.render import entry_fields, render_run, word
+from pytest_bandwidth.storage.render import entry_fields, render_run, runs_kept, word
 from pytest_bandwidth.storage.yaml_tree import events_of
 
 _STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
@@ -98,7 +98,7 @@ def _edited_runs(lines: list[str], one: _Field, old: Sequence[Run], new: Sequenc
     was, shall = [render_run(run) for run in old], [render_run(run) for run in new]
     if was == shall:
         return lines[first : last + 1]
-    kept = next(n for n in range(min(len(was), len(shall)), -1, -1) if was[len(was) - n :] == shall[:n])
+    kept = runs_kept(was, shall)
     items = one.value.items
     if one.value.flow or not items:
         after = lines[last][one.value.end[1] :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 
@@ -83,6 +83,11 @@ def entry_fields(entry: Entry) -> dict[str, str]:
         **{name: word(text) for name, text in entry.extra.items()},
     }
     return {name: text for name, text in found.items() if text is not None}
+
+
+def runs_kept(was: Sequence[str], shall: Sequence[str]) -> int:
+    """How many written runs stay when an entry's become others: the newest of the old, with which the new begin."""
+    return next(n for n in range(min(len(was), len(shall)), -1, -1) if was[len(was) - n :] == shall[:n])
 
 
 def render_run(run: Run) -> str:

@@ -15,7 +15,7 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.resolver import VersionedResolver
 
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry, Run
-from pytest_bandwidth.storage.render import entry_fields, render_device, render_entry, render_run, shift
+from pytest_bandwidth.storage.render import entry_fields, render_device, render_entry, render_run, runs_kept, shift
 
 _TAGS = {
     ScalarNode: "tag:yaml.org,2002:str",
@@ -103,12 +103,9 @@ def _edit_entry(node: Any, old: Entry, new: Entry) -> None:
 
 def _edit_runs(node: Mapping[str, Any], old: tuple[Run, ...], new: tuple[Run, ...], nodes: CommentedSeq) -> None:
     """Keeps the lines of runs that stay: they are the newest of the old ones, and new ones follow."""
-    before, after = [render_run(run) for run in old], [render_run(run) for run in new]
-    kept = next(
-        count for count in range(min(len(before), len(after)), -1, -1) if before[len(before) - count :] == after[:count]
-    )
+    kept = runs_kept([render_run(run) for run in old], [render_run(run) for run in new])
     runs = node["runs"]
-    for _ in range(len(before) - kept):
+    for _ in range(len(old) - kept):
         del runs[0]
     for item in runs:
         # A run per line, like the new ones; ruamel 0.19 loses a line end in lists of both styles with a comment above.

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, E
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.units import MAX_SHARE
-from pytest_bandwidth.storage.device_files import check_device
+from pytest_bandwidth.storage.device_files import check_device, device_of
 from pytest_bandwidth.storage.editing import edited
 from pytest_bandwidth.storage.files import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
 from pytest_bandwidth.storage.reading import Document, read, read_text
@@ -84,11 +84,6 @@ def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_
             raise error(path, 1, "found a baseline that is there already, expected none: remove it first or update it")
         replace_file(path, render_header(device_of(identity)).encode())
     return UpdateSummary(str(path), created=True)
-
-
-def device_of(identity: DeviceIdentity) -> BaselineDevice:
-    """The header of a new file for this device."""
-    return BaselineDevice(identity.name, identity.memory_gib, identity.kind)
 
 
 def _real(path: Path) -> Path:

@@ -155,7 +155,9 @@ def test_figures_for_people(text: str, expected: str) -> None:
 )
 def test_drop_of_log(before: float, after: float, drop: float) -> None:
     assert units.drop_of_log(math.log(before / after)) == pytest.approx(drop, abs=1e-15)
+    assert units.log_of_drop(drop) == pytest.approx(math.log(before / after), abs=1e-15)
 
 
 def test_drop_of_log_keeps_the_digits_of_small_drops() -> None:
     assert units.drop_of_log(1e-20) == 1e-20
+    assert units.log_of_drop(1e-20) == 1e-20
