@@ -23,7 +23,7 @@ help:
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
-	@echo "make bench  the long experiments behind docs/measurements.md (quiet machine, about an hour)"
+	@echo "make bench  the long experiments behind docs/measurements.md (on a quiet machine)"
 	@echo "make gpu    on a machine with a GPU: tests/gpu, the suite, baselines/<device>.yaml, docs/gpu/<device>.md"
 
 $(BIN)/python:

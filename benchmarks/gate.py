@@ -13,9 +13,9 @@ identical code, found drops, and seconds per judged test, each with n and a 95 %
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,11 +25,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
+import pytest
+
 from pytest_bandwidth.domain.resampling import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
 JUDGED_PER_BASELINE = 10
-KEY_STATUSES = re.compile(r"\b(REGRESSED|WITHIN|IMPROVED|INSUFFICIENT|UNCONFIRMED|DEVICE|INVALID|NO_BASELINE)$", re.M)
 TEST = """
 import os
 import numpy as np
@@ -102,9 +103,14 @@ class Arena:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
     def judge(self, drop: float) -> None:
-        code, text, seconds = self._pytest(drop, "test_ours", f"--bandwidth-tolerance={self._tolerance}", *self._ours())
-        found = KEY_STATUSES.findall(text)
-        self.ours.add(drop, code != 0, seconds, found[0] if found else "?")
+        given = (f"--bandwidth-tolerance={self._tolerance}", "--bandwidth-json=ours.json", *self._ours())
+        code, text, seconds = self._pytest(drop, "test_ours", *given)
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise SystemExit(f"nothing was judged:\n{text}")
+        [row] = json.loads((self._folder / "ours.json").read_text())["results"]
+        self.ours.add(drop, code != 0, seconds, row["status"])
+        if row["status"] != ("REGRESSED" if drop else "WITHIN"):
+            print(f"  drop {format_percent(drop)}: {row['status']}: {row['reason']}", flush=True)
         fails = ("--benchmark-compare-fail=median:5%", "--benchmark-compare-fail=min:5%")
         _, text, seconds = self._pytest(drop, "test_theirs", "--benchmark-compare", *fails, *self._theirs())
         self.median.add(drop, "Field 'median' has failed" in text, seconds)
@@ -148,7 +154,7 @@ def table(tools: list[Tool], drops: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--judged", type=int, default=20, help="judged tests of each kind (default: 20)")
+    parser.add_argument("--judged", type=int, default=12, help="judged tests of each kind (default: 12)")
     parser.add_argument("--drop", action="append", help="drop to inject (default: 3%% 5%% 10%%)")
     parser.add_argument("--tolerance", default="3%")
     parser.add_argument("--mib", type=int, default=256, help="MiB of each of three arrays (default: 256)")
