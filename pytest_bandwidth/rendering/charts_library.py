@@ -11,11 +11,15 @@ import importlib.metadata
 import importlib.util
 import os
 import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_bandwidth.whole_files import write_whole
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
+_PROGRAM = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())"
 
 
 def charts_available() -> bool:
@@ -26,15 +30,41 @@ def charts_available() -> bool:
 @functools.cache
 def javascript_bundle() -> str:
     """The script, which sets `window.vegaEmbed`. Safe in a script element: holds neither ``</script`` nor ``<!--``."""
-    kept = _cache_file()
-    known = _read(kept)
+    known = _read(_cache_file())
     if known is not None:
         return known
     import vl_convert
 
     made: str = vl_convert.javascript_bundle(_SNIPPET)
+    return _kept(made)
+
+
+@contextlib.contextmanager
+def bundle_in_the_making() -> Iterator[Callable[[], str]]:
+    """Gives a call that waits for `javascript_bundle`'s text, which a process makes meanwhile where none is kept.
+
+    A thread would not do: vl-convert holds Python's lock for as long as it works.
+    """
+    if _read(_cache_file()) is not None:
+        yield javascript_bundle
+        return
+    command = [sys.executable, "-c", _PROGRAM, _SNIPPET]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+
+        def made() -> str:
+            text = process.communicate()[0].decode()
+            return _kept(text) if process.returncode == 0 else javascript_bundle()
+
+        try:
+            yield made
+        finally:
+            process.kill()
+
+
+def _kept(made: str) -> str:
+    """The script as pages carry it, kept for later ones."""
     bundle = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    _write(kept, bundle)
+    _write(_cache_file(), bundle)
     return bundle
 
 

@@ -6,12 +6,11 @@ How it keeps what is hostile from running: `html_page`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.rendering.charts import MISSING, token_specs
-from pytest_bandwidth.rendering.charts_library import charts_available, javascript_bundle
+from pytest_bandwidth.rendering.charts_library import bundle_in_the_making, charts_available
 from pytest_bandwidth.rendering.document import RunDevice, RunDocument, read_document
 from pytest_bandwidth.rendering.headline import Headline, headline_of
 from pytest_bandwidth.rendering.html_data import page_data
@@ -29,10 +28,9 @@ def render_html(document: Mapping[str, Any]) -> str:
     run = read_document(document)
     if not (charts_available() and run.outcomes):
         return _page(run, {}, lambda: "")
-    # Making the chart library's bundle takes longer than making the page, and does so outside Python: side by side.
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        library = pool.submit(javascript_bundle)
-        return _page(run, token_specs(run), library.result)
+    # Making the chart library takes longer than making the page.
+    with bundle_in_the_making() as library:
+        return _page(run, token_specs(run), library)
 
 
 def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:

@@ -47,6 +47,23 @@ def test_the_bundle_is_made_once_and_then_read(made: list[str], tmp_path: Path) 
     assert "<!--" not in first
 
 
+def test_a_process_makes_the_same_bundle_meanwhile_and_it_is_kept(made: list[str], tmp_path: Path) -> None:
+    with charts_library.bundle_in_the_making() as library:
+        first = library()
+    assert made == []
+    assert first == kept(tmp_path).read_text(encoding="utf-8") == fresh()
+    with charts_library.bundle_in_the_making() as library:
+        assert library() == first
+
+
+def test_a_process_that_cannot_make_it_costs_time_only(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts_library, "_PROGRAM", "raise SystemExit(1)")
+    charts_library.javascript_bundle.cache_clear()
+    with charts_library.bundle_in_the_making() as library:
+        assert "vegaEmbed" in library()
+    assert len(made) == 1
+
+
 @pytest.mark.parametrize("place", ["file", "folder"])
 def test_a_copy_that_others_can_write_is_not_believed(made: list[str], tmp_path: Path, place: str) -> None:
     fresh()
