@@ -32,6 +32,7 @@ def start_up_seconds(folder: Path, *, with_plugin: bool) -> tuple[float, str]:
     # Other installed plugins would add their own noise, and imports of their own. Named by its module, the plugin
     # costs what it costs as an entry point; named by its entry point, pytest would search all packages for it first.
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # pytest would compile the plugin at every start
     command += ["-p", "pytest_bandwidth.plugin" if with_plugin else "no:pytest_bandwidth.plugin"]
     begun = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
@@ -48,11 +49,14 @@ def start_up(pairs: int) -> None:
         start_up_seconds(folder, with_plugin=True)  # byte code is written once
         start_up_seconds(folder, with_plugin=False)
         on, off, differences, heavy = [], [], [], "HEAVY []"
-        for _ in range(pairs):
-            (a, heavy), (b, _) = start_up_seconds(folder, with_plugin=True), start_up_seconds(folder, with_plugin=False)
-            on.append(a)
-            off.append(b)
-            differences.append(a - b)
+        for i in range(pairs):
+            seconds = {}
+            for with_plugin in (True, False) if i % 2 == 0 else (False, True):  # each goes first in every other pair
+                seconds[with_plugin], loaded = start_up_seconds(folder, with_plugin=with_plugin)
+                heavy = loaded if with_plugin else heavy
+            on.append(seconds[True])
+            off.append(seconds[False])
+            differences.append(seconds[True] - seconds[False])
     print(
         f"start-up, median of {pairs} alternated: with {median(on) * 1e3:.1f} ms, without {median(off) * 1e3:.1f} ms, "
         f"difference {median(differences) * 1e3:+.1f} ms (limit 10 ms); heavy modules loaded: {heavy[6:]}"

@@ -90,7 +90,7 @@ def blame_when_up(fresh: Sequence[Figures], known: Known) -> str | None:
         return None
     return (
         f"the device is up, not the kernel down: {_compared(probe_gbps, known.fastest_probe)}; "
-        f"the kernel's {format_gbps(gbps)} are what they were ({format_gbps(known.gbps.value)})"
+        f"the kernel's {format_gbps(gbps)} are no less than they were ({format_gbps(known.gbps.value)})"
     )
 
 
