@@ -41,13 +41,13 @@ from pytest_bandwidth.devices.opening import open_device
 
 N = {elements}
 # In the same arrays whatever the drop: memory's speed depends on where they lie to each other.
-AGAIN = round(N / (1 - float(os.environ.get("DROP", "0")))) - N
+WHOLE, REST = divmod(round(N / (1 - float(os.environ.get("DROP", "0")))), N)
 GRID, BLOCK = (4096, 1, 1), (256, 1, 1)
 
 def work(device, launcher):
     b, c = device.random(N, "float32"), device.random(N, "float32")
     arrays = device.empty(N, "float32"), b, c, np.float32(3)
-    calls = [launcher((*arrays, np.int64(n))) for n in (N, AGAIN) if n]
+    calls = [launcher((*arrays, np.int64(n))) for n in (*[N] * WHOLE, REST) if n]
     return calls[0] if len(calls) == 1 else lambda: [call() for call in calls]
 
 def test_ours(bandwidth):

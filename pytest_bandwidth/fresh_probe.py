@@ -10,7 +10,7 @@ from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.orphans import as_parent, end_with_parent
+from pytest_bandwidth.orphans import end_with_parent, output_of
 
 SAMPLES = 30
 WARM_SECONDS = 0.3
@@ -19,25 +19,13 @@ TIMEOUT_SECONDS = 120
 
 def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
     """GB/s of the matching probe in a fresh process. Raises BandwidthError where it could not run."""
-    command = [sys.executable, "-m", "pytest_bandwidth.fresh_probe", device, str(bytes_read), str(bytes_written)]
+    arguments = (device, str(bytes_read), str(bytes_written))
     try:
-        done = subprocess.run(
-            command,
-            env=as_parent(),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        if done.returncode == 0:
-            return float(done.stdout)
+        return float(output_of("pytest_bandwidth.fresh_probe", *arguments, seconds=TIMEOUT_SECONDS))
     except subprocess.TimeoutExpired:
         raise BandwidthError(f"the probe could not run alone: it did not end in {TIMEOUT_SECONDS} s") from None
-    except (OSError, ValueError) as error:
+    except (BandwidthError, OSError, ValueError) as error:
         raise BandwidthError(f"the probe could not run alone: {error}") from None
-    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-    raise BandwidthError(f"the probe could not run alone: it ended with exit status {done.returncode}: {last}")
 
 
 def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:

@@ -62,7 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _keep_only(config, items, wanted)
     if settings.skip:
         for item in wanted:
-            item.add_marker(pytest.mark.skip(reason="bandwidth tests were not wanted: --bandwidth-skip"))
+            item.add_marker(
+                pytest.mark.skip(reason="--bandwidth-skip leaves bandwidth tests out: run without it to measure")
+            )
     elif wanted:
         from pytest_bandwidth.session import start_session
 

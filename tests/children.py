@@ -9,7 +9,7 @@ def wait_for(path):
     for _ in range(300):
         if path.exists() and path.read_text():
             return
-        time.sleep(0.1)  # another process is starting
+        time.sleep(0.1)  # it is no child of ours: its file is all that it tells
     raise AssertionError(f"{path} did not appear")
 
 
@@ -22,5 +22,5 @@ def gone(pid):
             return True
         if state == "Z":
             return True
-        time.sleep(0.1)  # the system is still at it
+        time.sleep(0.1)  # only its parent could wait for its end
     return False

@@ -1,7 +1,8 @@
 """On this very machine: how often identical code would raise an alarm, and how many real drops would be found.
 
-Fresh processes measure the shipped triad unchanged and slowed: a drop of 5 % is injected by letting the kernel run over
-1/(1 − 5 %) times the elements that it declares. The gate's rule then judges random divisions of those processes.
+Fresh processes measure the shipped triad unchanged and slowed: a drop of 5 % is injected by letting the kernel do
+1/(1 − 5 %) times the work that it declares, in the same arrays. The gate's rule then judges random
+divisions of those processes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import FIGURES
 from pytest_bandwidth.domain.resampling import Rates, rates, upper_limit
 from pytest_bandwidth.domain.units import digits, format_percent, parse_fraction
-from pytest_bandwidth.orphans import as_parent
+from pytest_bandwidth.orphans import output_of
 
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
 BASELINE_RUNS = (1, 3, 5, 10)
@@ -81,24 +82,14 @@ def _measure(device: str, runs: int, mib: int, drops: Sequence[float]) -> dict[s
 
 
 def _one_process(device: str, mib: int, drops: Sequence[float], turn: int) -> dict[str, dict[str, float]]:
-    module = "pytest_bandwidth.commands.selftest_process"
-    command = [sys.executable, "-m", module, device, str(mib), str(turn), *map(str, drops)]
+    arguments = (device, str(mib), str(turn), *map(str, drops))
     try:
-        done = subprocess.run(
-            command,
-            env=as_parent(),
-            capture_output=True,
-            text=True,
-            timeout=PROCESS_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        printed = output_of("pytest_bandwidth.commands.selftest_process", *arguments, seconds=PROCESS_SECONDS)
     except subprocess.TimeoutExpired:
         raise BandwidthError(f"a process did not end in {PROCESS_SECONDS} s: try a smaller --mib") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise BandwidthError(f"a process ended with exit status {done.returncode}: {last}")
-    found: dict[str, dict[str, float]] = json.loads(done.stdout)
+    except BandwidthError as error:
+        raise BandwidthError(f"a process measured nothing: {error}") from None
+    found: dict[str, dict[str, float]] = json.loads(printed)
     return found
 
 

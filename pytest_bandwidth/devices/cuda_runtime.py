@@ -28,7 +28,7 @@ class GpuRuntime(Protocol):
         """Monotonic seconds of the host."""
 
     def pause(self, seconds: float) -> None:
-        """Waits while the device works on, asking it nothing."""
+        """Gives the device no work for so long, by which a throttled one recovers."""
 
     def stream(self, stream: Any) -> Any:
         """A stream of any library as the runtime's own; None is the current one. Raises UsageError."""
@@ -97,7 +97,7 @@ class CupyRuntime:
         return time.perf_counter()
 
     def pause(self, seconds: float) -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # nothing but time without work brings a throttled clock back
 
     def stream(self, stream: Any) -> Any:
         if stream is None:

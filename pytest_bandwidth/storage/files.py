@@ -84,7 +84,7 @@ def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) ->
                     1,
                     f"found it locked by {holder!r} for more than {timeout_seconds:g} s, expected its turn: try later",
                 ) from None
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)  # flock waits without end or not at all
         except OSError as problem:
             os.close(descriptor)
             raise error(

@@ -32,7 +32,8 @@ def _profile(config: pytest.Config) -> Profile:
 def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.FixtureRequest) -> None:
     operation, dtype, profile = chosen.operation, chosen.dtype, _profile(request.config)
     if bandwidth.device not in operation.devices:
-        pytest.skip(f"{operation.title} needs one of: {', '.join(sorted(operation.devices))}")
+        needed = ", ".join(sorted(operation.devices))
+        pytest.skip(f"{operation.title} cannot run on {bandwidth.device}: it needs one of {needed}")
     assert not wrong_at_small_sizes(bandwidth, operation, dtype)
     sizes = chosen.sizes_on(bandwidth.identity, profile)
     case = operation.prepare(bandwidth, dtype, sizes)

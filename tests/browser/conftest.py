@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def browser() -> Iterator[Browser]:
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     if CHROMIUM is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
+        pytest.skip("pages are tested in a real browser, and no Chromium is here: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
         # Playwright gives each launch an empty profile of its own and removes it afterwards.
         started = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS))

@@ -10,6 +10,7 @@ from hostile_texts import HOSTILE
 from test_history_page import trend
 from test_report_accessibility import axe, violations
 
+from pytest_bandwidth.rendering.charts import MISSING
 from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.history_html import render_history
 
@@ -47,7 +48,7 @@ def test_it_opens_draws_fits_and_is_accessible(open_page: Open, history: str, ax
     assert violations(page, axe) == []
 
 
-@pytest.mark.skipif(not charts_available(), reason="vl-convert-python is not installed")
+@pytest.mark.skipif(not charts_available(), reason=MISSING)
 def test_a_point_tells_its_run_and_changes_are_named(open_page: Open, history: str) -> None:
     page = open_page(history).page
     scroll_through(page)

@@ -10,13 +10,14 @@ import run_documents
 from chromium import PHONE
 
 from pytest_bandwidth.rendering import html as html_module
+from pytest_bandwidth.rendering.charts import MISSING
 from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.html import render_html
 
 if TYPE_CHECKING:
     from chromium import Open
 
-needs_charts = pytest.mark.skipif(not charts_available(), reason="vl-convert-python is not installed")
+needs_charts = pytest.mark.skipif(not charts_available(), reason=MISSING)
 DRAWN = "() => [...document.querySelectorAll('figure[data-chart]')].every((f) => f.querySelector('.marks'))"
 
 
@@ -44,7 +45,9 @@ def test_it_opens_with_verdict_findings_and_failures_in_the_first_screen(open_pa
     assert page.locator("h1").inner_text() == "4 of 120 measurements failed"
     assert page.get_by_text("the probe is 6 % down").is_visible()
     assert page.locator(".failures li").count() == 4
-    assert page.locator("h1").bounding_box()["y"] < 200  # type: ignore[index]  # it is visible, so it has a box
+    place = page.locator("h1").bounding_box()
+    assert place is not None
+    assert place["y"] < 200
     assert len(opened.names()) == 120
 
 

@@ -117,7 +117,7 @@ def test_reader_that_has_seen_enough(tmp_path):
         assert process.wait(60) == cli.PIPE_CLOSED
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here, where no write finds room")
 def test_output_that_cannot_be_written(tmp_path):
     run = saved(tmp_path / "run.json", {"t.py::t": 1.0})
     with Path("/dev/full").open("w") as full:

@@ -397,4 +397,4 @@ def skip_beside_a_gpu() -> None:
     cupy = pytest.importorskip("cupy")
     with suppress(cupy.cuda.runtime.CUDARuntimeError):  # what CuPy says where there is no driver
         if cupy.cuda.runtime.getDeviceCount() > 0:
-            pytest.skip("a GPU is here")
+            pytest.skip("a GPU is here, and this is about machines without one: tests/gpu/ tests those with one")

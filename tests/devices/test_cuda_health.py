@@ -1,6 +1,7 @@
 """Conditions around the samples, and what is told of them."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from pytest_bandwidth.devices.cuda_health import LOOK_BACK_SECONDS, Health, ecc_finding
 from pytest_bandwidth.devices.cuda_processes import Ownership
@@ -28,8 +29,8 @@ class Nvml:
         return f"/usr/bin/program{pid}"
 
 
-def health(nvml: Nvml | None, counted: float | None = None, own: Ownership | None = None) -> Health:
-    return Health(nvml, own or Ownership(frozenset({1})), lambda: counted, wall=lambda: 1000.0)  # type: ignore[arg-type]  # a double
+def health(nvml: Any, counted: float | None = None, own: Ownership | None = None) -> Health:
+    return Health(nvml, own or Ownership(frozenset({1})), lambda: counted, wall=lambda: 1000.0)
 
 
 def test_without_nvml_only_the_counted_clock_is_known() -> None:
@@ -57,9 +58,9 @@ def test_busy_others_are_named_and_we_are_not() -> None:
 
 
 def test_only_the_time_since_the_last_look_counts_and_no_more_than_a_second() -> None:
-    nvml = Nvml()
+    nvml: Any = Nvml()
     now = [1000.0]
-    watched = Health(nvml, Ownership(), lambda: None, wall=lambda: now[0])  # type: ignore[arg-type]  # a double
+    watched = Health(nvml, Ownership(), lambda: None, wall=lambda: now[0])
     for later in (0.5, 0.25, 60.0):
         now[0] += later
         watched.conditions()
