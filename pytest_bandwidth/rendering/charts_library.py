@@ -45,10 +45,12 @@ def bundle_in_the_making() -> Iterator[Callable[[], str]]:
 
     A thread would not do: vl-convert holds Python's lock for as long as it works.
     """
-    if _read(_cache_file()) is not None:
-        yield javascript_bundle
+    known = _read(_cache_file())
+    if known is not None:
+        yield lambda: known
         return
-    command = [sys.executable, "-c", _PROGRAM, _SNIPPET]
+    # -I: without it a module of that name in the folder where the user stands would be run.
+    command = [sys.executable, "-I", "-c", _PROGRAM, _SNIPPET]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
 
         def made() -> str:

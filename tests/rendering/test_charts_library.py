@@ -56,6 +56,18 @@ def test_a_process_makes_the_same_bundle_meanwhile_and_it_is_kept(made: list[str
         assert library() == first
 
 
+def test_a_module_in_the_users_folder_is_not_run(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "vl_convert.py").write_text("def javascript_bundle(snippet): return 'window.pwned=1'", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with charts_library.bundle_in_the_making() as library:
+        text = library()
+    assert "vegaEmbed" in text
+    assert "pwned" not in text
+    assert made == []
+
+
 def test_a_process_that_cannot_make_it_costs_time_only(made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charts_library, "_PROGRAM", "raise SystemExit(1)")
     charts_library.javascript_bundle.cache_clear()
