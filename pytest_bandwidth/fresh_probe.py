@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from statistics import median
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.devices.pace import pace_gbps
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.orphans import end_with_parent, output_of
@@ -34,7 +34,7 @@ def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
     device.time(probe.call, None)
     while device.now() < until:
         device.time(probe.call, None)
-    return probe.bytes_moved / median(device.time(probe.call, None).seconds for _ in range(samples)) / 1e9
+    return pace_gbps(device, probe, None, samples)
 
 
 def main(arguments: list[str]) -> None:

@@ -27,12 +27,16 @@ from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_sp
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
+# By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.
+Paces = Mapping[str | None, float]
 # Figures by label, from one fresh process each.
-FreshRun = Callable[[], Mapping[str | None, Figures]]
+FreshRun = Callable[[Paces], Mapping[str | None, Figures]]
 # GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s, or BandwidthError.
 ProbeAlone = Callable[[int, int], float]
 # How the runs of all of a baseline's entries scatter, by figure.
 Pools = Mapping[Figure, Pool]
+# So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
+MOST_FRESH_FACTOR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ def judge_test(
 ) -> dict[str, Judged]:
     """Verdicts by key. Suspects are measured again by `fresh_run`, `limits.confirm` times for all of them together.
 
+    Up to as many times again where a device that changes its pace kept from the baseline's; see `fresh_evidence`.
+
     pools: of the baseline (`pools_of`), where they are known already.
     Raises UsageError for a floor that is a share of an unknown peak.
     """
@@ -103,12 +109,8 @@ def judge_test(
             suspects[key] = case
     if not suspects:
         return judged
-    fresh, trouble = _fresh_figures(fresh_run, limits.confirm)
     dropped = [case for key, case in suspects.items() if not is_by_floor(judged[key].verdict)]
-    if trouble is None and any(_lacks_likes(case, fresh, limits.confirm) for case in dropped):
-        # A device's pace may last for seconds: as many again, of which some may meet the baseline's.
-        more, trouble = _fresh_figures(fresh_run, limits.confirm)
-        fresh += more
+    fresh, trouble = _fresh_figures(fresh_run, limits.confirm, dropped)
     for key, case in suspects.items():
         first = judged[key].verdict
         seen = _seen(case, fresh)
@@ -255,15 +257,26 @@ def _not_gained(verdict: Verdict, case: _Case) -> Verdict:
 
 
 def _fresh_figures(
-    fresh_run: FreshRun, processes: int
+    fresh_run: FreshRun, confirm: int, dropped: Sequence[_Case]
 ) -> tuple[list[Mapping[str | None, Figures]], BandwidthError | None]:
-    seen = []
-    for _ in range(processes):
+    """What fresh processes saw, and what went wrong with the last; dropped: the suspects that no floor decides."""
+    paces = {case.measurement.label: pace for case in dropped if (pace := _pace(case)) is not None}
+    seen: list[Mapping[str | None, Figures]] = []
+    while len(seen) < confirm or (
+        len(seen) < MOST_FRESH_FACTOR * confirm and any(_lacks_likes(case, seen, confirm) for case in dropped)
+    ):
         try:
-            seen.append(fresh_run())
+            seen.append(fresh_run(paces))
         except BandwidthError as error:
             return seen, error
     return seen, None
+
+
+def _pace(case: _Case) -> float | None:
+    """Up to which GB/s of its probe a fresh process is evidence; None where it is beside any."""
+    if case.known is None or case.reference is None or case.reference.figure != "relative":
+        return None
+    return device_change.fastest_alike(case.known)
 
 
 def _last_word(

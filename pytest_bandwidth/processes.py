@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -38,12 +39,18 @@ class Order:
     report: the file for its outcomes, a JSON list of plain rows.
     device: the device's name, already chosen.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
+    paces: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if possible.
     """
 
     report: str
     device: str
     nodeid: str | None = None
     target: str | None = None
+    paces: Sequence[tuple[str | None, float]] = ()
+
+    def pace(self, label: str | None) -> float | None:
+        """The fastest probe for the measurement of that label; None where any will do."""
+        return dict(self.paces).get(label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +108,21 @@ def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def run_fresh(
-    invocation: Invocation, device: str, timeout_seconds: float, *, nodeid: str | None = None, target: str | None = None
+    invocation: Invocation,
+    device: str,
+    timeout_seconds: float,
+    *,
+    nodeid: str | None = None,
+    target: str | None = None,
+    paces: Mapping[str | None, float] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """Runs one test (or all) in a fresh process and returns its outcomes as plain rows.
+    """Runs one test (or all) in a fresh process and returns its outcomes as plain rows; arguments as in `Order`.
 
     Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
     """
-    ended = run_child(invocation.command(), invocation.folder, device, timeout_seconds, nodeid=nodeid, target=target)
+    ended = run_child(
+        invocation.command(), invocation.folder, device, timeout_seconds, nodeid=nodeid, target=target, paces=paces
+    )
     if not ended.rows:
         raise FreshProcessFailed(f"a fresh process {ended}")
     return ended.rows
@@ -121,12 +136,13 @@ def run_child(
     *,
     nodeid: str | None = None,
     target: str | None = None,
+    paces: Mapping[str | None, float] = MappingProxyType({}),
     environment: Mapping[str, str] = os.environ,
 ) -> Ended:
     """Starts a child with an order and waits for it. Whatever ends this call, no child is left behind."""
     with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
         report, order_file = Path(own, "report.json"), Path(own, "order.json")
-        order = Order(str(report), device, nodeid, target)
+        order = Order(str(report), device, nodeid, target, tuple(paces.items()))
         order_file.write_text(json.dumps(asdict(order)), encoding="utf-8")
         rows: list[dict[str, Any]] = []
         with Path(own, "output").open("w+b") as output:

@@ -41,7 +41,7 @@ LIMITS = Limits(None, 0.05, Floors(), None, 3)
 LIMITS_10 = replace(LIMITS, tolerance_of_options=0.10)
 
 
-def never():
+def never(_paces):
     raise AssertionError("no fresh process is needed here")
 
 
@@ -56,7 +56,7 @@ def judge(measurement, known, limits=LIMITS, fresh=never, probe=never_probe):
 def fresh_processes(*gbps):
     values = iter(gbps)
 
-    def run():
+    def run(_paces):
         value = next(values)
         return {None: Figures(value, value / 100.0, 100.0)}
 
@@ -83,7 +83,7 @@ def test_unconfirmed_when_fresh_processes_do_not_agree():
 
 
 def test_unconfirmed_when_fresh_processes_cannot_run():
-    def broken():
+    def broken(_paces):
         raise BandwidthError("a fresh process ended with exit status 4")
 
     verdict = judge(measured(80.0), FIVE, fresh=broken)
@@ -92,7 +92,7 @@ def test_unconfirmed_when_fresh_processes_cannot_run():
 
 
 def test_unconfirmed_when_the_label_does_not_turn_up_again():
-    verdict = judge(measured(80.0), FIVE, fresh=lambda: {"other": Figures(80.0, 0.8, 100.0)})
+    verdict = judge(measured(80.0), FIVE, fresh=lambda _paces: {"other": Figures(80.0, 0.8, 100.0)})
     assert verdict.status is Status.UNCONFIRMED
 
 
@@ -144,7 +144,7 @@ def test_a_faster_device_is_not_a_slower_kernel():
     # The kernel's 89 GB/s are the baseline's 90, but the probe went from 100 to 145: a share of 61 % instead of 90 %.
     processes = []
 
-    def run():
+    def run(_paces):
         processes.append(1)
         return {None: Figures(89.0, 0.61, 146.0)}
 
@@ -161,7 +161,7 @@ def test_a_faster_device_is_not_a_slower_kernel():
 def test_fresh_processes_at_the_baselines_pace_outweigh_those_on_a_faster_device(share, status):
     probes = iter((145.0, 100.0, 144.0, 145.0, 101.0, 145.0))
 
-    def run():
+    def run(_paces):
         probe = next(probes)
         return {None: Figures((share if probe < 110 else 0.65) * probe, share if probe < 110 else 0.65, probe)}
 
@@ -169,8 +169,45 @@ def test_fresh_processes_at_the_baselines_pace_outweigh_those_on_a_faster_device
     assert (verdict.status, len(verdict.confirmations)) == (status, 2)
 
 
+def test_a_fresh_process_is_told_up_to_which_pace_it_is_evidence():
+    told = []
+
+    def run(paces):
+        told.append(paces)
+        return {None: Figures(81.0, 0.81, 100.0)}
+
+    assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
+    assert told == [{None: pytest.approx(100.0 / 0.95)}] * LIMITS.confirm  # noise explains no more than the tolerance
+
+
+def test_what_is_judged_on_gbps_or_by_a_floor_is_evidence_at_any_pace():
+    told = []
+
+    def run(paces):
+        told.append(paces)
+        return {None: Figures(80.0, 0.8, 100.0)}
+
+    on_gbps = baseline(90.0, 90.0, 90.0, 90.0, 90.0, judged_on="gbps")
+    assert judge(measured(80.0), on_gbps, fresh=run).status is Status.REGRESSED
+    floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    assert judge(measured(80.0), FIVE, floor, fresh=run).status is Status.REGRESSED
+    assert told == [{}] * 2 * LIMITS.confirm
+
+
+@pytest.mark.parametrize("paces", [(100.0, 145.0, 145.0, 101.0), (145.0, 145.0, 100.0, 145.0, 100.0)])
+def test_no_more_fresh_processes_than_it_takes_to_meet_the_baselines_pace_twice(paces):
+    probes = iter(paces)
+
+    def run(_paces):
+        probe = next(probes)
+        return {None: Figures(0.8 * probe, 0.8, probe)}
+
+    assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
+    assert next(probes, None) is None
+
+
 def test_a_slower_kernel_on_a_faster_device_is_a_slower_kernel():
-    def run():
+    def run(_paces):
         return {None: Figures(85.0, 0.59, 144.0)}  # 5.6 % under 90 GB/s: more than the tolerance
 
     verdict = judge(measured(85.0, probe_gbps=145.0), FIVE, fresh=run, probe=lambda _r, _w: 145.0)
@@ -178,7 +215,7 @@ def test_a_slower_kernel_on_a_faster_device_is_a_slower_kernel():
 
 
 def test_a_probe_that_is_a_little_faster_excuses_nothing():
-    def run():
+    def run(_paces):
         return {None: Figures(86.0, 0.82, 105.0)}
 
     verdict = judge(measured(86.0, probe_gbps=105.0), FIVE, fresh=run, probe=lambda _r, _w: 105.0)
@@ -189,7 +226,7 @@ def test_a_device_as_fast_as_in_one_of_the_baselines_runs_excuses_nothing():
     runs = tuple(Run(gbps=0.9 * probe, probe_gbps=probe) for probe in (100.0, 145.0, 100.0, 144.0, 101.0))
     known = replace(FIVE, entries={KEY: Entry(KEY, gbps=90.0, runs=runs)})
 
-    def run():
+    def run(_paces):
         return {None: Figures(117.0, 0.81, 144.5)}
 
     verdict = judge(measured(117.0, probe_gbps=144.5), known, fresh=run, probe=lambda _r, _w: 144.5)
@@ -215,7 +252,7 @@ def test_floor_fails_whatever_the_baseline_says():
 def test_a_missed_floor_asks_for_no_more_processes_where_the_device_is_faster():
     processes = []
 
-    def run():
+    def run(_paces):
         processes.append(1)
         return {None: Figures(90.0, 0.62, 145.0)}
 
@@ -299,7 +336,7 @@ def test_an_update_does_not_write_what_misses_its_floor():
 def test_all_suspects_of_a_test_share_the_fresh_processes():
     calls = []
 
-    def run():
+    def run(_paces):
         calls.append(1)
         return {None: Figures(80.0, 0.8, 100.0), "b": Figures(80.0, 0.8, 100.0)}
 
@@ -334,7 +371,7 @@ ONLY_SHARES = replace(FIVE, entries={KEY: Entry(KEY, gbps=90.0, runs=(Run(gbps=9
 def test_where_all_fresh_processes_count_as_many_as_were_asked_for_must_hold_the_figure(known, seen, status):
     processes = iter(seen)
 
-    def run():
+    def run(_paces):
         try:
             return {None: next(processes)}
         except StopIteration:

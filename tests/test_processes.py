@@ -34,10 +34,14 @@ json.dump([{"order": order, "args": sys.argv[1:], "stdin": sys.stdin.read()}], o
 
 
 def test_child_gets_options_order_and_no_input(tmp_path):
-    (row,) = run_fresh(invocation(tmp_path, REPORTS), "cpu", 60, nodeid="t.py::t", target="/p/t.py::t")
+    (row,) = run_fresh(
+        invocation(tmp_path, REPORTS), "cpu", 60, nodeid="t.py::t", target="/p/t.py::t", paces={None: 44.0, "b": 9.5}
+    )
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
     assert (row["order"]["device"], row["order"]["nodeid"], row["order"]["target"]) == ("cpu", "t.py::t", "/p/t.py::t")
+    order = Order(**row["order"])
+    assert (order.pace(None), order.pace("b"), order.pace("c")) == (44.0, 9.5, None)
     assert not Path(row["order"]["report"]).parent.exists(), "the folder of the order is gone"
 
 

@@ -6,15 +6,18 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth import running
+from pytest_bandwidth.devices import pace
+from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.scripted import ScriptedDevice, then
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.domain.measurement import Measurement, Peak
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import Invocation
+from pytest_bandwidth.processes import Invocation, Order
 from pytest_bandwidth.running import BandwidthRun
 from pytest_bandwidth.settings import MarkerOptions, Settings
 
@@ -35,6 +38,7 @@ for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
 with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
 order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
+Path("paces.json").write_text(json.dumps(order["paces"]))
 Path(order["report"]).write_text(Path("rows.json").read_text())
 """
 
@@ -139,4 +143,31 @@ def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
     run.judge({"t": measured(89.0, 145.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
-    assert told == [f"suspect: fresh process {i}" for i in ("1 of 2", "2 of 2", "3 of 4", "4 of 4")]
+    assert told == [f"suspect: fresh process {i}" for i in ("1 of 2", "2 of 2", "3 of at most 4", "4 of at most 4")]
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("cpu", True), ("cuda", False)])
+def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, kind, waits):
+    run.device = ScriptedDevice(identity=DeviceIdentity(kind, "a device", None, "1"))
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("a device"), {"t": entry}, path="b.yaml")
+    assert run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)[
+        "t"
+    ].verdict.confirmations
+    paces = json.loads((tmp_path / "paces.json").read_text())
+    assert [label for label, _ in paces] == [None] * waits
+    assert all(100.0 < gbps < 110.0 for _, gbps in paces)
+
+
+def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(run, monkeypatch):
+    monkeypatch.setattr(pace, "NAP_SECONDS", 0.0)
+
+    def first_probe(label):
+        ordered = BandwidthRun(
+            run.settings, Invocation((), run.root, True), run.root, Order("r", "cpu", paces=[("b", 1.05)])
+        )
+        ordered.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
+        workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
+        return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
+
+    assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)

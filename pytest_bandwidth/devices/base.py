@@ -66,11 +66,15 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long one measurement may take and how exact it should be (see `domain.samples.precision_of_median`)."""
+    """How long one measurement may take and how exact it should be (see `domain.samples.precision_of_median`).
+
+    pace_gbps: of the fastest probe beside which samples are wanted; None = any.
+    """
 
     min_samples: int = 30
     max_seconds: float = 1.0
     precision: float = 0.005
+    pace_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
@@ -48,12 +48,17 @@ def only_gbps_dropped(figures: Figures, known: Known) -> bool:
     return known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known)
 
 
-def is_faster(probe_gbps: float, known: Known) -> bool:
-    """Whether a probe is above all that the baseline's runs saw by more than noise explains.
+def fastest_alike(known: Known) -> float:
+    """GB/s of the fastest probe that noise explains, beside those that the baseline's runs saw.
 
     What a device did while the baseline was taken is in the spread of the shares, and excuses nothing.
     """
-    return log(probe_gbps / known.fastest_probe) > _noise(known.gbps, known)
+    return known.fastest_probe * exp(_noise(known.gbps, known))
+
+
+def is_faster(probe_gbps: float, known: Known) -> bool:
+    """Whether a probe is above all that the baseline's runs saw by more than noise explains."""
+    return probe_gbps > fastest_alike(known)
 
 
 def is_slower(probe_gbps: float, known: Known) -> bool:
