@@ -11,9 +11,9 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.diagnosis import recorded_resources
-from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.figures import Figures, choose_figure, middle_of
 from pytest_bandwidth.domain.floors import is_by_floor
-from pytest_bandwidth.domain.judging import conduct_of, not_comparable
+from pytest_bandwidth.domain.judging import conduct_of, not_comparable, without_share
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_of_pairs
@@ -165,15 +165,17 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
         return Judged(measurement, entry, Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}"))
     tolerance = limits.tolerance_of_options if limits.tolerance_of_marker is None else limits.tolerance_of_marker
     figure = _figure(limits, pairs, rows)
+    here, there = middle_of([pair.here for pair in pairs]), middle_of([pair.there for pair in pairs])
+    if figure == "relative" and there.share_told and not here.share_told:
+        return Judged(measurement, entry, without_share(here))
     return Judged(measurement, entry, judge_pairs(pairs, figure, tolerance, str(taken.sides.revision)))
 
 
 def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> Figure:
     """Chosen by what the other revision shows: a kernel that has lost its bandwidth must not choose its own figure."""
-    relatives = [pair.there.relative for pair in pairs if pair.there.relative is not None]
-    if not relatives or any(pair.here.relative is None for pair in pairs):
+    figures = middle_of([pair.there for pair in pairs])
+    if figures.relative is None or any(pair.here.relative is None for pair in pairs):
         return "gbps"
-    figures = Figures(median(pair.there.gbps for pair in pairs), median(relatives))
     figure = choose_figure(limits.judged_on, None, figures, rows[-1].regime)
     return figure if limits.judged_on else steadier_of_pairs(figure, pairs)
 

@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.figures import (
 )
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.fresh_evidence import evidence_of, lacks_likes
-from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable
+from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable, without_share
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
@@ -145,8 +145,7 @@ def _first_look(
     if unseen is not None:
         return case, Verdict(Status.INVALID, "floor:unseen", f"nothing to hold {unseen} to: {disbelief(figures)}")
     if _share_is_lost(case):
-        reason = f"{disbelief(figures)}; judged_on=gbps judges without the probe"
-        return case, Verdict(Status.INVALID, "share", reason)
+        return case, without_share(figures)
     if limits.written(entry):
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:

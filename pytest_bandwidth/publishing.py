@@ -29,8 +29,9 @@ class Published:
     """What was done for one device at the end of a run, for the summary. `problems`: what could not be done.
 
     name: tells it from the run's other devices. unlike: how it differs from others of its model.
-    interrupted: a person ended the update's further runs. notes: lines of no consequence. findings: about the run, for
-    the document. commands: what the CI system reads on standard output, one a line.
+    unwritten: why the baseline was not updated; "" where it was. interrupted: a person ended its further runs.
+    notes: lines of no consequence. findings: about the run, for the document. commands: what the CI system reads on
+    standard output, one a line.
     """
 
     device: Mapping[str, Any]
@@ -38,6 +39,7 @@ class Published:
     outcomes: list[Outcome]
     baseline: str | None
     unlike: Finding | None = None
+    unwritten: str = ""
     changes: list[Line] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

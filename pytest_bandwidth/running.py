@@ -170,9 +170,10 @@ class BandwidthRun:
         def fresh_run(paces: Paces) -> dict[str | None, Figures]:
             nonlocal done
             done += 1
-            wanted = f"{settings.confirm}" if done <= settings.confirm else f"{MOST_FRESH_FACTOR * settings.confirm}"
-            self.tell(f"suspect: fresh process {done} of {'at most ' * (done > settings.confirm)}{wanted}")
-            # A hypervisor puts idle processors elsewhere; a GPU's memory does not change its pace for being waited for.
+            most = MOST_FRESH_FACTOR * settings.confirm
+            wanted = f"{settings.confirm}" if done <= settings.confirm else f"at most {most}"
+            self.tell(f"suspect: fresh process {done} of {wanted}")
+            # A hypervisor puts processors elsewhere within seconds; a GPU's memory keeps its pace for longer than that.
             waits = paces if self.device.identity.on_host else {}
             with self._lock.held():
                 rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target, paces=waits)

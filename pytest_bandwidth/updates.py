@@ -6,7 +6,7 @@ A file belongs to a model: what its devices showed in one run is written togethe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -57,12 +57,21 @@ def update_baselines(
     config: pytest.Config, settings: Settings, runs: Sequence[DeviceRun], published: Sequence[Published]
 ) -> None:
     """Writes each model's file; what was done, and what could not be, is noted in the devices' `published`."""
+    _update_files(config, settings, runs, published)
+    for run, one in zip(runs, published, strict=True):
+        one.outcomes = [_as_written(outcome, run, one) for outcome in one.outcomes]
+
+
+def _update_files(
+    config: pytest.Config, settings: Settings, runs: Sequence[DeviceRun], published: Sequence[Published]
+) -> None:
     models = dict.fromkeys(model_of(run.device) for run in runs)
     if len(models) > 1 and settings.baseline is not None and not is_folder(settings.baseline):
         names = ", ".join(name for _, name, _ in models)
-        published[0].problems.append(
-            f"the baseline was not updated: found {settings.baseline}, one file, and the devices {names}, "
-            "expected a folder, which holds a file for each"
+        _not_updated(
+            published,
+            f"found {settings.baseline}, one file, and the devices {names}, "
+            "expected a folder, which holds a file for each",
         )
         return
     for model in models:
@@ -81,16 +90,19 @@ def _update_model(
         if not updated:
             continue
         if one.unlike is not None and one.unlike.code == OUTLIER:
-            one.notes.append(f"{one.name} was left out of the baseline's update: it is an outlier")
+            one.unwritten = "it is an outlier"
+            one.notes.append(f"{one.name} was left out of the baseline's update: {one.unwritten}")
             continue
         identity = identity_of(run.device)
         try:
             further = _further(config, settings, run, identity, alone=alone)
         except (BandwidthError, OSError) as error:
-            one.problems.append(f"the baseline was not updated: {error}")
+            _not_updated([one], str(error))
             continue
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
             one.interrupted = True
+            for _, other in devices:
+                other.unwritten = other.unwritten or "the run was interrupted"
             return
         evidence.append(evidence_of(identity, updated, further, known_commit))
         written.append(one)
@@ -99,11 +111,28 @@ def _update_model(
     try:
         summary = update_baseline(settings, identity_of(written[0].device), evidence)
     except (BandwidthError, OSError) as error:
-        written[0].problems.append(f"the baseline was not updated: {error}")
+        _not_updated(written, str(error))
         return
     for one in written:
         one.baseline = summary.path
     written[-1].changes = summary.lines
+
+
+def _not_updated(published: Sequence[Published], why: str) -> None:
+    """Told once, of devices whose rows are then not in the baseline."""
+    published[0].problems.append(f"the baseline was not updated: {why}")
+    for one in published:
+        one.unwritten = why
+
+
+def _as_written(outcome: Outcome, run: DeviceRun, published: Published) -> Outcome:
+    """The row as it is after the update: what did not enter the baseline is not UPDATED."""
+    why = "the test failed" if outcome.nodeid in run.failed else published.unwritten
+    if outcome.status != Status.UPDATED.value or not why:
+        return outcome
+    status, code, reason = Status.NO_BASELINE.value, "not-written", f"not written to the baseline: {why}"
+    verdict = {**outcome.verdict, "status": status, "code": code, "reason": reason}
+    return replace(outcome, status=status, code=code, reason=reason, verdict=verdict)
 
 
 def _further(

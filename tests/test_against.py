@@ -147,6 +147,23 @@ def test_the_other_revision_chooses_the_figure():
     assert judge(ScriptedSides(only((80.0, 100.0)), only((20.0, 100.0))))["None"].figure == "gbps"
 
 
+@pytest.mark.parametrize(("judged_on", "status"), [("relative", Status.INVALID), ("gbps", Status.IMPROVED)])
+def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
+    sides = ScriptedSides(only((400.0, 100.0)), only((80.0, 100.0)))
+    verdict = judge(sides, limits=replace(LIMITS, judged_on=judged_on))["None"]
+    assert verdict.status is status
+    if status is Status.INVALID:
+        assert verdict.reason == (
+            "400 % of the probe's bandwidth, past 200 %, tell nothing: the probe was hindered, or less moved than was "
+            "declared; judged_on=gbps judges without the probe"
+        )
+
+
+def test_a_share_that_was_past_belief_there_as_well_is_compared():
+    sides = ScriptedSides(only((400.0, 100.0)), only((390.0, 100.0)))
+    assert judge(sides, limits=replace(LIMITS, judged_on="relative"))["None"].status is Status.WITHIN
+
+
 def test_absent_there():
     sides = ScriptedSides(only((80.0, 100.0)), [NothingThere("main has no such test")])
     verdict = judge(sides)["None"]

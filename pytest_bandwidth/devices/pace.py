@@ -1,7 +1,7 @@
 """The pace of a device, as a probe shows it, and waiting for memory to slow down to one that is known.
 
-A hypervisor puts virtual processors elsewhere, where memory is faster or slower, and does so while they are idle: what
-is busy stays where it is (benchmarks/pace.py).
+A hypervisor puts virtual processors elsewhere, where memory is faster or slower, every few seconds to minutes
+(benchmarks/pace.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pytest_bandwidth.devices.base import Probe, TimedDevice
 # Longer would pay where a pace lasts for long, and every fresh process of a confirmation may wait.
 LONGEST_SECONDS = 4.0
 LOOK_SAMPLES = 3
+# Between looks the processors are left alone, for whoever else wants them.
 NAP_SECONDS = 0.02
 
 

@@ -6,8 +6,9 @@ the figure where they share little.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.measurement import Measurement
@@ -57,6 +58,16 @@ def figures_of_run(run: Run) -> Figures:
     return Figures(run.gbps, relative, run.probe_gbps)
 
 
+def middle_of(seen: Sequence[Figures]) -> Figures:
+    """Each figure's median, over those of one process or more that hold it."""
+    return Figures(
+        median(figures.gbps for figures in seen),
+        _median_of(figures.relative for figures in seen),
+        _median_of(figures.probe_gbps for figures in seen),
+        _median_of(figures.utilization for figures in seen),
+    )
+
+
 def choose_figure(asked: Figure | None, entry: Entry | None, figures: Figures, regime: str | None) -> Figure:
     """`relative` where the probe shares the kernel's fate, GB/s otherwise; entry and marker decide where they speak."""
     wanted = asked or (entry.judged_on if entry else None)
@@ -86,6 +97,11 @@ def disbelief(figures: Figures) -> str:
         f"{format_percent(figures.relative)} of the probe's bandwidth, past {format_percent(LARGEST_SHARE)}, tell "
         "nothing: the probe was hindered, or less moved than was declared"
     )
+
+
+def _median_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _holds_share(entry: Entry) -> bool:

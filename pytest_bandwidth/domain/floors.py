@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
-from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.figures import Figures, middle_of
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -82,22 +81,12 @@ def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> V
         why = f"nothing to hold {lacking[0]} to in {len(lacking)} of {len(fresh)} fresh processes"
         reason = f"{first.reason}; not confirmed: {why}"
         return replace(first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=reason)
-    middle = Figures(
-        gbps=median(f.gbps for f in fresh),
-        relative=_median_of(f.relative for f in fresh),
-        utilization=_median_of(f.utilization for f in fresh),
-    )
-    again = look_at_floors(middle, floors)
+    again = look_at_floors(middle_of(fresh), floors)
     if again is not None:
         seen = tuple(value for f in fresh if (value := _figure(_name(again), f)) is not None)
         reason = f"{first.reason}, here; in the median of {len(fresh)} fresh processes {again.reason}"
         return replace(again, status=Status.REGRESSED, reason=reason, confirmations=seen)
     return replace(first, status=Status.UNCONFIRMED, reason=f"{first.reason}; held in {len(fresh)} fresh processes")
-
-
-def _median_of(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _figure(name: str, figures: Figures) -> float | None:

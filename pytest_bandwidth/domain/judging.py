@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.figures import Figures, disbelief
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference
 from pytest_bandwidth.domain.units import drop_of_log, format_bytes, format_percent, log_of_drop
@@ -60,6 +60,11 @@ def not_comparable(conduct: Conduct, entry: Entry, *, other: str = "the baseline
         if here is not None and here != there:
             return Verdict(Status.NOT_COMPARABLE, f"setting:{name}", f"{name} is {here}, {other}'s is {there}")
     return None
+
+
+def without_share(figures: Figures) -> Verdict:
+    """INVALID: what is judged by its share of the probe shows none that can be believed."""
+    return Verdict(Status.INVALID, "share", f"{disbelief(figures)}; judged_on=gbps judges without the probe")
 
 
 def look(figures: Figures, reference: Reference, tolerance: float, confirm: int) -> Verdict:

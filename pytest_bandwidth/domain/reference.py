@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median, stdev
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.figures import Figures, figures_of_run, steadier_figure
+from pytest_bandwidth.domain.figures import Figures, figures_of_run, middle_of, steadier_figure
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
 
@@ -104,8 +104,7 @@ def steadier_of_runs(figure: Figure, entry: Entry, on_host: bool) -> Figure:
 
 def median_figures(runs: Sequence[Run]) -> Figures:
     """GB/s and share of the probe that a list of runs stands for, one at least."""
-    relatives = [share for run in runs if (share := figures_of_run(run).relative) is not None]
-    return Figures(median(run.gbps for run in runs), median(relatives) if relatives else None)
+    return middle_of([figures_of_run(run) for run in runs])
 
 
 def _logs(runs: Sequence[Run], figure: Figure) -> list[float]:

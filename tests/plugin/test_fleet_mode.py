@@ -141,8 +141,12 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     fleet.device("B", copy=91.0, triad=81.0)
     fleet.device("C", copy=45.0, triad=40.0)
     fleet.device("D", copy=50.0, triad=50.0, name="Card-9", at=tmp_path / "elsewhere")
-    ran = fleet.run("--bandwidth-baseline=baselines", "--bandwidth-update", "--bandwidth-runs=2")
+    ran = fleet.run(
+        "--bandwidth-baseline=baselines", "--bandwidth-update", "--bandwidth-runs=2", "--bandwidth-json=r.json"
+    )
     assert "1 failed, 7 passed" in ran.text
+    codes = {serial: [row["code"] for row in fleet.json(f"r.card-9-{serial}.json")["results"]] for serial in "abc"}
+    assert codes == {"a": ["written"] * 2, "b": ["written"], "c": ["not-written"] * 2}
     nine, other = (storage.load(fleet.folder / "baselines" / name) for name in ("card-9.yaml", "card-9-1gib.yaml"))
     assert (nine.device.name, other.device.name) == ("Card 9", "Card-9")
 

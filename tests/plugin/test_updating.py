@@ -67,7 +67,13 @@ def test_teardown_failures_never_enter(project):
     ran.assert_outcomes(passed=1, errors=1)
     assert not (project.path / "b.yaml").exists()
     document = json.loads((project.path / "run.json").read_text())
-    assert [row["code"] for row in document["results"]] == ["written"]
+    (row,) = document["results"]
+    assert (
+        (row["status"], row["code"])
+        == (row["verdict"]["status"], row["verdict"]["code"])
+        == ("NO_BASELINE", "not-written")
+    )
+    assert row["reason"] == row["verdict"]["reason"] == "not written to the baseline: the test failed"
     assert document["findings"] == []  # it failed after it was judged
 
 
@@ -117,7 +123,7 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     assert parent.returncode == pytest.ExitCode.INTERRUPTED, said
     assert said.splitlines().count("interrupted: the baseline was not updated") == 1
     assert "Traceback" not in said
-    assert "1 measured: 1 UPDATED" in said
+    assert "1 measured: 1 NO_BASELINE" in said
     assert "1 passed" in said
     assert gone(int((project.path / "pid").read_text()))
     assert (project.path / "b.yaml").read_bytes() == before
