@@ -1,9 +1,11 @@
-"""How long the host's memory keeps its pace, while it is busy and with naps in between.
+"""How long the host's memory keeps its pace, and how often waiting for a slower one is worth it.
 
-    python benchmarks/pace.py [--seconds 30] [--mib 256] [--nap 0.02 --nap 0.1]
+    python benchmarks/pace.py [--seconds 60] [--mib 256] [--nap 0.1 --nap 0.4]
 
 A look is the median of three samples of the probe that stands beside a triad. The pace has changed where two looks in a
-row are more than 20 % away from it. Each length of nap is tried for so many seconds, no nap first. Prints Markdown.
+row are more than 20 % above it, or below. Each length of nap is tried for so many seconds, no nap first. The last
+column: of all looks at one of the faster paces, after how many a slower one was there within the time that a fresh
+process waits. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -11,46 +13,85 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from math import log
 from statistics import median
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.opening import open_device
-from pytest_bandwidth.devices.pace import LOOK_SAMPLES, NAP_SECONDS, pace_gbps
+from pytest_bandwidth.devices.pace import LONGEST_SECONDS, LOOK_SAMPLES, NAP_SECONDS, pace_gbps
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import format_percent
 
 CHANGED = log(1.2)
-# One look may have been interrupted.
-LOOKS_THAT_AGREE = 2
 
 
-def looks(device: TimedDevice, probe: Probe, nap: float, seconds: float) -> list[float]:
-    """GB/s of each look."""
-    found = []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found.append(pace_gbps(device, probe, None, LOOK_SAMPLES))
+@dataclass
+class Look:
+    at: float
+    gbps: float
+
+
+@dataclass
+class Piece:
+    """Looks between two changes of pace."""
+
+    looks: list[Look] = field(default_factory=list)
+
+    @property
+    def gbps(self) -> float:
+        return median(look.gbps for look in self.looks)
+
+    def differs(self, looks: list[Look]) -> bool:
+        """Whether two looks are on the same side of the pace, and far from it."""
+        away = [log(look.gbps / self.gbps) for look in looks]
+        return len(away) == 2 and (min(away) > CHANGED or max(away) < -CHANGED)
+
+
+def looks(device: TimedDevice, probe: Probe, nap: float, seconds: float) -> list[Look]:
+    found: list[Look] = []
+    begun = time.monotonic()
+    while not found or found[-1].at < seconds:
+        gbps = pace_gbps(device, probe, None, LOOK_SAMPLES)
+        found.append(Look(time.monotonic() - begun, gbps))
         time.sleep(nap)
     return found
 
 
-def paces(found: list[float]) -> list[list[float]]:
-    """The looks, cut where the pace has changed and stayed so."""
-    pieces = [found[:1]]
+def pieces(found: list[Look]) -> list[Piece]:
+    cut = [Piece(found[:1])]
     for i in range(1, len(found)):
-        ahead = found[i : i + LOOKS_THAT_AGREE]
-        if len(ahead) == LOOKS_THAT_AGREE and all(abs(log(gbps / median(pieces[-1]))) > CHANGED for gbps in ahead):
-            pieces.append([])
-        pieces[-1].append(found[i])
-    return pieces
+        if cut[-1].differs(found[i : i + 2]):
+            cut.append(Piece())
+        cut[-1].looks.append(found[i])
+    return cut
+
+
+def lengths(cut: list[Piece]) -> str:
+    """The first dozen paces, each with its seconds."""
+    ends = [piece.looks[-1].at for piece in cut]
+    told = [
+        f"{piece.gbps:.0f} for {end - begin:.1f} s" for piece, begin, end in zip(cut, [0.0, *ends], ends, strict=False)
+    ]
+    return ", ".join(told[:12]) + ", …" * (len(told) > 12)
+
+
+def worth_waiting(cut: list[Piece]) -> str:
+    """Of looks at a faster pace that were watched for long enough, the share that a slower one followed in time."""
+    slowest = min(piece.gbps for piece in cut)
+    slow_at = [look.at for piece in cut if log(piece.gbps / slowest) <= CHANGED for look in piece.looks]
+    fast_at = [look.at for piece in cut if log(piece.gbps / slowest) > CHANGED for look in piece.looks]
+    watched = [at for at in fast_at if at + LONGEST_SECONDS <= cut[-1].looks[-1].at]
+    followed = sum(any(at < slow <= at + LONGEST_SECONDS for slow in slow_at) for at in watched)
+    return f"{format_percent(followed / len(watched))} of {len(watched)}" if watched else "none was faster"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=30.0, help="for each length of nap (default: 30)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each length of nap (default: 60)")
     parser.add_argument("--mib", type=int, default=256, help="MiB of each of the probe's three arrays (default: 256)")
-    parser.add_argument("--nap", type=float, action="append", help=f"seconds (default: {NAP_SECONDS} 0.1 0.4)")
+    parser.add_argument("--nap", type=float, action="append", help=f"seconds (default: {NAP_SECONDS} 0.4)")
     options = parser.parse_args()
     device = open_device("cpu")
     assert isinstance(device, TimedDevice)
@@ -59,13 +100,11 @@ def main() -> None:
     pace_gbps(device, probe, None, LOOK_SAMPLES)  # compiles
     print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {device.identity.name}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; {probe.name}, {options.mib} MiB arrays\n")
-    print("| nap, s | seconds | looks | changes of pace | paces, GB/s |\n|---|---|---|---|---|")
-    for nap in (0.0, *(options.nap or (NAP_SECONDS, 0.1, 0.4))):
-        begun = time.monotonic()
+    print(f"| nap, s | looks | paces, GB/s | slower within {LONGEST_SECONDS:g} s of a faster look |\n|---|---|---|---|")
+    for nap in (0.0, *(options.nap or (NAP_SECONDS, 0.4))):
         found = looks(device, probe, nap, options.seconds)
-        pieces = paces(found)
-        told = ", ".join(f"{median(piece):.0f}" for piece in pieces[:20]) + ", …" * (len(pieces) > 20)
-        print(f"| {nap:g} | {time.monotonic() - begun:.0f} | {len(found)} | {len(pieces) - 1} | {told} |", flush=True)
+        cut = pieces(found)
+        print(f"| {nap:g} | {len(found)} | {lengths(cut)} | {worth_waiting(cut)} |", flush=True)
 
 
 if __name__ == "__main__":

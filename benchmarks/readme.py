@@ -8,6 +8,7 @@ work than it declares, and prints what the plugin then says.
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -54,6 +55,7 @@ def run(folder: Path, *args: str) -> str:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n")

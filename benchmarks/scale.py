@@ -7,6 +7,7 @@ has ten runs, as after ten updates, and settings, bytes and an anchor. The files
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -93,8 +94,11 @@ def measure(step: str, path: Path, entries: int) -> tuple[float, float]:
     return median(seconds for seconds, _ in seen), median(mebibytes for _, mebibytes in seen)
 
 
-def main(sizes: list[int]) -> None:
+def main() -> None:
     """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("entries", type=int, nargs="*", default=[10_000, 100_000], help="(default: 10000 100000)")
+    sizes = parser.parse_args().entries
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs, {RUNS_PER_ENTRY} runs per entry\n")
     print("| entries | file | step | seconds | µs per entry | peak memory |")
     print("|---|---|---|---|---|---|")
@@ -113,4 +117,4 @@ def main(sizes: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main([int(argument) for argument in sys.argv[1:]] or [10_000, 100_000])
+    main()

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.figures import Figures, choose_figure, middle_of
 from pytest_bandwidth.domain.floors import is_by_floor
-from pytest_bandwidth.domain.judging import conduct_of, not_comparable, without_share
+from pytest_bandwidth.domain.judging import NO_SHARE, conduct_of, not_comparable, without_share
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_of_pairs
@@ -145,10 +145,15 @@ def _judge_timed(
                 if key not in judged or key in open_keys
             }
         )
-        open_keys = [key for key in open_keys if judged[key].verdict.status in _UNDECIDED]
+        open_keys = [key for key in open_keys if _is_undecided(judged[key].verdict)]
         if not open_keys:
             break
     return judged
+
+
+def _is_undecided(verdict: Verdict) -> bool:
+    """Whether more pairs may tell; a share that nobody believes stays one."""
+    return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
 
 
 def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken) -> Judged:
@@ -165,9 +170,11 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
         return Judged(measurement, entry, Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}"))
     tolerance = limits.tolerance_of_options if limits.tolerance_of_marker is None else limits.tolerance_of_marker
     figure = _figure(limits, pairs, rows)
-    here, there = middle_of([pair.here for pair in pairs]), middle_of([pair.there for pair in pairs])
-    if figure == "relative" and there.share_told and not here.share_told:
-        return Judged(measurement, entry, without_share(here))
+    even = [pair for pair in pairs if pair.even]
+    if figure == "relative" and even and middle_of([pair.there for pair in even]).share_told:
+        here = middle_of([pair.here for pair in even])
+        if not here.share_told:
+            return Judged(measurement, entry, without_share(here))
     return Judged(measurement, entry, judge_pairs(pairs, figure, tolerance, str(taken.sides.revision)))
 
 

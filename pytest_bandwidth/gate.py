@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.figures import (
     figures_of_measurement,
 )
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor, look_at_floors
-from pytest_bandwidth.domain.fresh_evidence import evidence_of, lacks_likes
+from pytest_bandwidth.domain.fresh_evidence import evidence_of, wants_likes
 from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable, without_share
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
@@ -109,8 +109,10 @@ def judge_test(
             suspects[key] = case
     if not suspects:
         return judged
-    dropped = [case for key, case in suspects.items() if not is_by_floor(judged[key].verdict)]
-    fresh, trouble = _fresh_figures(fresh_run, limits.confirm, dropped)
+    by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
+    dropped = [case for key, case in suspects.items() if key not in by_floor]
+    # A floor holds at any pace: to choose one would be to choose the verdict.
+    fresh, trouble = _fresh_figures(fresh_run, limits.confirm, dropped, may_wait=not by_floor)
     for key, case in suspects.items():
         first = judged[key].verdict
         seen = _seen(case, fresh)
@@ -256,26 +258,21 @@ def _not_gained(verdict: Verdict, case: _Case) -> Verdict:
 
 
 def _fresh_figures(
-    fresh_run: FreshRun, confirm: int, dropped: Sequence[_Case]
+    fresh_run: FreshRun, confirm: int, dropped: Sequence[_Case], *, may_wait: bool
 ) -> tuple[list[Mapping[str | None, Figures]], BandwidthError | None]:
     """What fresh processes saw, and what went wrong with the last; dropped: the suspects that no floor decides."""
-    paces = {case.measurement.label: pace for case in dropped if (pace := _pace(case)) is not None}
     seen: list[Mapping[str | None, Figures]] = []
-    while len(seen) < confirm or (
-        len(seen) < MOST_FRESH_FACTOR * confirm and any(_lacks_likes(case, seen, confirm) for case in dropped)
-    ):
+    while True:
+        wanting = [case for case in dropped if _wants_likes(case, seen, confirm)]
+        # A label that none of those asked for has shown will not turn up in more.
+        hopeful = any(_seen(case, seen) for case in wanting)
+        if len(seen) >= (MOST_FRESH_FACTOR if hopeful else 1) * confirm:
+            return seen, None
+        paces = {c.measurement.label: device_change.fastest_alike(c.known) for c in wanting if c.known and may_wait}
         try:
             seen.append(fresh_run(paces))
         except BandwidthError as error:
             return seen, error
-    return seen, None
-
-
-def _pace(case: _Case) -> float | None:
-    """Up to which GB/s of its probe a fresh process is evidence; None where it is beside any."""
-    if case.known is None or case.reference is None or case.reference.figure != "relative":
-        return None
-    return device_change.fastest_alike(case.known)
 
 
 def _last_word(
@@ -285,7 +282,7 @@ def _last_word(
         seen = f"{len(fresh)} fresh processes measured it, and validly; {limits.confirm} have to"
         return _not_confirmed(first, str(trouble) if trouble else seen)
     if is_by_floor(first):
-        return confirm_floor(first, fresh, limits.floors)
+        return confirm_floor(first, fresh[: limits.confirm], limits.floors)
     if case.reference is None:
         raise ValueError("a suspect without a reference")
     evidence = evidence_of(fresh, case.known, limits.confirm)
@@ -307,5 +304,5 @@ def _seen(case: _Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Fi
     return [run[case.measurement.label] for run in fresh if case.measurement.label in run]
 
 
-def _lacks_likes(case: _Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
-    return case.reference is not None and lacks_likes(_seen(case, fresh), case.known, case.reference.figure, confirm)
+def _wants_likes(case: _Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
+    return case.reference is not None and wants_likes(_seen(case, fresh), case.known, case.reference.figure, confirm)

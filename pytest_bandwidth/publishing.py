@@ -29,7 +29,8 @@ class Published:
     """What was done for one device at the end of a run, for the summary. `problems`: what could not be done.
 
     name: tells it from the run's other devices. unlike: how it differs from others of its model.
-    unwritten: why the baseline was not updated; "" where it was. interrupted: a person ended its further runs.
+    not_updated: why its baseline could not be. left_out: why this device's figures did not enter; each "" otherwise.
+    interrupted: a person ended the update's further runs.
     notes: lines of no consequence. findings: about the run, for the document. commands: what the CI system reads on
     standard output, one a line.
     """
@@ -39,7 +40,8 @@ class Published:
     outcomes: list[Outcome]
     baseline: str | None
     unlike: Finding | None = None
-    unwritten: str = ""
+    not_updated: str = ""
+    left_out: str = ""
     changes: list[Line] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -13,6 +13,7 @@ from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import name_of, open_device
+from pytest_bandwidth.devices.pace import Pace, Patience
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.drift import drift_of
@@ -58,6 +59,9 @@ class BandwidthRun:
         self._invocation = invocation
         self._lost: str | None = None
         self._probes_alone: dict[tuple[int, int], float] = {}
+        self._patience = Patience()
+        # Fresh processes in a row, of any test, that waited for a pace and did not meet it.
+        self._waited_in_vain = 0
 
     @cached_property
     def device(self) -> Device:
@@ -173,11 +177,14 @@ class BandwidthRun:
             most = MOST_FRESH_FACTOR * settings.confirm
             wanted = f"{settings.confirm}" if done <= settings.confirm else f"at most {most}"
             self.tell(f"suspect: fresh process {done} of {wanted}")
-            # A hypervisor puts processors elsewhere within seconds; a GPU's memory keeps its pace for longer than that.
-            waits = paces if self.device.identity.on_host else {}
+            waits = self._waits(paces)
             with self._lock.held():
                 rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target, paces=waits)
-            return _figures_by_label(rows, self.peak)
+            figures = _figures_by_label(rows, self.peak)
+            if waits:
+                met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
+                self._waited_in_vain = 0 if met else self._waited_in_vain + 1
+            return figures
 
         self.device.release()
         if self.revision is None:
@@ -190,17 +197,24 @@ class BandwidthRun:
             return judged
         return with_floors(judged, judge_test(measurements, None, limits, fresh_run, self._probe_alone))
 
+    def _waits(self, paces: Paces) -> Paces:
+        """Those worth waiting for: none on a GPU, which keeps its pace for longer, nor where it was in vain before."""
+        if not self.device.identity.on_host or self._waited_in_vain >= MOST_FRESH_FACTOR * self.settings.confirm:
+            return {}
+        return paces
+
     def unjudged(self, measurements: Mapping[str, Measurement]) -> dict[str, Judged]:
         """What a fresh process reports: figures without a verdict; its parent judges."""
         return {key: Judged(m, None, _no_verdict(m)) for key, m in measurements.items()}
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         settings = self.settings
+        fastest = None if self.order is None else self.order.pace(label)
         return Budget(
             marker.min_samples or settings.min_samples,
             marker.max_time or settings.max_time,
             settings.precision,
-            None if self.order is None else self.order.pace(label),
+            None if fastest is None else Pace(fastest, self._patience),
         )
 
     def _run_untimed(self, workload: Workload) -> Measurement:

@@ -26,7 +26,7 @@ from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
 from pytest_bandwidth.domain.reference import prior_spread
 from pytest_bandwidth.domain.updating import joined, merged
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.environment import commit, now
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, run_fresh
@@ -90,8 +90,8 @@ def _update_model(
         if not updated:
             continue
         if one.unlike is not None and one.unlike.code == OUTLIER:
-            one.unwritten = "it is an outlier"
-            one.notes.append(f"{one.name} was left out of the baseline's update: {one.unwritten}")
+            one.left_out = "it is an outlier"
+            one.notes.append(f"{one.name} was left out of the baseline's update: {one.left_out}")
             continue
         identity = identity_of(run.device)
         try:
@@ -102,7 +102,7 @@ def _update_model(
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
             one.interrupted = True
             for _, other in devices:
-                other.unwritten = other.unwritten or "the run was interrupted"
+                other.not_updated = other.not_updated or "the run was interrupted"
             return
         evidence.append(evidence_of(identity, updated, further, known_commit))
         written.append(one)
@@ -119,20 +119,30 @@ def _update_model(
 
 
 def _not_updated(published: Sequence[Published], why: str) -> None:
-    """Told once, of devices whose rows are then not in the baseline."""
-    published[0].problems.append(f"the baseline was not updated: {why}")
+    """Told once, and in each device's document; its rows only say so."""
+    text = f"the baseline was not updated: {why}"
+    published[0].problems.append(text)
     for one in published:
-        one.unwritten = why
+        one.not_updated = "the update failed"
+        one.findings.append({"code": "not-updated", "text": text})
 
 
 def _as_written(outcome: Outcome, run: DeviceRun, published: Published) -> Outcome:
-    """The row as it is after the update: what did not enter the baseline is not UPDATED."""
-    why = "the test failed" if outcome.nodeid in run.failed else published.unwritten
-    if outcome.status != Status.UPDATED.value or not why:
+    """The row as it is after the update: what is not in the baseline is not UPDATED."""
+    if outcome.status != Status.UPDATED.value:
         return outcome
-    status, code, reason = Status.NO_BASELINE.value, "not-written", f"not written to the baseline: {why}"
-    verdict = {**outcome.verdict, "status": status, "code": code, "reason": reason}
-    return replace(outcome, status=status, code=code, reason=reason, verdict=verdict)
+    if outcome.nodeid in run.failed:
+        return _told(outcome, Status.NO_BASELINE, NOT_WRITTEN, "not written to the baseline: the test failed")
+    if published.left_out:  # others of its model wrote the entry
+        return _told(outcome, Status.UPDATED, "left-out", f"left out of the baseline's update: {published.left_out}")
+    if published.not_updated:
+        return _told(outcome, Status.NO_BASELINE, NOT_WRITTEN, f"not written to the baseline: {published.not_updated}")
+    return outcome
+
+
+def _told(outcome: Outcome, status: Status, code: str, reason: str) -> Outcome:
+    verdict = {**outcome.verdict, "status": status.value, "code": code, "reason": reason}
+    return replace(outcome, status=status.value, code=code, reason=reason, verdict=verdict)
 
 
 def _further(

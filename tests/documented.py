@@ -15,6 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 STAND_IN = "tests stand in for "
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<kind>\S*)[^\n]*\n(?P<text>.*?)^```$", re.S | re.M)
 _FILE = re.compile(r"^(?:#|//) ([\w./-]+\.\w+)\n")
+_IN_TEXT = re.compile(r"`((?:pytest|python|make) [^`\n…]+)`")
 _LOOP = re.compile(r"for (\w+) in ([\w ]+); do (.*); done")
 
 
@@ -45,6 +46,12 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.page}-{self.number}"
+
+
+def commands_in_text() -> list[str]:
+    """Whole commands that stand between backticks outside of fenced blocks, each once."""
+    texts = (_FENCE.sub("", page.read_text(encoding="utf-8")) for page in PAGES)
+    return sorted({command for text in texts for command in _IN_TEXT.findall(text)})
 
 
 def blocks() -> Iterator[Block]:

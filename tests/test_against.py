@@ -147,7 +147,9 @@ def test_the_other_revision_chooses_the_figure():
     assert judge(ScriptedSides(only((80.0, 100.0)), only((20.0, 100.0))))["None"].figure == "gbps"
 
 
-@pytest.mark.parametrize(("judged_on", "status"), [("relative", Status.INVALID), ("gbps", Status.IMPROVED)])
+@pytest.mark.parametrize(
+    ("judged_on", "status"), [(None, Status.INVALID), ("relative", Status.INVALID), ("gbps", Status.IMPROVED)]
+)
 def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
     sides = ScriptedSides(only((400.0, 100.0)), only((80.0, 100.0)))
     verdict = judge(sides, limits=replace(LIMITS, judged_on=judged_on))["None"]
@@ -157,6 +159,13 @@ def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
             "400 % of the probe's bandwidth, past 200 %, tell nothing: the probe was hindered, or less moved than was "
             "declared; judged_on=gbps judges without the probe"
         )
+    assert len(sides.order) == 8  # more pairs would not make it believable
+
+
+def test_pairs_that_do_not_count_take_no_belief_away():
+    # In every other pair the probe was hindered on this side, so that the machine changed between its processes.
+    sides = ScriptedSides(only((80.0, 100.0), (80.0, 20.0)), only((80.0, 100.0)))
+    assert judge(sides)["None"].status is Status.WITHIN
 
 
 def test_a_share_that_was_past_belief_there_as_well_is_compared():

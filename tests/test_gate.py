@@ -36,6 +36,7 @@ def baseline(*gbps, probe_gbps=100.0, **more):
     return Baseline(BaselineDevice("A card"), {KEY: entry}, path="b.yaml")
 
 
+MEETS = Figures(99.0, 0.99, 100.0)  # a floor of 95 GB/s
 FIVE = baseline(90.0, 90.0, 90.0, 90.0, 90.0)
 LIMITS = Limits(None, 0.05, Floors(), None, 3)
 LIMITS_10 = replace(LIMITS, tolerance_of_options=0.10)
@@ -177,7 +178,8 @@ def test_a_fresh_process_is_told_up_to_which_pace_it_is_evidence():
         return {None: Figures(81.0, 0.81, 100.0)}
 
     assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
-    assert told == [{None: pytest.approx(100.0 / 0.95)}] * LIMITS.confirm  # noise explains no more than the tolerance
+    pace = {None: pytest.approx(100.0 / 0.95)}  # noise explains no more than the tolerance
+    assert told == [pace, pace, {}]  # two at the pace are enough
 
 
 def test_what_is_judged_on_gbps_or_by_a_floor_is_evidence_at_any_pace():
@@ -192,6 +194,22 @@ def test_what_is_judged_on_gbps_or_by_a_floor_is_evidence_at_any_pace():
     floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
     assert judge(measured(80.0), FIVE, floor, fresh=run).status is Status.REGRESSED
     assert told == [{}] * 2 * LIMITS.confirm
+
+
+def test_a_floor_beside_a_drop_rests_on_processes_that_did_not_wait_and_no_more_than_were_asked_for():
+    told = []
+
+    def run(paces):
+        told.append(paces)
+        return {None: Figures(117.0, 0.8, 145.0), "b": Figures(90.0, 0.9, 100.0) if len(told) <= 3 else MEETS}
+
+    other = f"{KEY} @ b"
+    known = replace(FIVE, entries={KEY: FIVE.entries[KEY], other: replace(FIVE.entries[KEY], key=other)})
+    floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    both = {KEY: measured(117.0, probe_gbps=145.0), other: replace(measured(90.0), label="b")}
+    judged = judge_test(both, known, floor, run, never_probe)
+    assert told == [{}] * 2 * LIMITS.confirm  # the other hoped for the baseline's pace
+    assert (judged[other].verdict.status, judged[other].verdict.confirmations) == (Status.REGRESSED, (90.0,) * 3)
 
 
 @pytest.mark.parametrize("paces", [(100.0, 145.0, 145.0, 101.0), (145.0, 145.0, 100.0, 145.0, 100.0)])

@@ -38,7 +38,8 @@ for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
 with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
 order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
-Path("paces.json").write_text(json.dumps(order["paces"]))
+with open("paces", "a") as paces:
+    paces.write(json.dumps(order["paces"]) + "\\n")
 Path(order["report"]).write_text(Path("rows.json").read_text())
 """
 
@@ -63,6 +64,11 @@ def fresh_row(**more):
 def fresh_rows(folder, *rows):
     """What every fresh process reports."""
     (folder / "rows.json").write_text(json.dumps(rows))
+
+
+def paces_told(folder):
+    """What each fresh process so far was to wait for."""
+    return [json.loads(line) for line in (folder / "paces").read_text().splitlines()]
 
 
 def measured(gbps, probe_gbps, label=None):
@@ -154,9 +160,9 @@ def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, ki
     assert run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)[
         "t"
     ].verdict.confirmations
-    paces = json.loads((tmp_path / "paces.json").read_text())
-    assert [label for label, _ in paces] == [None] * waits
-    assert all(100.0 < gbps < 110.0 for _, gbps in paces)
+    told = paces_told(tmp_path)[0]
+    assert [label for label, _ in told] == [None] * waits
+    assert all(100.0 < gbps < 110.0 for _, gbps in told)
 
 
 def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(run, monkeypatch):
@@ -171,3 +177,13 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
         return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
 
     assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
+
+
+@pytest.mark.parametrize(("probe_gbps", "waits"), [(100.0, [True] * 4), (146.0, [True] * 4 + [False] * 4)])
+def test_nobody_waits_any_more_once_all_of_a_tests_processes_waited_in_vain(run, tmp_path, probe_gbps, waits):
+    fresh_rows(tmp_path, fresh_row(gbps=0.6 * probe_gbps, relative=0.6, probe_gbps=probe_gbps))
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
+    for _test in range(2):
+        run.judge({"t": measured(87.0, 146.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+    assert [bool(paces) for paces in paces_told(tmp_path)] == waits

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from pytest_bandwidth.devices.pace import Pace
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -68,13 +69,13 @@ class Workload:
 class Budget:
     """How long one measurement may take and how exact it should be (see `domain.samples.precision_of_median`).
 
-    pace_gbps: of the fastest probe beside which samples are wanted; None = any.
+    pace: beside how fast a probe samples are wanted; None = any.
     """
 
     min_samples: int = 30
     max_seconds: float = 1.0
     precision: float = 0.005
-    pace_gbps: float | None = None
+    pace: Pace | None = None
 
 
 @dataclass(frozen=True, slots=True)

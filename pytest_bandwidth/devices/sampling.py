@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
-from pytest_bandwidth.devices.pace import await_pace
 from pytest_bandwidth.domain.measurement import Conditions
 from pytest_bandwidth.domain.samples import Dropped, Rounds, StopReason, precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
@@ -81,8 +80,8 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
         probe = device.probe(workload.traffic) if workload.traffic.bytes_moved else None
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
-        if probe is not None and budget.pace_gbps is not None:
-            await_pace(device, probe, workload.stream, budget.pace_gbps)
+        if probe is not None and budget.pace is not None:
+            budget.pace.wait(device, probe, workload.stream)
         warmed = device.now()
         before = device.conditions()
         tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)

@@ -40,11 +40,9 @@ def evidence_of(fresh: Sequence[Figures], known: Known | None, confirm: int) -> 
     return Evidence(fresh, confirm)
 
 
-def lacks_likes(fresh: Sequence[Figures], known: Known | None, figure: Figure, confirm: int) -> bool:
-    """Whether a suspect that is judged by its share of the probe met a faster device in too many fresh processes."""
-    if figure != "relative" or not fresh:
-        return False
-    return len(_at_known_pace(fresh, known)) < _enough_alike(confirm)
+def wants_likes(fresh: Sequence[Figures], known: Known | None, figure: Figure, confirm: int) -> bool:
+    """Whether a suspect needs more fresh processes at the baseline's pace: it is judged by its share of the probe."""
+    return figure == "relative" and known is not None and len(_at_known_pace(fresh, known)) < _enough_alike(confirm)
 
 
 def _enough_alike(confirm: int) -> int:

@@ -19,6 +19,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 
 SUSPECT_LEVEL = 0.99
 REGRESSED_LEVEL = 0.999
+# The code of INVALID where a share of the probe is judged, and the one at hand cannot be believed.
+NO_SHARE = "share"
 RUNS_CONSIDERED = range(1, 21)
 # Advised where an entry has none, as for any new one: with five its own spread weighs nearly as much as the prior.
 FIRST_RUNS = 5
@@ -64,7 +66,7 @@ def not_comparable(conduct: Conduct, entry: Entry, *, other: str = "the baseline
 
 def without_share(figures: Figures) -> Verdict:
     """INVALID: what is judged by its share of the probe shows none that can be believed."""
-    return Verdict(Status.INVALID, "share", f"{disbelief(figures)}; judged_on=gbps judges without the probe")
+    return Verdict(Status.INVALID, NO_SHARE, f"{disbelief(figures)}; judged_on=gbps judges without the probe")
 
 
 def look(figures: Figures, reference: Reference, tolerance: float, confirm: int) -> Verdict:

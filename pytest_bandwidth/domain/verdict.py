@@ -39,6 +39,10 @@ class Status(str, Enum):
         return self.always_fails or (strict and self.warns)
 
 
+# The code of NO_BASELINE where a run was to write the entry, and did not.
+NOT_WRITTEN = "not-written"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A status, the sentence that gives its reason, and every number that was used.

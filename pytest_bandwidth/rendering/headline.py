@@ -8,7 +8,7 @@ from typing import Literal
 
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.unjudged import UNJUDGED
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.rendering.document import RunDocument
 
 Tone = Literal["bad", "warn", "good", "plain"]
@@ -83,6 +83,14 @@ def headline_of(run: RunDocument) -> Headline:
         return Headline(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
     if total == 0:
         return Headline("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
+    unwritten = next((outcome for outcome in run.outcomes if outcome.code == NOT_WRITTEN), None)
+    if unwritten is not None and found[Status.NO_BASELINE] == total:
+        return Headline(
+            f"{counted(total, 'measurement')}, none written to the baseline",
+            f"{_capital(unwritten.reason)}.",
+            "bad",
+            counts,
+        )
     if found[Status.NO_BASELINE] == total:
         return Headline(
             f"{counted(total, 'measurement')}, no baseline to judge by", "Measured and reported only.", "warn", counts

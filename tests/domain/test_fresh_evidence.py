@@ -4,7 +4,7 @@ import pytest
 from known_devices import known
 
 from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.fresh_evidence import Evidence, evidence_of, lacks_likes
+from pytest_bandwidth.domain.fresh_evidence import Evidence, evidence_of, wants_likes
 
 ALIKE, FAST, NO_PROBE = Figures(80.0, 0.8, 100.0), Figures(95.0, 0.65, 146.0), Figures(80.0)
 
@@ -46,20 +46,20 @@ def test_only_processes_that_hold_the_figure_have_a_value_of_it():
 
 
 @pytest.mark.parametrize(
-    ("fresh", "confirm", "lacks"),
+    ("fresh", "confirm", "wants"),
     [
         ([FAST, FAST, ALIKE], 3, True),
         ([FAST, ALIKE, ALIKE], 3, False),
         ([FAST, NO_PROBE, NO_PROBE], 3, False),  # of these nobody knows the pace
         ([FAST], 1, True),
         ([ALIKE], 1, False),
-        ([], 3, False),  # it was not measured: more processes would not do so either
+        ([], 3, True),
     ],
 )
-def test_more_processes_are_worth_it_where_too_few_met_the_baselines_pace(fresh, confirm, lacks):
-    assert lacks_likes(fresh, known(), "relative", confirm) is lacks
+def test_more_processes_are_worth_it_where_too_few_met_the_baselines_pace(fresh, confirm, wants):
+    assert wants_likes(fresh, known(), "relative", confirm) is wants
 
 
 def test_no_more_processes_where_judged_on_gbps_or_without_a_known_pace():
-    assert not lacks_likes([FAST] * 3, known(), "gbps", 3)
-    assert not lacks_likes([FAST] * 3, None, "relative", 3)
+    assert not wants_likes([FAST] * 3, known(), "gbps", 3)
+    assert not wants_likes([FAST] * 3, None, "relative", 3)

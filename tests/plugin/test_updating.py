@@ -9,6 +9,8 @@ from children import gone, wait_for
 from plugin_texts import COPY
 
 from pytest_bandwidth import storage
+from pytest_bandwidth.rendering.document import read_document
+from pytest_bandwidth.rendering.headline import headline_of
 
 
 def test_update_writes_a_file_that_the_next_run_is_judged_by(project):
@@ -104,6 +106,20 @@ def test_what_cannot_be_written_is_an_error_of_the_run(project):
     result = project.run("--bandwidth-json=taken/run.json")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["ERROR: taken/run.json was not written: *"])
+
+
+def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
+    project.file("test_copy.py", COPY)
+    project.file("taken", "a file, not a folder")
+    result = project.run("--bandwidth-baseline=taken/b.yaml", "--bandwidth-update", "--bandwidth-json=run.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["*1 measured: 1 NO_BASELINE*", "ERROR: the baseline was not updated: *b.yaml*"])
+    document = json.loads((project.path / "run.json").read_text())
+    assert [row["code"] for row in document["results"]] == ["not-written"]
+    assert [finding["code"] for finding in document["findings"]] == ["not-updated"]
+    headline = headline_of(read_document(document))
+    assert (headline.sentence, headline.tone) == ("1 measurement, none written to the baseline", "bad")
+    assert headline.explanation == "Not written to the baseline: the update failed."
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
