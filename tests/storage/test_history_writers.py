@@ -10,7 +10,9 @@ import history_processes
 import pytest
 from history_processes import start
 
-from pytest_bandwidth.storage.history import ask
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.history import ask, reading
+from pytest_bandwidth.storage.history.checking import Moved
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 
@@ -44,6 +46,23 @@ def test_writers_at_once_lose_nothing_and_readers_meanwhile_see_whole_runs(tmp_p
     assert len(told) == 48
     assert runs_in(folder) == sorted(told)
     assert list(folder.glob("merged-*"))
+
+
+def test_a_reader_tries_again_for_as_long_as_files_are_merged_under_its_hands(tmp_path, monkeypatch):
+    folder = tmp_path / "history"
+    finished(start(folder, "a", 2))
+    moves = iter([True] * 12 + [False])
+
+    def asks(history):
+        if next(moves):
+            raise Moved
+        return history.rows("SELECT count(*) FROM history")
+
+    assert ask(folder, asks) == [(2 * ROWS_OF_RUN,)]
+    monkeypatch.setattr(reading, "OPENING_SECONDS", 0.0)
+    moves = iter([True] * 2)
+    with pytest.raises(UsageError, match="changes faster than it can be read"):
+        ask(folder, asks)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,10 @@ from pytest_bandwidth.storage.history.merging import runs_in
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-OPENINGS_AT_MOST = 5
+# Writers may merge several times while a busy machine lets a reader open the files once: time tells those that never
+# rest, not a number of tries.
+OPENING_SECONDS = 10.0
+PAUSE_SECONDS = 0.01
 
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
@@ -57,10 +61,13 @@ def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
 
     Raises UsageError, one line that names the file, for what no history holds.
     """
-    for _ in range(OPENINGS_AT_MOST):
+    until = time.monotonic() + OPENING_SECONDS
+    while True:
         with suppress(Moved), _opened(folder) as history:
             return question(history)
-    raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
+        if time.monotonic() >= until:
+            raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
+        time.sleep(PAUSE_SECONDS)
 
 
 @contextmanager
