@@ -55,7 +55,7 @@ def looks(device: TimedDevice, probe: Probe, nap: float, seconds: float) -> list
     while not found or found[-1].at < seconds:
         gbps = pace_gbps(device, probe, None, LOOK_SAMPLES)
         found.append(Look(time.monotonic() - begun, gbps))
-        time.sleep(nap)
+        time.sleep(nap)  # what a pause does to the pace is what is asked
     return found
 
 

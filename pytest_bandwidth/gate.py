@@ -1,15 +1,15 @@
-"""From the measurements of one test to its verdicts: first look, fresh processes for suspects, last word."""
+"""From the measurements of one test to its verdicts: the first look, and `confirming` for suspects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pytest_bandwidth.confirming import Case, FreshRun, device_verdict, fresh_figures, last_word
 from pytest_bandwidth.domain import device_change
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.counting import judge_counts
-from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import (
     FIGURES,
@@ -19,24 +19,17 @@ from pytest_bandwidth.domain.figures import (
     disbelief,
     figures_of_measurement,
 )
-from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor, look_at_floors
-from pytest_bandwidth.domain.fresh_evidence import evidence_of, wants_likes
-from pytest_bandwidth.domain.judging import conduct_of, confirm_drop, look, not_comparable, without_share
+from pytest_bandwidth.domain.floors import Floors, is_by_floor, look_at_floors
+from pytest_bandwidth.domain.judging import conduct_of, look, not_comparable, without_share
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
-# By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.
-Paces = Mapping[str | None, float]
-# Figures by label, from one fresh process each.
-FreshRun = Callable[[Paces], Mapping[str | None, Figures]]
 # GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s, or BandwidthError.
 ProbeAlone = Callable[[int, int], float]
 # How the runs of all of a baseline's entries scatter, by figure.
 Pools = Mapping[Figure, Pool]
-# So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
-MOST_FRESH_FACTOR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +60,6 @@ class Judged:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """One measurement with everything the rule needs to judge it."""
-
-    measurement: Measurement
-    figures: Figures
-    reference: Reference | None
-    tolerance: float
-    known: Known | None
-
-
 def pools_of(baseline: Baseline | None) -> Pools:
     """Goes over every entry: once for a run's baseline is enough."""
     return {} if baseline is None else {figure: pool_of(baseline.entries.values(), figure) for figure in FIGURES}
@@ -100,7 +82,7 @@ def judge_test(
     """
     pools = pools_of(baseline) if pools is None else pools
     judged: dict[str, Judged] = {}
-    suspects: dict[str, _Case] = {}
+    suspects: dict[str, Case] = {}
     for key, measurement in measurements.items():
         entry = baseline.find(key) if baseline else None
         case, verdict = _first_look(measurement, entry, baseline, pools, limits, probe_alone)
@@ -112,11 +94,9 @@ def judge_test(
     by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     dropped = [case for key, case in suspects.items() if key not in by_floor]
     # A floor holds at any pace: to choose one would be to choose the verdict.
-    fresh, trouble = _fresh_figures(fresh_run, limits.confirm, dropped, may_wait=not by_floor)
+    fresh, trouble = fresh_figures(fresh_run, limits.confirm, dropped, may_wait=not by_floor)
     for key, case in suspects.items():
-        first = judged[key].verdict
-        seen = _seen(case, fresh)
-        verdict = _last_word(first, case, seen, limits, trouble)
+        verdict = last_word(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
         judged[key] = replace(judged[key], verdict=verdict)
     return judged
 
@@ -128,7 +108,7 @@ def _first_look(
     pools: Pools,
     limits: Limits,
     probe_alone: ProbeAlone,
-) -> tuple[_Case | None, Verdict]:
+) -> tuple[Case | None, Verdict]:
     if measurement.invalid is not None:
         return None, Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
     if measurement.device.kind == "traffic":  # the marker's floors are of time, which is not measured there
@@ -165,7 +145,7 @@ def _first_look(
         return replace(case, measurement=measurement.with_finding(told)), _not_gained(verdict, case)
 
 
-def _share_is_lost(case: _Case) -> bool:
+def _share_is_lost(case: Case) -> bool:
     """Whether the entry knows a share that can be believed, and this measurement's cannot."""
     reference = case.reference
     judged_on_share = reference is not None and reference.figure == "relative" and reference.value <= LARGEST_SHARE
@@ -199,7 +179,7 @@ def _case(
     baseline: Baseline | None,
     pools: Pools,
     limits: Limits,
-) -> _Case:
+) -> Case:
     tolerance = next(
         t
         for t in (
@@ -212,10 +192,10 @@ def _case(
     )
     figure = choose_figure(limits.judged_on, entry, figures, measurement.regime)
     if entry is None:
-        return _Case(measurement, figures, None, tolerance, None)
+        return Case(measurement, figures, None, tolerance, None)
     gbps, relative = (_reference(entry, which, measurement, pools) for which in ("gbps", "relative"))
     known = device_change.known_of(entry, gbps, relative, tolerance)
-    return _Case(measurement, figures, gbps if figure == "gbps" else relative, tolerance, known)
+    return Case(measurement, figures, gbps if figure == "gbps" else relative, tolerance, known)
 
 
 def _reference(entry: Entry, figure: Figure, measurement: Measurement, pools: Pools) -> Reference | None:
@@ -231,7 +211,7 @@ def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:
     return Verdict(Status.NO_BASELINE, "no-entry", f"no entry in {baseline.path}: --bandwidth-update-new writes it")
 
 
-def _device_trouble(verdict: Verdict, case: _Case, probe_alone: ProbeAlone) -> Verdict | None:
+def _device_trouble(verdict: Verdict, case: Case, probe_alone: ProbeAlone) -> Verdict | None:
     """DEVICE where GB/s dropped, the share of the probe did not, and a probe alone in a fresh process is down, too.
 
     Raises BandwidthError where that probe could not run.
@@ -240,14 +220,10 @@ def _device_trouble(verdict: Verdict, case: _Case, probe_alone: ProbeAlone) -> V
     if known is None or not device_change.only_gbps_dropped(case.figures, known):
         return None  # whether a device that is up excuses a suspect, its fresh processes tell
     alone = probe_alone(case.measurement.traffic.bytes_read, case.measurement.traffic.bytes_written)
-    return _device(verdict, device_change.blame_when_down(case.figures, alone, known))
+    return device_verdict(verdict, device_change.blame_when_down(case.figures, alone, known))
 
 
-def _device(verdict: Verdict, reason: str | None) -> Verdict | None:
-    return None if reason is None else replace(verdict, status=Status.DEVICE, code="device", reason=reason)
-
-
-def _not_gained(verdict: Verdict, case: _Case) -> Verdict:
+def _not_gained(verdict: Verdict, case: Case) -> Verdict:
     """A larger share of a slower probe is no improvement where GB/s are as before."""
     if verdict.status is not Status.IMPROVED or verdict.figure != "relative" or case.known is None:
         return verdict
@@ -255,54 +231,3 @@ def _not_gained(verdict: Verdict, case: _Case) -> Verdict:
         return verdict
     reason = f"{format_percent(-(verdict.drop or 0.0), 1)} above the baseline's share of the probe, GB/s are as before"
     return replace(verdict, status=Status.WITHIN, code="share-gain", reason=reason)
-
-
-def _fresh_figures(
-    fresh_run: FreshRun, confirm: int, dropped: Sequence[_Case], *, may_wait: bool
-) -> tuple[list[Mapping[str | None, Figures]], BandwidthError | None]:
-    """What fresh processes saw, and what went wrong with the last; dropped: the suspects that no floor decides."""
-    seen: list[Mapping[str | None, Figures]] = []
-    while True:
-        wanting = [case for case in dropped if _wants_likes(case, seen, confirm)]
-        # A label that none of those asked for has shown will not turn up in more.
-        hopeful = any(_seen(case, seen) for case in wanting)
-        if len(seen) >= (MOST_FRESH_FACTOR if hopeful else 1) * confirm:
-            return seen, None
-        paces = {c.measurement.label: device_change.fastest_alike(c.known) for c in wanting if c.known and may_wait}
-        try:
-            seen.append(fresh_run(paces))
-        except BandwidthError as error:
-            return seen, error
-
-
-def _last_word(
-    first: Verdict, case: _Case, fresh: Sequence[Figures], limits: Limits, trouble: BandwidthError | None
-) -> Verdict:
-    if len(fresh) < limits.confirm:
-        seen = f"{len(fresh)} fresh processes measured it, and validly; {limits.confirm} have to"
-        return _not_confirmed(first, str(trouble) if trouble else seen)
-    if is_by_floor(first):
-        return confirm_floor(first, fresh[: limits.confirm], limits.floors)
-    if case.reference is None:
-        raise ValueError("a suspect without a reference")
-    evidence = evidence_of(fresh, case.known, limits.confirm)
-    values = evidence.values(case.reference.figure)
-    if len(values) < evidence.needed:
-        return _not_confirmed(first, f"a probe ran in {len(values)} of {len(evidence.processes)} fresh processes")
-    verdict = confirm_drop(first, case.reference, values, case.tolerance)
-    if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
-        return _device(verdict, device_change.blame_when_up(evidence.processes, case.known)) or verdict
-    return verdict
-
-
-def _not_confirmed(first: Verdict, why: str) -> Verdict:
-    reason = f"{first.reason}; not confirmed: {why}"
-    return replace(first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=reason)
-
-
-def _seen(case: _Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Figures]:
-    return [run[case.measurement.label] for run in fresh if case.measurement.label in run]
-
-
-def _wants_likes(case: _Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
-    return case.reference is not None and wants_likes(_seen(case, fresh), case.known, case.reference.figure, confirm)

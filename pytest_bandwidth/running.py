@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
+from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, Paces
 from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import name_of, open_device
@@ -24,7 +25,7 @@ from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.fresh_probe import probe_alone
-from pytest_bandwidth.gate import MOST_FRESH_FACTOR, Judged, Limits, Paces, Pools, judge_test, pools_of
+from pytest_bandwidth.gate import Judged, Limits, Pools, judge_test, pools_of
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
 from pytest_bandwidth.revision import Sides

@@ -45,5 +45,5 @@ class Pace:
         started = device.now()
         left = self.patience.seconds_left
         while pace_gbps(device, probe, stream, LOOK_SAMPLES) > self.fastest_gbps and device.now() - started < left:
-            time.sleep(NAP_SECONDS)
+            time.sleep(NAP_SECONDS)  # nothing tells when a hypervisor moves processors
         self.patience.seconds_left = max(0.0, left - (device.now() - started))

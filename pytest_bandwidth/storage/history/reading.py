@@ -67,7 +67,7 @@ def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
             return question(history)
         if time.monotonic() >= until:
             raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(PAUSE_SECONDS)  # the merge under way goes on meanwhile; nothing tells its end
 
 
 @contextmanager

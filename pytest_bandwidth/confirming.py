@@ -1,0 +1,98 @@
+"""A suspect's last word: fresh processes, as many as it takes, and what they confirm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_bandwidth.domain import device_change
+from pytest_bandwidth.domain.device_change import Known
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor
+from pytest_bandwidth.domain.fresh_evidence import evidence_of, wants_likes
+from pytest_bandwidth.domain.judging import confirm_drop
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.reference import Reference
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+# By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.
+Paces = Mapping[str | None, float]
+# Figures by label, from one fresh process each.
+FreshRun = Callable[[Paces], Mapping[str | None, Figures]]
+# So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
+MOST_FRESH_FACTOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement with everything the rule needs to judge it."""
+
+    measurement: Measurement
+    figures: Figures
+    reference: Reference | None
+    tolerance: float
+    known: Known | None
+
+
+def fresh_figures(
+    fresh_run: FreshRun, confirm: int, dropped: Sequence[Case], *, may_wait: bool
+) -> tuple[list[Mapping[str | None, Figures]], BandwidthError | None]:
+    """What fresh processes saw, and what went wrong with the last; dropped: the suspects that no floor decides."""
+    seen: list[Mapping[str | None, Figures]] = []
+    while True:
+        wanting = [case for case in dropped if _wants_likes(case, seen, confirm)]
+        # A label that none of those asked for has shown will not turn up in more.
+        hopeful = any(_seen(case, seen) for case in wanting)
+        if len(seen) >= (MOST_FRESH_FACTOR if hopeful else 1) * confirm:
+            return seen, None
+        paces = {c.measurement.label: device_change.fastest_alike(c.known) for c in wanting if c.known and may_wait}
+        try:
+            seen.append(fresh_run(paces))
+        except BandwidthError as error:
+            return seen, error
+
+
+def last_word(
+    first: Verdict,
+    case: Case,
+    fresh: Sequence[Mapping[str | None, Figures]],
+    confirm: int,
+    floors: Floors,
+    trouble: BandwidthError | None,
+) -> Verdict:
+    """What the fresh processes make of a suspect; trouble: why there are no more of them."""
+    seen = _seen(case, fresh)
+    if len(seen) < confirm:
+        too_few = f"{len(seen)} fresh processes measured it, and validly; {confirm} have to"
+        return _not_confirmed(first, str(trouble) if trouble else too_few)
+    if is_by_floor(first):
+        return confirm_floor(first, seen[:confirm], floors)
+    if case.reference is None:
+        raise ValueError("a suspect without a reference")
+    evidence = evidence_of(seen, case.known, confirm)
+    values = evidence.values(case.reference.figure)
+    if len(values) < evidence.needed:
+        return _not_confirmed(first, f"a probe ran in {len(values)} of {len(evidence.processes)} fresh processes")
+    verdict = confirm_drop(first, case.reference, values, case.tolerance)
+    if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
+        return device_verdict(verdict, device_change.blame_when_up(evidence.processes, case.known)) or verdict
+    return verdict
+
+
+def _not_confirmed(first: Verdict, why: str) -> Verdict:
+    reason = f"{first.reason}; not confirmed: {why}"
+    return replace(first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=reason)
+
+
+def _seen(case: Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Figures]:
+    return [run[case.measurement.label] for run in fresh if case.measurement.label in run]
+
+
+def _wants_likes(case: Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
+    return case.reference is not None and wants_likes(_seen(case, fresh), case.known, case.reference.figure, confirm)
+
+
+def device_verdict(verdict: Verdict, reason: str | None) -> Verdict | None:
+    """The verdict made DEVICE where there is a reason for it."""
+    return None if reason is None else replace(verdict, status=Status.DEVICE, code="device", reason=reason)
