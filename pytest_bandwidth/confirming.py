@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor
-from pytest_bandwidth.domain.fresh_evidence import evidence_of, wants_likes
+from pytest_bandwidth.domain.fresh_evidence import evidence_of, is_settled, wants_likes
 from pytest_bandwidth.domain.judging import confirm_drop
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import Reference
@@ -36,17 +36,24 @@ class Case:
 
 
 def fresh_figures(
-    fresh_run: FreshRun, confirm: int, dropped: Sequence[Case], *, may_wait: bool
+    fresh_run: FreshRun, confirm: int, dropped: Sequence[Case], *, floors: bool
 ) -> tuple[list[Mapping[str | None, Figures]], BandwidthError | None]:
-    """What fresh processes saw, and what went wrong with the last; dropped: the suspects that no floor decides."""
+    """What fresh processes saw, and what went wrong with the last.
+
+    dropped: the suspects that no floor decides; floors: whether there are others, which rest on the first `confirm`.
+    """
     seen: list[Mapping[str | None, Figures]] = []
     while True:
+        if not floors and all(_is_settled(case, seen, confirm) for case in dropped):
+            return seen, None
         wanting = [case for case in dropped if _wants_likes(case, seen, confirm)]
         # A label that none of those asked for has shown will not turn up in more.
         hopeful = any(_seen(case, seen) for case in wanting)
         if len(seen) >= (MOST_FRESH_FACTOR if hopeful else 1) * confirm:
             return seen, None
-        paces = {c.measurement.label: device_change.fastest_alike(c.known) for c in wanting if c.known and may_wait}
+        # A floor holds at any pace: to choose one would be to choose the verdict.
+        wanted = [] if floors else wanting
+        paces = {c.measurement.label: device_change.fastest_alike(c.known) for c in wanted if c.known}
         try:
             seen.append(fresh_run(paces))
         except BandwidthError as error:
@@ -63,6 +70,8 @@ def last_word(
 ) -> Verdict:
     """What the fresh processes make of a suspect; trouble: why there are no more of them."""
     seen = _seen(case, fresh)
+    if len(seen) < confirm and not is_by_floor(first) and _is_settled(case, fresh, confirm):
+        confirm = len(seen)
     if len(seen) < confirm:
         too_few = f"{len(seen)} fresh processes measured it, and validly; {confirm} have to"
         return _not_confirmed(first, str(trouble) if trouble else too_few)
@@ -87,6 +96,12 @@ def _not_confirmed(first: Verdict, why: str) -> Verdict:
 
 def _seen(case: Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Figures]:
     return [run[case.measurement.label] for run in fresh if case.measurement.label in run]
+
+
+def _is_settled(case: Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
+    if case.reference is None:
+        return False
+    return is_settled(_seen(case, fresh), case.known, case.reference, case.tolerance, confirm)
 
 
 def _wants_likes(case: Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:

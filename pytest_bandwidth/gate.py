@@ -75,7 +75,8 @@ def judge_test(
 ) -> dict[str, Judged]:
     """Verdicts by key. Suspects are measured again by `fresh_run`, `limits.confirm` times for all of them together.
 
-    Up to as many times again where a device that changes its pace kept from the baseline's; see `fresh_evidence`.
+    Fewer times where the rest could change nothing, and up to as many again where a device that changes its pace kept
+    from the baseline's; see `fresh_evidence`.
 
     pools: of the baseline (`pools_of`), where they are known already.
     Raises UsageError for a floor that is a share of an unknown peak.
@@ -93,8 +94,7 @@ def judge_test(
         return judged
     by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     dropped = [case for key, case in suspects.items() if key not in by_floor]
-    # A floor holds at any pace: to choose one would be to choose the verdict.
-    fresh, trouble = fresh_figures(fresh_run, limits.confirm, dropped, may_wait=not by_floor)
+    fresh, trouble = fresh_figures(fresh_run, limits.confirm, dropped, floors=bool(by_floor))
     for key, case in suspects.items():
         verdict = last_word(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
         judged[key] = replace(judged[key], verdict=verdict)

@@ -22,7 +22,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("update", None, "write what was measured to the baseline"),
     ("update-new", None, "write only what has no entry in the baseline yet"),
     ("runs", "N", "fresh whole runs when updating (default: 1; 5 advised)"),
-    ("confirm", "N", "fresh processes that must agree before a suspect fails (default: 3)"),
+    ("confirm", "N", "fresh processes whose median must agree before a suspect fails (default: 3)"),
     ("against", "REV", "judge by the same tests at this git revision, alternated in fresh processes; no baseline"),
     ("pairs", "N", "pairs of fresh processes with --bandwidth-against; twice as many where undecided (default: 5)"),
     ("strict", None, "whatever could not be judged fails too"),

@@ -3,7 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pytest_bandwidth import confirming
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.figures import Figures
@@ -75,8 +78,8 @@ def test_improved():
 def test_regressed_when_fresh_processes_agree():
     verdict = judge(measured(80.0), FIVE, fresh=fresh_processes(81.0, 80.5, 80.0))
     assert verdict.status is Status.REGRESSED
-    assert verdict.confirmations == (0.81, 0.805, 0.80)
-    assert verdict.drop == pytest.approx(1 - 80.5 / 90)
+    assert verdict.confirmations == (0.81, 0.805)  # whatever a third one says
+    assert verdict.drop == pytest.approx(1 - (81.0 * 80.5) ** 0.5 / 90)
 
 
 def test_unconfirmed_when_fresh_processes_do_not_agree():
@@ -179,7 +182,19 @@ def test_a_fresh_process_is_told_up_to_which_pace_it_is_evidence():
 
     assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
     pace = {None: pytest.approx(100.0 / 0.95)}  # noise explains no more than the tolerance
-    assert told == [pace, pace, {}]  # two at the pace are enough
+    assert told == [pace, pace]
+
+
+def test_once_two_have_met_the_pace_none_waits_for_it():
+    told, shares = [], iter((0.81, 0.89, 0.81))  # whether two or one of them are past the gate, the third tells
+
+    def run(paces):
+        told.append(paces)
+        share = next(shares)
+        return {None: Figures(100.0 * share, share, 100.0)}
+
+    assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
+    assert told[2] == {}
 
 
 def test_what_is_judged_on_gbps_or_by_a_floor_is_evidence_at_any_pace():
@@ -193,7 +208,7 @@ def test_what_is_judged_on_gbps_or_by_a_floor_is_evidence_at_any_pace():
     assert judge(measured(80.0), on_gbps, fresh=run).status is Status.REGRESSED
     floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
     assert judge(measured(80.0), FIVE, floor, fresh=run).status is Status.REGRESSED
-    assert told == [{}] * 2 * LIMITS.confirm
+    assert told == [{}] * (2 + LIMITS.confirm)  # two that agree, and all that a floor rests on
 
 
 def test_a_floor_beside_a_drop_rests_on_processes_that_did_not_wait_and_no_more_than_were_asked_for():
@@ -363,7 +378,48 @@ def test_all_suspects_of_a_test_share_the_fresh_processes():
     both = {KEY: measured(80.0), other: replace(measured(80.0), label="b")}
     judged = judge_test(both, known, LIMITS, run, never_probe)
     assert [j.verdict.status for j in judged.values()] == [Status.REGRESSED, Status.REGRESSED]
+    assert len(calls) == 2
+
+
+def test_one_suspect_that_is_not_settled_takes_all_fresh_processes():
+    calls = []
+
+    def run(_paces):
+        calls.append(1)
+        share = 0.8 if len(calls) == 2 else 0.9
+        return {None: Figures(80.0, 0.8, 100.0), "b": Figures(100 * share, share, 100.0)}
+
+    other = f"{KEY} @ b"
+    known = replace(FIVE, entries={KEY: FIVE.entries[KEY], other: replace(FIVE.entries[KEY], key=other)})
+    both = {KEY: measured(80.0), other: replace(measured(80.0), label="b")}
+    judged = judge_test(both, known, LIMITS, run, never_probe)
+    assert [j.verdict.status for j in judged.values()] == [Status.REGRESSED, Status.UNCONFIRMED]
     assert len(calls) == 3
+
+
+@given(
+    figures=st.lists(st.tuples(st.floats(0.75, 0.95), st.sampled_from((99.0, 100.0, 145.0))), min_size=10, max_size=10),
+    confirm=st.integers(1, 5),
+    runs=st.integers(1, 6),
+    judged_on=st.sampled_from(("relative", "gbps")),
+    tolerance=st.sampled_from((0.05, 0.001)),
+)
+def test_the_processes_that_are_spared_would_have_changed_no_verdict(figures, confirm, runs, judged_on, tolerance):
+    def status():
+        processes = iter(figures)
+
+        def run(_paces):
+            share, probe = next(processes)
+            return {None: Figures(share * probe, share, probe)}
+
+        known = baseline(*[90.0] * runs, judged_on=judged_on)
+        limits = replace(LIMITS, confirm=confirm, tolerance_of_options=tolerance)
+        return judge(measured(70.0), known, limits, fresh=run, probe=lambda _r, _w: 100.0).status
+
+    sparing = status()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confirming, "is_settled", lambda *_: False)
+        assert status() is sparing
 
 
 def test_without_confirmation_a_clear_drop_fails_at_once():
@@ -379,8 +435,9 @@ ONLY_SHARES = replace(FIVE, entries={KEY: Entry(KEY, gbps=90.0, runs=(Run(gbps=9
     ("known", "seen", "status"),
     [
         (FIVE, (SLOW, SLOW, SLOW), Status.REGRESSED),
-        (FIVE, (SLOW, SLOW, NO_PROBE), Status.UNCONFIRMED),
-        (ONLY_SHARES, (SLOW, SLOW, NO_PROBE), Status.UNCONFIRMED),
+        (FIVE, (SLOW, NO_PROBE, SLOW), Status.UNCONFIRMED),
+        (ONLY_SHARES, (SLOW, NO_PROBE, SLOW), Status.UNCONFIRMED),
+        (FIVE, (SLOW, SLOW, NO_PROBE), Status.REGRESSED),  # two agree: the third does not run
         (FIVE, (SLOW_ON_FASTER, SLOW_ON_FASTER, NO_PROBE), Status.UNCONFIRMED),  # as many again do not come about
         (FIVE, (SLOW, SLOW, SLOW_ON_FASTER), Status.REGRESSED),  # two at the baseline's pace are enough
         (FIVE, (SLOW, NO_PROBE, SLOW_ON_FASTER), Status.UNCONFIRMED),

@@ -1,4 +1,4 @@
-"""Which of a suspect's fresh processes a confirmation rests on.
+"""Which of a suspect's fresh processes a confirmation rests on, and when they are enough.
 
 Some machines change their pace from minute to minute. A share of a probe that is faster than any of the baseline's
 tells of memory rather than of the kernel, so processes at the baseline's pace outweigh those on a faster device.
@@ -6,12 +6,15 @@ tells of memory rather than of the kernel, so processes at the baseline's pace o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.baseline import Figure
 from pytest_bandwidth.domain.device_change import Known, is_faster
 from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.judging import fresh_gate
+from pytest_bandwidth.domain.reference import Reference
 
 # Fresh processes at the baseline's pace that outweigh all others.
 ENOUGH_ALIKE = 2
@@ -43,6 +46,23 @@ def evidence_of(fresh: Sequence[Figures], known: Known | None, confirm: int) -> 
 def wants_likes(fresh: Sequence[Figures], known: Known | None, figure: Figure, confirm: int) -> bool:
     """Whether a suspect needs more fresh processes at the baseline's pace: it is judged by its share of the probe."""
     return figure == "relative" and known is not None and len(_at_known_pace(fresh, known)) < _enough_alike(confirm)
+
+
+def is_settled(
+    fresh: Sequence[Figures], known: Known | None, reference: Reference, tolerance: float, confirm: int
+) -> bool:
+    """Whether the rest of `confirm` fresh processes cannot change what the median says: most of them agree already.
+
+    False where one was on a faster device, or lacks the figure: which of them count is then open.
+    """
+    values = [value for f in fresh if (value := f.of(reference.figure)) is not None]
+    if not len(values) == len(_at_known_pace(fresh, known)) == len(fresh):
+        return False
+    drops = [reference.centre - math.log(value) for value in values]
+    # How many will count in the end, from these to all, is open: past the widest gate then, or within the narrowest.
+    widest, narrowest = (fresh_gate(reference, tolerance, count) for count in (max(len(fresh), 1), confirm))
+    past, within = sum(drop > widest for drop in drops), sum(drop <= narrowest for drop in drops)
+    return max(past, within) > confirm // 2
 
 
 def _enough_alike(confirm: int) -> int:

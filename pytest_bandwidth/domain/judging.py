@@ -76,7 +76,7 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
         raise ValueError(f"{reference.figure} of this run is {observed!r}, expected a positive figure")
     level = SUSPECT_LEVEL if confirm else REGRESSED_LEVEL
     allowed = reference.bound(level, tolerance, 1)
-    gate = reference.bound(REGRESSED_LEVEL, tolerance, max(confirm, 1))
+    gate = fresh_gate(reference, tolerance, max(confirm, 1))
     drop = reference.centre - math.log(observed)
     verdict = Verdict(
         Status.WITHIN,
@@ -104,10 +104,15 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
     return replace(verdict, reason=drop_sentence(verdict))
 
 
+def fresh_gate(reference: Reference, tolerance: float, processes: int) -> float:
+    """The log drop past which the median of so many fresh processes is REGRESSED; it is no wider for more of them."""
+    return reference.bound(REGRESSED_LEVEL, tolerance, processes)
+
+
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:
     """REGRESSED where the fresh processes' median is past the gate, else UNCONFIRMED. The suspect does not count."""
     logs = [math.log(value) for value in fresh]
-    gate = reference.bound(REGRESSED_LEVEL, tolerance, len(logs))
+    gate = fresh_gate(reference, tolerance, len(logs))
     drop = reference.centre - median(logs)
     seen = replace(
         first,
@@ -133,7 +138,7 @@ def runs_needed(reference: Reference, tolerance: float, processes: int) -> int |
     limit = log_of_drop(tolerance)
     for k in RUNS_CONSIDERED:
         imagined = replace(reference, runs=k, degrees=k + PRIOR_DEGREES - 1)
-        if imagined.bound(REGRESSED_LEVEL, tolerance, processes) <= limit * (1 + 1e-12):
+        if fresh_gate(imagined, tolerance, processes) <= limit * (1 + 1e-12):
             return k
     return None
 
