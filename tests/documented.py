@@ -60,6 +60,13 @@ def blocks() -> Iterator[Block]:
             yield Block(page.name, number, found["kind"], found["text"], found["mark"] or "")
 
 
+def installations() -> list[str]:
+    """What pip is asked to install, each once: ``install 'pytest-bandwidth[cpu]'``."""
+    return sorted(
+        {c for page in PAGES for c in re.findall(r"\bpip (install [^\n#]*[^\n #`])", page.read_text("utf-8"))}
+    )
+
+
 BLOCKS = list(blocks())
 
 

@@ -1,11 +1,10 @@
 """What README and docs say is there, and what they show runs."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 from documented import PAGES, ROOT
+from making import HERE, copy_of_repository, make
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -68,13 +67,11 @@ def test_readmes_baseline_loads(tmp_path):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, built as `make docs` builds it: warnings are errors."""
-    built = tmp_path_factory.mktemp("site")
-    strict = ("--fail-on-warning", "--keep-going", "--quiet")
-    command = [sys.executable, "-m", "sphinx", *strict, "-d", str(built / "doctrees"), str(ROOT / "docs"), str(built)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    """The site as `make docs` builds it: warnings are errors."""
+    copy = copy_of_repository(tmp_path_factory.mktemp("repository"))
+    result = make(copy, *HERE, "docs")
     assert result.returncode == 0, result.stdout + result.stderr
-    return built
+    return copy / "docs" / "_build"
 
 
 def test_the_site_has_every_page(site):

@@ -1,15 +1,19 @@
 """The built wheel in an empty environment: what a user gets from the index."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
+from documented import ROOT, installations
 
-ROOT = Path(__file__).resolve().parent.parent
+INSTALLATIONS = installations()
+# The tutorial's: what it names is what a laptop without a GPU needs.
+TUTORIAL = "install 'pytest-bandwidth[cpu,traffic,report]'"
 TEST = """
 import numpy as np
 
@@ -23,9 +27,9 @@ def test_triad(bandwidth):
 """
 
 
-def run(*command, cwd):
+def run(*command, cwd, **environment):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV", "PYTEST"))}
-    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -54,11 +58,21 @@ def test_wheel_carries_kernels_templates_and_types(wheel):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", INSTALLATIONS)
+def test_documented_installation_finds_all_that_it_needs(wheel, command, tmp_path):
+    # All but the last step: CUDA's libraries are gigabytes.
+    all_but = {"PIP_DRY_RUN": "1", "PIP_IGNORE_INSTALLED": "1", "PIP_FIND_LINKS": str(wheel.parent)}
+    text = run(sys.executable, "-m", "pip", *shlex.split(command), cwd=tmp_path, **all_but)
+    assert re.search(r"^Would install .*pytest.bandwidth-", text, re.MULTILINE)
+
+
+@pytest.mark.slow
 def test_installed_wheel_runs_from_there(wheel, tmp_path):
     environment = tmp_path / "env"
     venv.create(environment, with_pip=True)
     python = environment / ("Scripts" if os.name == "nt" else "bin") / "python"
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[cpu]", cwd=tmp_path)
+    assert TUTORIAL in INSTALLATIONS
+    run(python, "-m", "pip", *shlex.split(TUTORIAL), cwd=tmp_path, PIP_FIND_LINKS=str(wheel.parent))
     project = tmp_path / "project"
     project.mkdir()
     (project / "test_triad.py").write_text(TEST)

@@ -1,0 +1,67 @@
+"""Every script under benchmarks/ runs to its end, at its smallest: what it measures here says nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from documented import ROOT, commands_in_text
+from making import HERE, make
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'pytest-bandwidth[cpu]'")
+
+# Arguments that make it short, and what it then prints at least.
+SMALLEST = {
+    "against.py": (("--rounds=1",), r"right|WRONG"),
+    "ceiling.py": (("--rounds=1", "--mib=8"), r"\| triad \|"),
+    "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
+    "gate.py": (("--judged=1", "--drop=10%", "--mib=8"), r"pytest-benchmark, min:5% +\d of 1"),
+    "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
+    "judge_simulation.py": (("--trials=20",), r"bimodal"),
+    "overhead.py": (("--pairs=1",), r"ms"),
+    "pace.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
+    "readme.py": ((), r"REGRESSED"),
+    "report.py": (("--results=20", "--repeat=1"), r"first render"),
+    "scale.py": (("100",), r"100"),
+    "traffic.py": (("--rounds=1", "--largest=10"), r"triad"),
+}
+# They take a minute and seven, also at their smallest.
+LONG = {"against.py", "readme.py"}
+# By `make`: below, and in test_make.py.
+ELSEWHERE = {"demo.py", "gpu.py"}
+
+
+def test_every_script_is_run():
+    assert {file.name for file in (ROOT / "benchmarks").glob("*.py")} == ELSEWHERE | set(SMALLEST)
+
+
+@pytest.mark.parametrize("command", [c for c in commands_in_text() if c.startswith("python benchmarks/")])
+def test_documented_options_are_the_scripts(command):
+    _, script, *args = command.split()
+    usage = subprocess.run([sys.executable, script, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [option for option in args if option.startswith("--") and option not in usage.stdout] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(name, marks=[pytest.mark.experiment] if name in LONG else []) for name in sorted(SMALLEST)],
+)
+def test_script_runs_to_its_end(script):
+    args, printed = SMALLEST[script]
+    command = [sys.executable, ROOT / "benchmarks" / script, *args]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(printed, result.stdout)
+
+
+@pytest.mark.slow
+def test_make_demo_measures_and_writes_its_summary(tmp_path):
+    # One operation: all of them take a minute and a half.
+    result = make(ROOT, *HERE, f"RESULTS={tmp_path}/results", "demo", PYTEST_ADDOPTS="-k copy-plain-float32")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "1 WITHIN" in result.stdout
+    reports = {f"bandwidth_report.{kind}" for kind in ("csv", "html", "json")}
+    assert {file.name for file in (tmp_path / "results").iterdir()} == {"baseline.yaml", *reports}
