@@ -1,4 +1,4 @@
-"""How baselines scale: time and memory of loading, matching and updating, measured in fresh processes.
+"""How baselines scale: time and memory of loading, matching, judging and updating, measured in fresh processes.
 
 ``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
 Each figure is the median of three fresh processes; memory is the process's peak, the interpreter included. Every entry
@@ -34,6 +34,25 @@ begin = time.perf_counter()
 print(json.dumps([time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 """
 _LOAD = "baseline = storage.load(path)\nassert all(baseline.find(key) is not None for key in keys)"
+# As a run does for its tests: every entry is matched with a measurement of its own and judged.
+_JUDGE = """
+from pytest_bandwidth.domain.floors import Floors
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.gate import Limits, judge_test, pools_of
+rounds = Rounds(kernel_seconds=(2**29 / 1.754e12,), probe_seconds=(2**29 / 1.754e12,), kernel_first=(True,),
+                probe_bytes=2**29)
+settings = {"mig": "off", "ecc": "on"}
+device = replace(device, settings=settings)
+seen = Measurement(None, Traffic(2**28, 2**28), device, "events+block", rounds)
+limits = Limits(None, 0.05, Floors(), None, 3)
+begin = time.perf_counter()
+baseline = storage.load(path)
+pools = pools_of(baseline)
+judged = [judge_test({key: seen}, baseline, limits, None, None, pools)[key].verdict for key in keys]
+assert {str(verdict.status) for verdict in judged} <= {"WITHIN", "INSUFFICIENT", "IMPROVED"}, judged[0]
+"""
 _UPDATE_ONE = """
 def append(old, new):
     return replace(old, runs=(*old.runs, *new.runs))
@@ -48,7 +67,12 @@ new = [replace(entry, runs=entry.runs[:1]) for entry in storage.load(path).entri
 begin = time.perf_counter()
 assert len(storage.update(path, device, new, merge=append).changed) == len(keys)
 """
-STEPS = {"load and match": _LOAD, "update one entry": _UPDATE_ONE, "update every entry": _UPDATE_ALL}
+STEPS = {
+    "load and match": _LOAD,
+    "load, match and judge": _JUDGE,
+    "update one entry": _UPDATE_ONE,
+    "update every entry": _UPDATE_ALL,
+}
 
 
 def write_baseline(path: Path, entries: int) -> None:

@@ -70,8 +70,8 @@ def last_word(
 ) -> Verdict:
     """What the fresh processes make of a suspect; trouble: why there are no more of them."""
     seen = _seen(case, fresh)
-    if len(seen) < confirm and not is_by_floor(first) and _is_settled(case, fresh, confirm):
-        confirm = len(seen)
+    if trouble is None:
+        confirm = min(confirm, len(fresh))  # fewer only where the rest was spared
     if len(seen) < confirm:
         too_few = f"{len(seen)} fresh processes measured it, and validly; {confirm} have to"
         return _not_confirmed(first, str(trouble) if trouble else too_few)
@@ -99,9 +99,10 @@ def _seen(case: Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Fig
 
 
 def _is_settled(case: Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
-    if case.reference is None:
+    seen = _seen(case, fresh)
+    if case.reference is None or len(seen) < len(fresh):
         return False
-    return is_settled(_seen(case, fresh), case.known, case.reference, case.tolerance, confirm)
+    return is_settled(seen, case.known, case.reference, case.tolerance, confirm)
 
 
 def _wants_likes(case: Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:

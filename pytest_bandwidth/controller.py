@@ -34,6 +34,22 @@ class Controller:
         self._all_collected = True
 
     @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
+        """xdist is about to start its workers, where a bad baseline would fail each test by itself."""
+        from pytest_bandwidth.settings import read_settings
+
+        settings = read_settings(config)
+        if settings.baseline is None or settings.against is not None or settings.skip:
+            return
+        from pytest_bandwidth.domain.errors import BaselineError
+        from pytest_bandwidth.storage import check
+
+        try:
+            check(settings.baseline)  # every device's: which of them the workers have, only they can tell
+        except BaselineError as error:
+            raise pytest.UsageError(*str(error).splitlines()) from None
+
+    @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """xdist starts a worker."""
         from pytest_bandwidth.distributed import tell_worker

@@ -227,9 +227,11 @@ def _beside(first: Measurement, name: str, taken: tuple[float, ...]) -> Measurem
     rounds = replace(first.rounds, kernel_seconds=taken, host_kernel_seconds=(), beside=())
     one = replace(first, label=name, rounds=rounds, value=None, invalid=None)
     own = why_invalid(one)
-    if first.invalid is None or first.invalid.code in OF_OWN_SAMPLES:
-        of_first = tuple(finding for finding in first.findings if finding.code != TAKEN_AGAIN)
-        return replace(one, invalid=own, findings=of_first)
+    if first.invalid is None:
+        return replace(one, invalid=own)
+    if first.invalid.code in OF_OWN_SAMPLES:
+        of_others = tuple(finding for finding in first.findings if finding.code != TAKEN_AGAIN)
+        return replace(one, invalid=own, findings=of_others)
     return replace(one, invalid=own or first.invalid)
 
 

@@ -65,6 +65,17 @@ def pools_of(baseline: Baseline | None) -> Pools:
     return {} if baseline is None else {figure: pool_of(baseline.entries.values(), figure) for figure in FIGURES}
 
 
+def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float) -> float:
+    """The drop that matters: the marker's before the entry's own, the file's and the option's."""
+    of_file = baseline.tolerance if baseline else None
+    return next(t for t in (marker, entry.tolerance if entry else None, of_file, option) if t is not None)
+
+
+def prior_of(entry: Entry, figure: Figure, on_host: bool, pools: Pools) -> float:
+    """The spread assumed of an entry before its runs are looked at; pools: of its whole file."""
+    return prior_spread(figure, on_host, pools[figure].without(entry.key).spread)
+
+
 def judge_test(
     measurements: Mapping[str, Measurement],
     baseline: Baseline | None,
@@ -120,12 +131,9 @@ def _first_look(
         )
     figures = figures_of_measurement(measurement)
     case = _case(measurement, figures, entry, baseline, pools, limits)
-    floor = look_at_floors(figures, limits.floors)
+    floor = _on_floors(figures, limits.floors) if limits.floors else None
     if floor is not None:
         return case, floor
-    unseen = limits.floors.unseen(figures)
-    if unseen is not None:
-        return case, Verdict(Status.INVALID, "floor:unseen", f"nothing to hold {unseen} to: {disbelief(figures)}")
     if _share_is_lost(case):
         return case, without_share(figures)
     if limits.written(entry):
@@ -143,6 +151,14 @@ def _first_look(
     except BandwidthError as error:  # without that evidence the kernel is judged as if the device were well
         told = Finding(device_change.PROBE_ALONE, f"{error}; judged as if the device were well")
         return replace(case, measurement=measurement.with_finding(told)), _not_gained(verdict, case)
+
+
+def _on_floors(figures: Figures, floors: Floors) -> Verdict | None:
+    """SUSPECT where a floor is missed, INVALID where there is nothing to hold one to, None where all hold."""
+    missed, unseen = look_at_floors(figures, floors), floors.unseen(figures)
+    if missed is not None or unseen is None:
+        return missed
+    return Verdict(Status.INVALID, "floor:unseen", f"nothing to hold {unseen} to: {disbelief(figures)}")
 
 
 def _share_is_lost(case: Case) -> bool:
@@ -180,17 +196,9 @@ def _case(
     pools: Pools,
     limits: Limits,
 ) -> Case:
-    tolerance = next(
-        t
-        for t in (
-            limits.tolerance_of_marker,
-            entry.tolerance if entry else None,
-            baseline.tolerance if baseline else None,
-            limits.tolerance_of_options,
-        )
-        if t is not None
-    )
-    figure = choose_figure(limits.judged_on, entry, figures, measurement.regime)
+    tolerance = tolerance_of(limits.tolerance_of_marker, entry, baseline, limits.tolerance_of_options)
+    settled = limits.judged_on or (entry.judged_on if entry else None)
+    figure = choose_figure(settled, entry, figures, None if settled else measurement.regime)
     if entry is None:
         return Case(measurement, figures, None, tolerance, None)
     gbps, relative = (_reference(entry, which, measurement, pools) for which in ("gbps", "relative"))
@@ -199,8 +207,8 @@ def _case(
 
 
 def _reference(entry: Entry, figure: Figure, measurement: Measurement, pools: Pools) -> Reference | None:
-    others = pools[figure].without(pool_of([entry], figure))
-    return reference_of(entry, figure, prior_spread(figure, measurement.device.on_host, others.spread))
+    prior = prior_of(entry, figure, measurement.device.on_host, pools)
+    return reference_of(entry, figure, prior, pools[figure].scatters.get(entry.key))
 
 
 def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:

@@ -12,6 +12,7 @@ import pytest
 from pytest_bandwidth.absent import sentence
 from pytest_bandwidth.device_runs import DeviceRun
 from pytest_bandwidth.distributed import revision_of
+from pytest_bandwidth.domain.device_finding import device_finding
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.unjudged import unjudged_finding
@@ -73,6 +74,10 @@ def publish(
         if unlike is not None:
             one.unlike = unlike
             one.findings.append(asdict(unlike))
+    for one in published:
+        changed = device_finding(one.outcomes)
+        if changed is not None:
+            one.findings.append(asdict(changed))
     for run, one in zip(runs, published, strict=True):
         one.findings += [unjudged_finding(nodeid, said) for nodeid, said in run.unjudged.items()]
     if settings.writes_baseline:

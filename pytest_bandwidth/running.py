@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -175,9 +175,8 @@ class BandwidthRun:
         def fresh_run(paces: Paces) -> dict[str | None, Figures]:
             nonlocal done
             done += 1
-            most = MOST_FRESH_FACTOR * settings.confirm
-            wanted = f"{settings.confirm}" if done <= settings.confirm else f"at most {most}"
-            self.tell(f"suspect: fresh process {done} of {wanted}")
+            most = settings.confirm if done <= settings.confirm else MOST_FRESH_FACTOR * settings.confirm
+            self.tell(f"suspect: fresh process {done} of at most {most}")
             waits = self._waits(paces)
             with self._lock.held():
                 rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target, paces=waits)
@@ -225,16 +224,15 @@ class BandwidthRun:
         )
 
     def _measure_valid(self, workload: Workload, budget: Budget) -> Measurement:
-        for _attempt in range(1 + INVALID_RETRIES):
-            measurement = self.device.measure(workload, budget, self.tell)
-            measurement = self._on_users_peak(measurement)
+        earlier: list[str] = []
+        while True:
+            measurement = self._on_users_peak(self.device.measure(workload, budget, self.tell))
             busy = busy_with_others(measurement, self.settings.busy_processors)
             measurement = replace(measurement, invalid=measurement.invalid or busy)
-            if measurement.invalid is None:
-                return measurement
+            if measurement.invalid is None or len(earlier) == INVALID_RETRIES:
+                return _after_tries(measurement, earlier)
+            earlier.append(measurement.invalid.text)
             self.tell(f"invalid, taken again: {measurement.invalid.text}")
-        again = Finding(TAKEN_AGAIN, f"{INVALID_RETRIES} further tries were invalid as well")
-        return measurement.with_finding(again)
 
     def _on_users_peak(self, measurement: Measurement) -> Measurement:
         if self.peak == measurement.peak:
@@ -249,6 +247,17 @@ class BandwidthRun:
             with self._lock.held():
                 self._probes_alone[moved] = probe_alone(self.device_name, bytes_read, bytes_written)
         return self._probes_alone[moved]
+
+
+def _after_tries(measurement: Measurement, earlier: Sequence[str]) -> Measurement:
+    """With a finding of the tries before this one, each of which was invalid for the reason given."""
+    if not earlier:
+        return measurement
+    if measurement.invalid is None:
+        text = f"taken again, since it was invalid before: {'; '.join(earlier)}"
+    else:
+        text = f"{len(earlier)} tries before were invalid as well: {'; '.join(earlier)}"
+    return measurement.with_finding(Finding(TAKEN_AGAIN, text))
 
 
 def _with_drift(judged: Judged) -> Judged:

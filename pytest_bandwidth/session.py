@@ -31,6 +31,8 @@ from pytest_bandwidth.rendering.terminal import header_line
 from pytest_bandwidth.running import BandwidthRun
 from pytest_bandwidth.settings import read_marker, read_settings
 
+# What the test's marker asks for, in each of its rows: an update goes by it. It is no part of what was measured.
+ASKED = "asked"
 _ROWS = pytest.StashKey[list[Plain]]()
 _PACKAGE = Path(__file__).resolve().parent
 _SUITE = _PACKAGE / "suite"
@@ -166,7 +168,8 @@ class BandwidthSession:
                 tags=checked_tags(fixture.tags),
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
             )
-            item.stash[_ROWS].append(outcome.to_plain())
+            asked = {"tolerance": fixture.marker.tolerance, "judged_on": fixture.marker.judged_on}
+            item.stash[_ROWS].append({**outcome.to_plain(), ASKED: asked})
             self._writes |= one.verdict.status is Status.UPDATED
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,7 @@ from pytest_bandwidth import storage
 from pytest_bandwidth.device_runs import DeviceRun
 from pytest_bandwidth.devices.opening import name_of
 from pytest_bandwidth.distributed import invocation_of
-from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure, Run
 from pytest_bandwidth.domain.counting import pattern_of
 from pytest_bandwidth.domain.diagnosis import recorded_resources
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
@@ -24,15 +26,16 @@ from pytest_bandwidth.domain.figures import Figures, choose_figure
 from pytest_bandwidth.domain.fleet import OUTLIER, model_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
-from pytest_bandwidth.domain.reference import prior_spread
-from pytest_bandwidth.domain.updating import joined, merged
+from pytest_bandwidth.domain.updating import figure_of_update, joined, merged
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.environment import commit, now
+from pytest_bandwidth.gate import Pools, pools_of, prior_of, tolerance_of
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, run_fresh
 from pytest_bandwidth.rendering.changes import change_lines
 from pytest_bandwidth.rendering.json import identity_of
 from pytest_bandwidth.rendering.terminal import Line
+from pytest_bandwidth.session import ASKED
 from pytest_bandwidth.settings import Settings
 from pytest_bandwidth.storage.files import is_folder
 
@@ -43,6 +46,14 @@ if TYPE_CHECKING:
 WHOLE_RUN_SECONDS = 3600.0
 # Facts that a later drop may be explained by, recorded with each run.
 EXPLAINING_FACTS = ("driver_version", "cuda_runtime_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a test's marker says of how it is judged; None where it is silent."""
+
+    tolerance: float | None = None
+    judged_on: Figure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ def _update_model(
 ) -> None:
     known_commit = commit(config.rootpath)
     evidence: list[Mapping[str, Entry]] = []
+    asked: dict[str, Asked] = {}
     written: list[Published] = []
     for run, one in devices:
         updated = [o for o in one.outcomes if o.status == Status.UPDATED.value and o.nodeid not in run.failed]
@@ -105,11 +117,12 @@ def _update_model(
                 other.not_updated = other.not_updated or "the run was interrupted"
             return
         evidence.append(evidence_of(identity, updated, further, known_commit))
+        asked.update({row["key"]: Asked(**row[ASKED]) for row in run.rows})
         written.append(one)
     if not evidence:
         return
     try:
-        summary = update_baseline(settings, identity_of(written[0].device), evidence)
+        summary = update_baseline(settings, identity_of(written[0].device), evidence, asked)
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
@@ -201,24 +214,49 @@ def evidence_of(
     return {key: _entry(outcomes_of_key, identity, known_commit) for key, outcomes_of_key in found.items()}
 
 
-def update_baseline(settings: Settings, identity: DeviceIdentity, evidence: Sequence[Mapping[str, Entry]]) -> Update:
-    """Writes what devices of one model showed to its file. Raises BandwidthError; the file is then as it was."""
+def update_baseline(
+    settings: Settings,
+    identity: DeviceIdentity,
+    evidence: Sequence[Mapping[str, Entry]],
+    asked: Mapping[str, Asked] = MappingProxyType({}),
+) -> Update:
+    """Writes what devices of one model showed to its file. asked: by key, what the tests' markers say.
+
+    Raises BandwidthError; the file is then as it was.
+    """
     if settings.baseline is None:
         raise ValueError("an update needs a baseline to write to")
-    on_host = identity.on_host
     keys = dict.fromkeys(chain.from_iterable(evidence))
-    entries = [joined([of_device[key] for of_device in evidence if key in of_device], on_host) for key in keys]
+    entries = [joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host) for key in keys]
+    path = storage.find_file(settings.baseline, identity)
+    summary = storage.update(
+        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked)
+    )
+    changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
+    return Update(summary.path, change_lines(str(path), changes))
+
+
+def _merge_in(
+    baseline: Baseline, settings: Settings, identity: DeviceIdentity, asked: Mapping[str, Asked]
+) -> storage.Merge:
+    """What merges runs into the file's entries by the gate that its tests are judged with."""
+
+    @cache
+    def pools() -> Pools:
+        return pools_of(baseline)
 
     def merge(old: Entry | None, new: Entry) -> Entry:
         if settings.update_new and not settings.update and old is not None:
             return old
-        tolerance = old.tolerance if old and old.tolerance is not None else settings.tolerance
-        return merged(old, new, tolerance, prior_spread(new.judged_on or "gbps", on_host))
+        of_marker = asked.get(new.key, Asked())
+        tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
+        if old is None or not new.runs:  # nothing to hold to the gate
+            return merged(old, new, tolerance, 0.0)
+        figure = figure_of_update(old, new, of_marker.judged_on)
+        prior = prior_of(old, figure, identity.on_host, pools())
+        return merged(old, new, tolerance, prior, of_marker.judged_on)
 
-    path = storage.find_file(settings.baseline, identity)
-    summary = storage.update(path, identity, entries, merge=merge)
-    changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
-    return Update(summary.path, change_lines(str(path), changes))
+    return merge
 
 
 def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str | None) -> Entry:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth import confirming
@@ -18,6 +18,7 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.gate import Limits, judge_test
 
 KEY = "tests/test_a.py::test_copy"
+OTHER = f"{KEY} @ b"
 BYTES = 10**9
 GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
 
@@ -37,6 +38,12 @@ def baseline(*gbps, probe_gbps=100.0, **more):
     runs = tuple(Run(gbps=g, probe_gbps=probe_gbps) for g in gbps)
     entry = Entry(KEY, gbps=gbps[0] if gbps else None, runs=runs, **more)
     return Baseline(BaselineDevice("A card"), {KEY: entry}, path="b.yaml")
+
+
+def for_both(known):
+    """The same entry for a second measurement of the test, labelled b."""
+    entry = known.entries[KEY]
+    return replace(known, entries={KEY: entry, OTHER: replace(entry, key=OTHER)})
 
 
 MEETS = Figures(99.0, 0.99, 100.0)  # a floor of 95 GB/s
@@ -218,13 +225,12 @@ def test_a_floor_beside_a_drop_rests_on_processes_that_did_not_wait_and_no_more_
         told.append(paces)
         return {None: Figures(117.0, 0.8, 145.0), "b": Figures(90.0, 0.9, 100.0) if len(told) <= 3 else MEETS}
 
-    other = f"{KEY} @ b"
-    known = replace(FIVE, entries={KEY: FIVE.entries[KEY], other: replace(FIVE.entries[KEY], key=other)})
+    known = for_both(FIVE)
     floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
-    both = {KEY: measured(117.0, probe_gbps=145.0), other: replace(measured(90.0), label="b")}
+    both = {KEY: measured(117.0, probe_gbps=145.0), OTHER: replace(measured(90.0), label="b")}
     judged = judge_test(both, known, floor, run, never_probe)
     assert told == [{}] * 2 * LIMITS.confirm  # the other hoped for the baseline's pace
-    assert (judged[other].verdict.status, judged[other].verdict.confirmations) == (Status.REGRESSED, (90.0,) * 3)
+    assert (judged[OTHER].verdict.status, judged[OTHER].verdict.confirmations) == (Status.REGRESSED, (90.0,) * 3)
 
 
 @pytest.mark.parametrize("paces", [(100.0, 145.0, 145.0, 101.0), (145.0, 145.0, 100.0, 145.0, 100.0)])
@@ -373,9 +379,8 @@ def test_all_suspects_of_a_test_share_the_fresh_processes():
         calls.append(1)
         return {None: Figures(80.0, 0.8, 100.0), "b": Figures(80.0, 0.8, 100.0)}
 
-    other = f"{KEY} @ b"
-    known = replace(FIVE, entries={KEY: FIVE.entries[KEY], other: replace(FIVE.entries[KEY], key=other)})
-    both = {KEY: measured(80.0), other: replace(measured(80.0), label="b")}
+    known = for_both(FIVE)
+    both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
     judged = judge_test(both, known, LIMITS, run, never_probe)
     assert [j.verdict.status for j in judged.values()] == [Status.REGRESSED, Status.REGRESSED]
     assert len(calls) == 2
@@ -389,37 +394,71 @@ def test_one_suspect_that_is_not_settled_takes_all_fresh_processes():
         share = 0.8 if len(calls) == 2 else 0.9
         return {None: Figures(80.0, 0.8, 100.0), "b": Figures(100 * share, share, 100.0)}
 
-    other = f"{KEY} @ b"
-    known = replace(FIVE, entries={KEY: FIVE.entries[KEY], other: replace(FIVE.entries[KEY], key=other)})
-    both = {KEY: measured(80.0), other: replace(measured(80.0), label="b")}
+    known = for_both(FIVE)
+    both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
     judged = judge_test(both, known, LIMITS, run, never_probe)
     assert [j.verdict.status for j in judged.values()] == [Status.REGRESSED, Status.UNCONFIRMED]
     assert len(calls) == 3
 
 
+SEEN = st.tuples(st.floats(0.75, 0.95), st.sampled_from((99.0, 100.0, 145.0)))
+
+
+@settings(deadline=None)
 @given(
-    figures=st.lists(st.tuples(st.floats(0.75, 0.95), st.sampled_from((99.0, 100.0, 145.0))), min_size=10, max_size=10),
+    figures=st.lists(st.tuples(SEEN, SEEN), min_size=10, max_size=10),
     confirm=st.integers(1, 5),
     runs=st.integers(1, 6),
     judged_on=st.sampled_from(("relative", "gbps")),
     tolerance=st.sampled_from((0.05, 0.001)),
 )
 def test_the_processes_that_are_spared_would_have_changed_no_verdict(figures, confirm, runs, judged_on, tolerance):
-    def status():
+    known = for_both(baseline(*[90.0] * runs, judged_on=judged_on))
+    limits = replace(LIMITS, confirm=confirm, tolerance_of_options=tolerance)
+    suspects = {KEY: measured(70.0), OTHER: replace(measured(70.0), label="b")}
+
+    def statuses():
         processes = iter(figures)
 
         def run(_paces):
-            share, probe = next(processes)
-            return {None: Figures(share * probe, share, probe)}
+            seen = zip((None, "b"), next(processes), strict=True)
+            return {label: Figures(share * probe, share, probe) for label, (share, probe) in seen}
 
-        known = baseline(*[90.0] * runs, judged_on=judged_on)
-        limits = replace(LIMITS, confirm=confirm, tolerance_of_options=tolerance)
-        return judge(measured(70.0), known, limits, fresh=run, probe=lambda _r, _w: 100.0).status
+        return [j.verdict.status for j in judge_test(suspects, known, limits, run, lambda _r, _w: 100.0).values()]
 
-    sparing = status()
+    sparing = statuses()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(confirming, "is_settled", lambda *_: False)
-        assert status() is sparing
+        assert statuses() == sparing
+
+
+def test_what_most_agree_on_is_not_confirmed_where_one_that_ran_lacks_it():
+    shows = iter(({"b": 0.9}, {None: 0.8, "b": 0.8}, {None: 0.8, "b": 0.9}))
+
+    def run(_paces):
+        return {label: Figures(100 * share, share, 100.0) for label, share in next(shows).items()}
+
+    known = for_both(FIVE)
+    both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
+    judged = judge_test(both, known, LIMITS, run, never_probe)
+    assert [j.verdict.status for j in judged.values()] == [Status.UNCONFIRMED, Status.UNCONFIRMED]
+    assert "2 fresh processes measured it, and validly; 3 have to" in judged[KEY].verdict.reason
+
+
+def test_what_most_agree_on_is_not_confirmed_where_one_more_ran_and_failed():
+    shows = iter(((0.8, 0.9), (0.8, 0.8)))
+
+    def run(_paces):
+        try:
+            shares = next(shows)
+        except StopIteration:
+            raise BandwidthError("a fresh process ended with exit status 4") from None
+        return {label: Figures(100 * s, s, 100.0) for label, s in zip((None, "b"), shares, strict=True)}
+
+    known = for_both(FIVE)
+    both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
+    judged = judge_test(both, known, LIMITS, run, never_probe)
+    assert [j.verdict.status for j in judged.values()] == [Status.UNCONFIRMED, Status.UNCONFIRMED]
 
 
 def test_without_confirmation_a_clear_drop_fails_at_once():

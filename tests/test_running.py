@@ -1,6 +1,7 @@
 """The device's lock while a test is judged: held for each fresh process, free in between."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from pytest_bandwidth.devices.cpu import open_cpu
 from pytest_bandwidth.devices.scripted import ScriptedDevice, then
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement, Peak
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
@@ -141,6 +142,20 @@ def test_fresh_processes_without_anything_valid_say_why(run, tmp_path):
     ] * 2
 
 
+@pytest.mark.parametrize(("busy", "invalid"), [(1, False), (2, False), (3, True)])
+def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
+    others = tuple(Conditions(others=(f"train.py ({number})",)) for number in range(busy))
+    # The state is asked for before and after the samples.
+    states = [state for state in (*others, Conditions()) for _ in range(2)]
+    run.device = ScriptedDevice(identity=DeviceIdentity("cuda", "a device", None, "1"), states=tuple(states))
+    measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1))
+    assert (measurement.invalid is not None) is invalid
+    (finding,) = measurement.findings
+    assert finding.code == running.TAKEN_AGAIN
+    tries = re.findall(r"train\.py \((\d)\)", finding.text)
+    assert tries == [str(number) for number in range(min(busy, running.INVALID_RETRIES))]
+
+
 def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
     told = []
     run.tell = told.append
@@ -149,7 +164,9 @@ def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
     run.judge({"t": measured(89.0, 145.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
-    assert told == [f"suspect: fresh process {i}" for i in ("1 of 2", "2 of 2", "3 of at most 4", "4 of at most 4")]
+    assert told == [
+        f"suspect: fresh process {i}" for i in ("1 of at most 2", "2 of at most 2", "3 of at most 4", "4 of at most 4")
+    ]
 
 
 @pytest.mark.parametrize(("kind", "waits"), [("cpu", True), ("cuda", False)])

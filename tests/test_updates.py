@@ -1,40 +1,138 @@
 """An update takes fresh runs for the same state of the code, or starts afresh, by the rule that tests are judged by."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_bandwidth import storage
-from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.reference import PRIOR_SPREAD
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.updating import merged
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.settings import Settings
-from pytest_bandwidth.updates import evidence_of, update_baseline
+from pytest_bandwidth.updates import Asked, evidence_of, update_baseline
 
-KEY = "tests/test_a.py::test_copy"
+KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"
 BYTES = 10**9
+GPU = DeviceIdentity("cuda", "A device", 2**34, "1")
+WRITTEN = Verdict(Status.UPDATED, "update", "this run writes the entry")
+# One run and another, five degrees of freedom: what a GPU's prior explains, and what a host's does.
+OF_GPU, OF_HOST = (t_quantile(0.999, 5) * PRIOR_SPREAD[prior] * math.sqrt(2) for prior in ("gbps", "gbps:host"))
 
 
-def update(folder: Path, kind: str, gbps: float) -> Entry:
-    """What the file holds after one more run at so many GB/s."""
-    identity = DeviceIdentity(kind, "A device", 2**34, "1")
-    rounds = Rounds(kernel_seconds=(BYTES / gbps / 1e9,), host_kernel_seconds=(BYTES / gbps / 1e9,))
+def row(gbps: float, identity: DeviceIdentity = GPU, probe_gbps: float | None = None, verdict: Verdict = WRITTEN):
+    """One process's row; without a probe it is judged on GB/s."""
+    seconds = (BYTES / gbps / 1e9,)
+    rounds = Rounds(kernel_seconds=seconds, host_kernel_seconds=seconds)
+    if probe_gbps is not None:
+        beside = (BYTES / probe_gbps / 1e9,)
+        rounds = replace(rounds, probe_seconds=beside, kernel_first=(True,), probe_bytes=BYTES)
     measurement = Measurement(None, Traffic(BYTES // 2, BYTES // 2), identity, "clock", rounds)
-    row = outcome_of(KEY, KEY, measurement, Verdict(Status.UPDATED, "update", "this run writes the entry"))
-    settings = Settings(baseline=folder / "b.yaml", update=True, runs=1)
-    update_baseline(settings, identity, [evidence_of(identity, [row], [], None)])
-    return storage.load(folder / "b.yaml").entries[KEY]
+    return outcome_of(KEY, KEY, measurement, verdict)
+
+
+def update(
+    path: Path, gbps: float, *, kind: str = "cuda", probe_gbps: float | None = None, option=0.05, asked=None
+) -> Entry:
+    """What the file holds after one more run at so many GB/s."""
+    identity = replace(GPU, kind=kind)
+    evidence = evidence_of(identity, [row(gbps, identity, probe_gbps)], [], None)
+    settings = Settings(baseline=path, update=True, runs=1, tolerance=option)
+    update_baseline(settings, identity, [evidence], {} if asked is None else {KEY: asked})
+    return storage.load(path).entries[KEY]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "b.yaml"
 
 
 @pytest.mark.parametrize(("kind", "runs"), [("cpu", 2), ("scripted", 2), ("cuda", 1)])
-def test_what_runs_on_the_host_is_updated_with_the_hosts_prior(tmp_path, kind, runs):
-    # One run and another, five degrees of freedom: between what a GPU's prior explains and what a host's does.
-    explained = [t_quantile(0.999, 5) * PRIOR_SPREAD[prior] * math.sqrt(2) for prior in ("gbps", "gbps:host")]
-    assert update(tmp_path, kind, 100.0).judged_on == "gbps"
-    assert len(update(tmp_path, kind, 100.0 * math.exp(-sum(explained) / 2)).runs) == runs
+def test_what_runs_on_the_host_is_updated_with_the_hosts_prior(path, kind, runs):
+    assert update(path, 100.0, kind=kind).judged_on == "gbps"
+    assert len(update(path, 100.0 * math.exp(-(OF_GPU + OF_HOST) / 2), kind=kind).runs) == runs
+
+
+@pytest.mark.parametrize("figure", ["gbps", "relative"])
+def test_the_prior_is_that_of_the_figure_which_the_entry_is_judged_on(path, figure):
+    assert update(path, 100.0, kind="cpu", probe_gbps=110.0).judged_on == "relative"
+    path.write_text(path.read_text().replace("judged_on: relative", f"judged_on: {figure}"))
+    kept = update(path, 100.0 * math.exp(-(OF_GPU + OF_HOST) / 2), kind="cpu", probe_gbps=110.0)
+    assert (kept.judged_on, len(kept.runs)) == (figure, 2 if figure == "gbps" else 1)
+
+
+@pytest.mark.parametrize("source", ["marker", "entry", "file", "option"])
+@pytest.mark.parametrize(("tolerance", "runs"), [(0.3, 2), (0.1, 1)])
+def test_runs_are_held_to_the_tolerance_that_the_test_is_judged_with(path, source, tolerance, runs):
+    """Each source of tolerance against the opposite from all that it comes before."""
+    sources = ["marker", "entry", "file", "option"]
+    weaker = 0.4 - tolerance
+    given = {name: tolerance if name == source else weaker for name in sources[sources.index(source) :]}
+    anchor = update(path, 100.0).anchor
+    text = path.read_text()
+    if "file" in given:
+        text = text.replace("entries:\n", f"tolerance: {given['file']:.0%}\nentries:\n")
+    if "entry" in given:
+        text = text.replace("    judged_on:", f"    tolerance: {given['entry']:.0%}\n    judged_on:")
+    path.write_text(text)
+    after = update(path, 80.0, option=given["option"], asked=Asked(given.get("marker")))
+    assert len(after.runs) == runs
+    assert (after.anchor.gbps == anchor.gbps) == (runs == 2)
+
+
+@pytest.mark.parametrize(("asked", "runs"), [("gbps", 2), ("relative", 1), (None, 1)])
+def test_runs_are_held_to_the_old_ones_by_the_markers_figure(path, asked, runs):
+    """The same GB/s beside a probe that became faster: only the share dropped."""
+    assert update(path, 100.0, probe_gbps=100.0).judged_on == "relative"
+    assert len(update(path, 100.0, probe_gbps=130.0, asked=Asked(judged_on=asked)).runs) == runs
+
+
+@pytest.mark.parametrize(("other", "runs"), [((100.0,) * 6, 1), ((80.0, 90.0, 100.0, 110.0, 120.0, 130.0), 2)])
+def test_runs_are_held_to_the_spread_that_the_files_other_entries_show(path, other, runs):
+    entry = Entry(OTHER, judged_on="gbps", runs=tuple(Run(gbps) for gbps in other))
+    device = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
+    path.write_text(storage.dumps(Baseline(device, {OTHER: replace(entry, gbps=sum(other) / 6)})))
+    update(path, 100.0)
+    assert len(update(path, 80.0).runs) == runs
+
+
+def test_an_entrys_own_runs_are_no_other_entrys(path):
+    """They scatter as widely as above; only what they weigh beside the prior counts."""
+    device = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
+    conduct = {"bytes_read": BYTES // 2, "bytes_written": BYTES // 2, "method": "clock"}
+    runs = tuple(Run(gbps) for gbps in (80.0, 90.0, 100.0, 110.0, 120.0, 130.0))
+    entry = Entry(KEY, gbps=105.0, judged_on="gbps", runs=runs, **conduct)
+    path.write_text(storage.dumps(Baseline(device, {KEY: entry})))
+    logs = [math.log(run.gbps) for run in runs]
+    mean = sum(logs) / 6
+    squares = sum((value - mean) ** 2 for value in logs)
+    spread = math.sqrt((5 * PRIOR_SPREAD["gbps"] ** 2 + squares) / 10)
+    centre = (math.log(100.0) + math.log(110.0)) / 2
+    limit = math.exp(centre - t_quantile(0.999, 10) * spread * math.sqrt(1 + 1 / 6))
+    assert len(update(path, limit * 0.999).runs) == 1
+    path.write_text(storage.dumps(Baseline(device, {KEY: entry})))
+    assert len(update(path, limit * 1.001).runs) == 7
+
+
+@pytest.mark.parametrize(("gbps", "runs"), [(99.0, 2), (50.0, 1)])
+def test_an_update_keeps_what_people_wrote(gbps, runs):
+    by_hand = {"tolerance": 0.03, "xfail": "waits for the driver", "note": "ECC on"}
+    old = Entry(KEY, gbps=100.0, judged_on="gbps", runs=(Run(100.0),), **by_hand)
+    after = merged(old, Entry(KEY, gbps=gbps, judged_on="gbps", runs=(Run(gbps),)), 0.03, 0.01)
+    assert {name: getattr(after, name) for name in by_hand} == by_hand
+    assert len(after.runs) == runs
+
+
+def test_invalid_further_runs_are_no_evidence():
+    invalid = Verdict(Status.INVALID, "others", "others kept 1.0 processors busy meanwhile")
+    fresh = Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
+    further = [[row(90.0, verdict=invalid).to_plain()], [row(101.0, verdict=fresh).to_plain()]]
+    entry = evidence_of(GPU, [row(100.0)], further, None)[KEY]
+    assert [round(run.gbps, 6) for run in entry.runs] == [100.0, 101.0]

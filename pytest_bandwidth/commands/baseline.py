@@ -1,6 +1,6 @@
 """Looks into baseline files and keeps them: shows, validates, compares, prunes them, makes empty ones.
 
-Exit status 0: fine; 1: `validate` found an invalid file, or `diff` found a difference; 2: unusable input.
+Exit status 0: fine; 1: `diff` found a difference; 2: unusable input, an invalid file for `validate` included.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     show.add_argument("path", type=Path, metavar="PATH", help="a baseline file, or a folder of them")
     show.add_argument("keys", nargs="*", metavar="KEY", help="entries to show: a key, or a pattern with * and ?")
 
-    validate = action("validate", "check files and list every problem (exit status 1)")
+    validate = action("validate", "check files and list every problem (exit status 2)")
     validate.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="baseline files, or folders of them")
 
     diff = action("diff", "say what changed from one file to another (exit status 1)")

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         for one in looked:
             print("\n".join(map(printable, _lines(one))))
-    return 1 if problems else 0
+    return 2 if problems else 0
 
 
 def _look_at(path: Path) -> list[_Looked]:

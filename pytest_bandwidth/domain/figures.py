@@ -52,10 +52,14 @@ def figures_of_measurement(measurement: Measurement) -> Figures:
 
 def figures_of_run(run: Run) -> Figures:
     """The figures of a baseline's run; files may leave out the share, which the probe's GB/s give as well."""
-    relative = run.relative
-    if relative is None and run.probe_gbps:
-        relative = run.gbps / run.probe_gbps
-    return Figures(run.gbps, relative, run.probe_gbps)
+    return Figures(run.gbps, value_of_run(run, "relative"), run.probe_gbps)
+
+
+def value_of_run(run: Run, figure: Figure) -> float | None:
+    """One figure of a baseline's run, as `figures_of_run` has it; a run's verdicts ask for those of every entry."""
+    if figure == "gbps" or run.relative is not None:
+        return run.gbps if figure == "gbps" else run.relative
+    return run.gbps / run.probe_gbps if run.probe_gbps else None
 
 
 def middle_of(seen: Sequence[Figures]) -> Figures:
@@ -105,4 +109,4 @@ def _median_of(values: Iterable[float | None]) -> float | None:
 
 
 def _holds_share(entry: Entry) -> bool:
-    return any(figures_of_run(run).relative is not None for run in entry.runs)
+    return any(value_of_run(run, "relative") is not None for run in entry.runs)

@@ -14,7 +14,14 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures, disbelief
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference
-from pytest_bandwidth.domain.units import drop_of_log, format_bytes, format_percent, log_of_drop
+from pytest_bandwidth.domain.units import (
+    counted,
+    drop_of_log,
+    format_bytes,
+    format_gbps,
+    format_percent,
+    log_of_drop,
+)
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 SUSPECT_LEVEL = 0.99
@@ -99,7 +106,7 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
     if gate > log_of_drop(tolerance) * (1 + 1e-12):
         return _short_of_runs(verdict, reference, tolerance, confirm)
     if -drop > allowed:
-        reason = f"{moved(verdict, 'the baseline')}: --bandwidth-update keeps it"
+        reason = f"{drop_sentence(verdict)}: --bandwidth-update keeps it"
         return replace(verdict, status=Status.IMPROVED, code="gain", reason=reason)
     return replace(verdict, reason=drop_sentence(verdict))
 
@@ -119,7 +126,6 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
         observed=math.exp(median(logs)),
         drop=drop_of_log(drop),
         allowed_drop=drop_of_log(gate),
-        visible_drop=drop_of_log(gate),
         confirmations=tuple(fresh),
     )
     if drop > gate:
@@ -128,8 +134,7 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
         seen,
         status=Status.UNCONFIRMED,
         code="not-confirmed",
-        reason=f"{format_percent(first.drop or 0, 1)} below the baseline here, "
-        f"{format_percent(seen.drop or 0, 1)} in {len(logs)} fresh processes",
+        reason=f"{format_percent(first.drop or 0, 1)} below the baseline here; in fresh ones {drop_sentence(seen)}",
     )
 
 
@@ -150,8 +155,26 @@ def moved(verdict: Verdict, other: str) -> str:
 
 
 def drop_sentence(verdict: Verdict, other: str = "the baseline") -> str:
-    """`moved`, and how much of a drop is let pass."""
-    return f"{moved(verdict, other)}, {format_percent(verdict.allowed_drop or 0, 1)} allowed"
+    """`moved`, how much of a drop is let pass, and every number that this rests on."""
+    return f"{moved(verdict, other)}, {format_percent(verdict.allowed_drop or 0, 1)} allowed ({_basis(verdict)})"
+
+
+def _basis(verdict: Verdict) -> str:
+    runs = verdict.baseline_runs or 0
+    parts = (
+        f"{_value(verdict, verdict.observed)} against {_value(verdict, verdict.reference)}",
+        f"tolerance {format_percent(verdict.tolerance or 0, 1)}",
+        counted(runs, "run") if runs else "a bandwidth written by hand",
+        f"spread {format_percent(verdict.spread or 0, 1)}",
+    )
+    fresh = len(verdict.confirmations)
+    return ", ".join((*parts, f"{fresh} fresh process{'' if fresh == 1 else 'es'}") if fresh else parts)
+
+
+def _value(verdict: Verdict, value: float | None) -> str:
+    if verdict.figure == "gbps":
+        return format_gbps(value or 0)
+    return f"{format_percent(value or 0, 1)} of the probe"
 
 
 def insufficient(verdict: Verdict, evidence: str, remedy: str, runs_advised: int | None) -> Verdict:
@@ -177,5 +200,5 @@ def _short_of_runs(verdict: Verdict, reference: Reference, tolerance: float, con
         if advised
         else "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
     )
-    known = "1 baseline run" if reference.runs == 1 else f"{reference.runs} baseline runs"
+    known = f"{counted(reference.runs, 'baseline run')}, spread {format_percent(reference.spread, 1)}"
     return insufficient(verdict, known, remedy, advised)

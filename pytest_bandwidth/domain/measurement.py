@@ -13,6 +13,8 @@ DeviceKind = Literal["cuda", "cpu", "traffic", "scripted"]
 # Whose times the host's own load and memory decide: the scripted device stands in for a host.
 HOST_KINDS: frozenset[str] = frozenset({"cpu", "scripted"})
 Fact = str | int | float | bool | None
+# Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did.
+MEMORY_CLOCK, SLOWDOWN = "memory-clock", "slowdown"
 
 
 @dataclass(frozen=True, slots=True)

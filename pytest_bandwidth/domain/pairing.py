@@ -130,7 +130,8 @@ def _insufficient(verdict: Verdict, uneven: int) -> Verdict:
         status=Status.INSUFFICIENT,
         code="noise",
         reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise in "
-        f"{verdict.baseline_runs} pairs (tolerance {format_percent(verdict.tolerance or 0, 1)}){_again(uneven)}; "
+        f"{verdict.baseline_runs} pairs (tolerance {format_percent(verdict.tolerance or 0, 1)}, "
+        f"spread {format_percent(verdict.spread or 0, 1)}){_again(uneven)}; "
         f"{remedy}",
     )
 
@@ -141,7 +142,8 @@ def _sentence(verdict: Verdict, half: float, uneven: int, other: str) -> str:
     least = drop_of_log(abs(log_of_drop(drop)) - half)
     bound = f"at least {format_percent(least, 1)} with 99.9 % confidence" if least > 0 else "not told from none"
     return (
-        f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes ({bound}), "
+        f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes "
+        f"({bound}, spread {format_percent(verdict.spread or 0, 1)}), "
         f"{format_percent(verdict.tolerance or 0, 1)} allowed{_again(uneven)}"
     )
 

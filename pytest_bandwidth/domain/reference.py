@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median, stdev
+from dataclasses import dataclass, field
+from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.figures import Figures, figures_of_run, middle_of, steadier_figure
+from pytest_bandwidth.domain.figures import Figures, figures_of_run, middle_of, steadier_figure, value_of_run
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
 
@@ -51,15 +51,41 @@ def prior_spread(figure: Figure, on_host: bool, others: float = 0.0) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter:
+    """How ln(figure) lies in an entry's runs: its median, its squared deviations from the mean, and how many runs."""
+
+    centre: float
+    squares: float
+    runs: int
+
+
+def scatter_of(runs: Sequence[Run], figure: Figure) -> Scatter | None:
+    """None where no run holds the figure."""
+    logs = [math.log(value) for run in runs if (value := value_of_run(run, figure)) is not None]
+    if not logs:
+        return None
+    # Not `statistics.stdev`: it computes in fractions, which 10,000 entries feel.
+    mean = sum(logs) / len(logs)
+    return Scatter(median(logs), sum([(value - mean) ** 2 for value in logs]), len(logs))
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
-    """How the runs of several entries scatter: squared deviations of ln(figure) within each entry, summed."""
+    """How the runs of several entries scatter: squared deviations of ln(figure) within each entry, summed.
+
+    scatters: of each entry that holds the figure, by key.
+    """
 
     squares: float
     degrees: int
+    scatters: Mapping[str, Scatter] = field(default_factory=dict)
 
-    def without(self, other: Pool) -> Pool:
-        """The pool of the entries that `other`, some of these, does not hold."""
-        return Pool(max(0.0, self.squares - other.squares), self.degrees - other.degrees)
+    def without(self, key: str) -> Pool:
+        """The pool of the other entries."""
+        own = self.scatters.get(key)
+        if own is None or own.runs < 2:
+            return self
+        return Pool(max(0.0, self.squares - own.squares), self.degrees - own.runs + 1)
 
     @property
     def spread(self) -> float:
@@ -69,27 +95,21 @@ class Pool:
 
 
 def pool_of(entries: Iterable[Entry], figure: Figure) -> Pool:
-    """The pool of all entries with two runs or more."""
-    squares, degrees = 0.0, 0
-    for entry in entries:
-        logs = _logs(entry.runs, figure)
-        if len(logs) >= 2:
-            squares += stdev(logs) ** 2 * (len(logs) - 1)
-            degrees += len(logs) - 1
-    return Pool(squares, degrees)
+    """The pool of all entries, which have keys of their own."""
+    found = {e.key: scatter for e in entries if (scatter := scatter_of(e.runs, figure)) is not None}
+    return Pool(sum(s.squares for s in found.values()), sum(s.runs - 1 for s in found.values()), found)
 
 
-def reference_of(entry: Entry, figure: Figure, prior: float) -> Reference | None:
-    """Centre and spread of an entry; None where it does not hold the figure."""
-    logs = _logs(entry.runs, figure)
-    if not logs:
+def reference_of(entry: Entry, figure: Figure, prior: float, scatter: Scatter | None = None) -> Reference | None:
+    """Centre and spread of an entry; None where it does not hold the figure. scatter: where it is known already."""
+    seen = scatter or scatter_of(entry.runs, figure)
+    if seen is None:
         if figure == "relative" or entry.gbps is None:
             return None
         return Reference(figure, math.log(entry.gbps), prior, PRIOR_DEGREES, 0)
-    k = len(logs)
-    variance = stdev(logs) ** 2 if k > 1 else 0.0
-    spread = math.sqrt((PRIOR_DEGREES * prior**2 + (k - 1) * variance) / (k + PRIOR_DEGREES - 1))
-    return Reference(figure, median(logs), spread, k + PRIOR_DEGREES - 1, k)
+    degrees = seen.runs + PRIOR_DEGREES - 1
+    spread = math.sqrt((PRIOR_DEGREES * prior**2 + seen.squares) / degrees)
+    return Reference(figure, seen.centre, spread, degrees, seen.runs)
 
 
 def steadier_of_runs(figure: Figure, entry: Entry, on_host: bool) -> Figure:
@@ -105,7 +125,3 @@ def steadier_of_runs(figure: Figure, entry: Entry, on_host: bool) -> Figure:
 def median_figures(runs: Sequence[Run]) -> Figures:
     """GB/s and share of the probe that a list of runs stands for, one at least."""
     return middle_of([figures_of_run(run) for run in runs])
-
-
-def _logs(runs: Sequence[Run], figure: Figure) -> list[float]:
-    return [math.log(value) for run in runs if (value := figures_of_run(run).of(figure)) is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 
@@ -26,7 +26,7 @@ class Rates:
 
 def rates(
     same: Sequence[Run],
-    slowed: dict[float, Sequence[Run]],
+    slowed: Mapping[float, Sequence[Run]],
     *,
     figure: Figure,
     tolerance: float,

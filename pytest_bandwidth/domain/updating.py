@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Run
+from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Figure, Run
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.figures import choose_figure
 from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Conduct, not_comparable
@@ -21,10 +21,11 @@ from pytest_bandwidth.domain.reference import median_figures, reference_of, stea
 _CONDUCT = ("bytes_read", "bytes_written", "method", "settings", "counts")
 
 
-def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float) -> Entry:
+def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, asked: Figure | None = None) -> Entry:
     """The entry after an update with `fresh`, which holds this update's runs and nothing of the past.
 
     What people wrote by hand (tolerance, xfail, note, judged_on, unknown keys) stays.
+    tolerance, prior: what the test is judged with, by `figure_of_update`. asked: the marker's judged_on.
     """
     if old is None:
         return _summed(replace(fresh, anchor=_anchor(fresh.runs)))
@@ -37,10 +38,16 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float) -> E
         extra={**old.extra, **fresh.extra},
         line=old.line,
     )
-    if _continues(old, kept, tolerance, prior):
+    if _continues(old, kept, tolerance, prior, asked):
         runs = (*old.runs, *fresh.runs)[-NEWEST_RUNS_KEPT:]
         return _summed(replace(kept, runs=runs, anchor=old.anchor or _anchor(old.runs)))
     return _summed(replace(kept, anchor=_anchor(fresh.runs)))
+
+
+def figure_of_update(old: Entry, fresh: Entry, asked: Figure | None = None) -> Figure:
+    """The figure by which fresh runs, one at least, are held to the old ones: the one that the test is judged by."""
+    judged = replace(old, judged_on=old.judged_on or fresh.judged_on)
+    return choose_figure(asked, judged, median_figures(fresh.runs), None)
 
 
 def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
@@ -65,17 +72,16 @@ def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
     return replace(entry, judged_on=steadier_of_runs(entry.judged_on, entry, on_host))
 
 
-def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float) -> bool:
+def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: Figure | None) -> bool:
     """Whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
     if not old.runs or not fresh.runs:
         return False
     conduct = Conduct(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
     if not_comparable(conduct, old) is not None:
         return False
-    figures = median_figures(fresh.runs)
-    figure = choose_figure(None, replace(old, judged_on=fresh.judged_on), figures, None)
+    figure = figure_of_update(old, fresh, asked)
     reference = reference_of(old, figure, prior)
-    value = figures.of(figure)
+    value = median_figures(fresh.runs).of(figure)
     if reference is None or value is None:
         return False
     return abs(reference.centre - math.log(value)) <= reference.bound(REGRESSED_LEVEL, tolerance, len(fresh.runs))

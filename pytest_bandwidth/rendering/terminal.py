@@ -63,11 +63,13 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     shown = rows if verbose else _shown(rows)
     heading, names = told_apart([printable(o.short_name) for o in shown])
     rows_of_text = [_cells(o, name) for o, name in zip(shown, names, strict=True)]
-    lines = _table(heading, rows_of_text, [Status(o.status) for o in shown], width) if shown else []
+    # A device that changed comes first: what it spoilt is not the kernels'.
+    lines = _reasons([o for o in shown if o.status == Status.DEVICE.value], verbose=verbose)
+    lines += _table(heading, rows_of_text, [Status(o.status) for o in shown], width) if shown else []
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
-    lines.extend(_reasons(shown, verbose=verbose))
+    lines.extend(_reasons([o for o in shown if o.status != Status.DEVICE.value], verbose=verbose))
     lines.extend(_evidence(shown) if verbose else ())
     lines.extend(_findings(outcomes, verbose=verbose))
     lines.append(_counts(outcomes))
@@ -221,7 +223,7 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
         told[status] += 1
         if verbose or told[status] <= MOST_REASONS:
             who = printable(outcomes[0].short_name) if len(outcomes) == 1 else f"{len(outcomes)} tests"
-            reason = printable(outcomes[0].reason.splitlines()[0]) if outcomes[0].reason else ""
+            reason = printable(_in_one_line(outcomes[0].reason))
             lines.append((Span(status, _MARKUP[Status(status)]), Span(f" {who}: {reason}")))
     for status, count in told.items():
         if count > MOST_REASONS and not verbose:
@@ -230,6 +232,12 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
     if any(map(_beside_others_on_host, rows)):
         lines.append((Span("INVALID", _MARKUP[Status.INVALID]), Span(_AGAINST_OTHERS)))
     return lines
+
+
+def _in_one_line(reason: str) -> str:
+    """Of a reason that quotes what a process printed, the sentence and the last line of it."""
+    first, *quoted = reason.splitlines() or [""]
+    return " ".join((first, *(line.strip() for line in quoted[-1:])))
 
 
 def _beside_others_on_host(outcome: Outcome) -> bool:

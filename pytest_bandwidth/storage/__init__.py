@@ -1,6 +1,7 @@
 """Baseline files: YAML text ↔ `domain.baseline` values. Imports `domain` only.
 
-`load` → values; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose file it is.
+`load` → values; `check` → problems; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
+file it is.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline
-from pytest_bandwidth.storage.device_files import check_device, find_file
+from pytest_bandwidth.storage.device_files import check, check_device, find_file
 from pytest_bandwidth.storage.reading import read
 from pytest_bandwidth.storage.render import render as dumps
 from pytest_bandwidth.storage.render import render_entry as dumps_entry
-from pytest_bandwidth.storage.writing import init, remove, take_new, update
+from pytest_bandwidth.storage.writing import Merge, init, remove, take_new, update
 
 __all__ = [
     "SCHEMA_FILE",
+    "Merge",
+    "check",
     "check_device",
     "dumps",
     "dumps_entry",

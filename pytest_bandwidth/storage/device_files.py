@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.storage.files import files_in, is_folder, slug
-from pytest_bandwidth.storage.reading import read_device
+from pytest_bandwidth.storage.reading import read, read_device
 from pytest_bandwidth.storage.text import error
 
 _MAX_FILES = 1000
@@ -21,12 +21,9 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     """
     if not is_folder(path):
         return path
-    files = files_in(path)
-    if len(files) > _MAX_FILES:
-        raise error(path, 1, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
     matching: list[Path] = []
     problems: list[Problem] = []
-    for file in files:
+    for file in _baselines_at(path):
         try:
             header = read_device(file)
         except BaselineError as bad:
@@ -45,6 +42,30 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     if problems:
         raise BaselineError(problems)
     return _new_name(path, device)
+
+
+def check(path: Path) -> None:
+    """Reads each file that `path` means, of whatever device. Raises BaselineError with the problems of all.
+
+    That there is none is no problem: an update makes it.
+    """
+    problems: list[Problem] = []
+    for file in _baselines_at(path):
+        try:
+            read(file)
+        except BaselineError as bad:
+            problems += bad.problems
+    if problems:
+        raise BaselineError(problems)
+
+
+def _baselines_at(path: Path) -> list[Path]:
+    if not is_folder(path):
+        return [path] if path.exists() else []
+    files = files_in(path)
+    if len(files) > _MAX_FILES:
+        raise error(path, 1, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
+    return files
 
 
 def _new_name(folder: Path, device: DeviceIdentity) -> Path:

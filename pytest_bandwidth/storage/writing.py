@@ -31,6 +31,7 @@ def update(
     updates: Sequence[Entry],
     *,
     merge: Merge = take_new,
+    merge_in: Callable[[Baseline], Merge] | None = None,
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> UpdateSummary:
     """Writes entries into one device's file, which is made where there is none.
@@ -38,6 +39,7 @@ def update(
     merge: called under the lock, once for each of `updates`, with the entry that the file holds at that moment (None
     where it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other
     processes wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) and written.
+    merge_in: given the whole file as it is at that moment, returns what merges; in place of `merge`.
     Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
     """
     path = _real(path)
@@ -48,6 +50,7 @@ def update(
         document = _new_document(path, identity) if created else read(path)
         check_device(document.baseline, identity)
         device = document.baseline.device or device_of(identity)
+        merge = merge if merge_in is None else merge_in(document.baseline)
         changes, unchanged = _changes(document.baseline, device, updates, merge)
         if changes or created:
             replace_file(path, document.source.encode(edited(document, device, changes)))

@@ -283,8 +283,8 @@ def test_nothing_measured_anywhere(command, tmp_path):
 @pytest.mark.parametrize(
     ("references", "slow", "status", "sentence"),
     [
-        (20, 792.0, "WITHIN", r"1\.0 % below the reference, 5\.0 % allowed"),
-        (20, 720.0, "REGRESSED", r"10\.0 % below the reference, 5\.0 % allowed"),
+        (20, 792.0, "WITHIN", r"1\.0 % below the reference, 5\.0 % allowed \(88\.0 % of the probe against .*"),
+        (20, 720.0, "REGRESSED", r"10\.0 % below the reference, 5\.0 % allowed \(80\.0 % of the probe against .*"),
         (20, 880.0, "IMPROVED", r"10\.0 % above the reference"),
         (
             1,

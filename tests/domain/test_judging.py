@@ -10,6 +10,7 @@ from entries_of_shares import at, entry, reference
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging import Conduct, confirm_drop, look, not_comparable, runs_needed
 from pytest_bandwidth.domain.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status
 
 FIVE = (1.0, 1.0, 1.0, 1.0, 1.0)
@@ -121,3 +122,27 @@ def test_identical_code_raises_next_to_no_alarm_and_five_percent_is_found():
     slow = [_verdict_of_a_run(draw, 0.007, 0.95) for _ in range(3000)]
     assert same.count(Status.REGRESSED) <= 3
     assert slow.count(Status.REGRESSED) >= 0.9 * len(slow)
+
+
+@pytest.mark.parametrize(
+    ("runs", "figure", "fresh", "status"),
+    [
+        (FIVE, 0.99, None, Status.WITHIN),
+        (FIVE, 1.2, None, Status.IMPROVED),
+        (FIVE[:1], 1.0, None, Status.INSUFFICIENT),
+        (FIVE, 0.8, (0.8, 0.81), Status.REGRESSED),
+        (FIVE, 0.8, (0.98, 0.99), Status.UNCONFIRMED),
+    ],
+)
+def test_every_number_that_a_verdict_used_is_in_its_reason(runs, figure, fresh, status):
+    known = reference(*runs)
+    verdict = look(at(figure), known, 0.05, 3)
+    if fresh is not None:
+        verdict = confirm_drop(verdict, known, fresh, 0.05)
+    assert verdict.status is status
+    used = ["tolerance 5.0 %", f"spread {format_percent(known.spread, 1)}", f"{len(runs)} "]
+    if status is not Status.INSUFFICIENT:  # which is said of what can be seen, whatever was
+        used += ["100.0 % of the probe", f"{format_percent(verdict.allowed_drop, 1)} allowed"]
+        used += [f"{format_percent(verdict.observed, 1)} of the probe"]
+    used += [f"{len(fresh)} fresh processes"] if fresh else []
+    assert [number for number in used if number not in verdict.reason] == []

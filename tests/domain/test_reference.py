@@ -1,6 +1,7 @@
 """What a baseline's runs say together."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from entries_of_shares import entry, reference
@@ -27,26 +28,29 @@ def test_hand_written_entry_is_exact_with_five_degrees():
     assert known.bound(0.99, 0.0, 1) == pytest.approx(t_quantile(0.99, 5) * 0.03)
 
 
+def file_of(*runs):
+    """Entries of one file: each has a key of its own."""
+    return [replace(entry(*shares), key=f"t{number}") for number, shares in enumerate(runs)]
+
+
 def test_pooled_spread_needs_five_degrees_of_freedom():
-    assert pool_of([entry(0.9, 1.1), entry(0.9, 1.1)], "relative").spread == 0.0
-    many = [entry(0.99, 1.01) for _ in range(6)]
+    assert pool_of(file_of((0.9, 1.1), (0.9, 1.1)), "relative").spread == 0.0
+    many = file_of(*[(0.99, 1.01)] * 6)
     assert pool_of(many, "relative").spread == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
 
 
 @pytest.mark.parametrize("left_out", range(7))
 def test_a_pool_without_one_entry_is_the_pool_of_the_others(left_out):
-    entries = [
-        entry(*shares) for shares in ((0.9, 0.95, 1.0), (0.5,), (0.8, 0.801), (0.3, 0.9), (), (0.7, 0.7), (1, 2))
-    ]
+    entries = file_of((0.9, 0.95, 1.0), (0.5,), (0.8, 0.801), (0.3, 0.9), (), (0.7, 0.7), (1, 2))
     others = entries[:left_out] + entries[left_out + 1 :]
-    found = pool_of(entries, "relative").without(pool_of([entries[left_out]], "relative"))
+    found = pool_of(entries, "relative").without(f"t{left_out}")
     expected = pool_of(others, "relative")
     assert (found.squares, found.degrees) == (pytest.approx(expected.squares), expected.degrees)
 
 
 def test_an_entry_that_scatters_alone_leaves_nothing_to_the_others():
-    wild, calm = entry(0.1, 9.0), [entry(0.7, 0.7) for _ in range(6)]
-    assert pool_of([wild, *calm], "relative").without(pool_of([wild], "relative")).spread == pytest.approx(0, abs=1e-6)
+    wild_and_calm = file_of((0.1, 9.0), *[(0.7, 0.7)] * 6)
+    assert pool_of(wild_and_calm, "relative").without("t0").spread == pytest.approx(0, abs=1e-6)
 
 
 def test_prior_grows_with_what_other_entries_show():

@@ -125,8 +125,12 @@ def test_what_measures_needs_a_repository(project):
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
-def test_no_worktree_is_left_where_pytest_is_told_to_end(repo):
-    """SIGTERM, which becomes what Ctrl-C is, comes while a child of the other revision sleeps in its test."""
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_no_worktree_is_left_where_pytest_is_told_to_end(repo, name):
+    """By Ctrl-C, or by what becomes the same, while a child of the other revision sleeps in its test."""
+    number = getattr(signal, name)
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"{name} is ignored here (nohup, or a background job), and so it is by what is started here")
     repo.file(
         "test_kernel.py",
         TEST.replace(
@@ -144,9 +148,9 @@ def test_no_worktree_is_left_where_pytest_is_told_to_end(repo):
         try:
             while not (asleep.exists() and len(asleep.read_text()) == 3):  # the run, a child here, a child there
                 assert process.poll() is None, (repo.path / "output").read_text()
-                time.sleep(0.05)
+                time.sleep(0.05)  # its children are not ours: their file is all that they tell
             assert worktrees(repo) == 2
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             assert process.wait(60) == pytest.ExitCode.INTERRUPTED
         finally:
             process.kill()

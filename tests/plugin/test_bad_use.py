@@ -1,8 +1,13 @@
 """Every wrong use: one line that names the place and the remedy, never a traceback, never a pass."""
 
+import json
+import os
 import re
+import signal
 
 import pytest
+from children import wait_for
+from filelock import FileLock
 from plugin_texts import COPY
 
 
@@ -281,6 +286,27 @@ def test_ctrl_c_in_a_callable_ends_the_run(project):
     project.file("test_own.py", text)
     with pytest.raises(KeyboardInterrupt):
         project.run_here()
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_ctrl_c_while_measuring_leaves_no_lock_and_no_half_written_file(project, monkeypatch):
+    locks = project.path / "locks"
+    locks.mkdir()
+    monkeypatch.setenv("TMPDIR", str(locks))
+    text = "def test_own(bandwidth):\n    bandwidth(lambda: open('measured', 'w').write('once'), reads=8)\n"
+    project.file("test_own.py", text)
+    process = project.start("--bandwidth-max-time=600", "--bandwidth-json=run.json")  # warms up for half a minute
+    wait_for(project.path / "measured")
+    (holder,) = locks.glob("*/*.holder")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert "KeyboardInterrupt" in said
+    assert not holder.exists()
+    for kind in (".lock", ".line"):
+        FileLock(holder.with_suffix(kind)).acquire(timeout=0).lock.release()
+    left = [path for path in project.path.iterdir() if "run" in path.name]
+    assert [json.loads(path.read_text())["results"] for path in left if path.name == "run.json"] == [[]] * len(left)
 
 
 @pytest.mark.parametrize("name", ["bandwidth_lock_timeout", "bandwidth_busy_processors"])

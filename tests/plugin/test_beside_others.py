@@ -53,6 +53,51 @@ def test_works_beside_the_usual_plugins_together(project):
     again.assert_outcomes(passed=3)
 
 
+BAD = "schema: 1\nentries:\n  a: {bandwidth: fast}\n  b: {tolerance: 5}\n"
+
+
+@pytest.mark.parametrize("update", [(), ("--bandwidth-update",)])
+@pytest.mark.parametrize("given", ["b.yaml", "baselines"])
+def test_a_bad_baseline_is_told_before_workers_start(project, given, update):
+    pytest.importorskip("xdist")
+    project.file("test_copy.py", COPY)
+    project.file("baselines/b.yaml", BAD)
+    file = project.file("b.yaml", BAD)
+    project.file("conftest.py", "import os\nif 'PYTEST_XDIST_WORKER' in os.environ: open('started', 'w').close()\n")
+
+    def told(workers):
+        result = project.run(workers, f"--bandwidth-baseline={given}", *update)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        return [line for line in result.errlines if line]
+
+    lines = told("-n1")
+    assert not (project.path / "started").exists()
+    name = "b.yaml" if given == "b.yaml" else "baselines/b.yaml"
+    assert [line.partition(" found ")[0] for line in lines] == [
+        f"ERROR: {name}:3: bandwidth:", f"ERROR: {name}:4: tolerance:"
+    ]  # fmt: skip
+    assert lines == told("-n0")
+    assert file.read_text() == BAD
+
+
+def test_a_bad_baseline_of_another_device_is_told_before_workers_start(project):
+    pytest.importorskip("xdist")
+    project.file("test_copy.py", COPY)
+    project.run("--bandwidth-baseline=baselines", "--bandwidth-update").assert_outcomes(passed=1)
+    project.file("baselines/other.yaml", BAD.replace("entries", "device: {name: Card 9}\nentries"))
+    result = project.run("-n1", "--bandwidth-baseline=baselines")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: baselines/other.yaml:4: bandwidth: found 'fast', expected *"])
+
+
+@pytest.mark.parametrize("option", ["--bandwidth-skip", "--collect-only"])
+def test_a_bad_baseline_is_no_matter_to_workers_that_measure_nothing(project, option):
+    pytest.importorskip("xdist")
+    project.file("test_copy.py", COPY)
+    project.file("b.yaml", BAD)
+    assert project.run("-n1", "--bandwidth-baseline=b.yaml", option).ret == pytest.ExitCode.OK
+
+
 def test_confirmation_works_under_xdist(project):
     pytest.importorskip("xdist")
     floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"

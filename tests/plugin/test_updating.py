@@ -52,6 +52,67 @@ def test_update_new_leaves_known_entries_alone(project):
     assert "test_new.py::test_new" in after
 
 
+INVALID_ONCE = """
+import os
+from pathlib import Path
+
+import pytest_bandwidth.running as running
+from pytest_bandwidth.domain.measurement import Finding
+
+if "PYTEST_BANDWIDTH_ORDER" in os.environ and not Path("was_invalid").exists():
+    Path("was_invalid").touch()
+    running.busy_with_others = lambda measurement, limit: Finding("others", "others kept everything busy")
+"""
+
+
+def test_an_invalid_further_run_never_enters(project):
+    project.file("test_copy.py", COPY)
+    project.file("conftest.py", INVALID_ONCE)
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    result.assert_outcomes(passed=1)
+    assert (project.path / "was_invalid").exists()
+    assert len(storage.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 2
+
+
+SUSPECT = """
+import os, time
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="50%")
+def test_known(bandwidth):
+    a, b = bandwidth.random(1 << 14, "float32"), bandwidth.empty(1 << 14, "float32")
+    def kernel():
+        np.copyto(b, a)
+        time.sleep(float(os.environ.get("SLOW", "0.002")))  # what the kernel takes, however busy the machine is
+    bandwidth(kernel, reads=a, writes=b)
+"""
+# One measurement more in the suspect's test: its fresh processes measure that, too.
+LABELLED = '    bandwidth(np.copyto, b, a, reads=a, writes=b, label="new")\n'
+HERE_ONLY = 'import os\nif "PYTEST_BANDWIDTH_ORDER" in os.environ:\n    os.environ["SLOW"] = "0.002"\n'
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_fresh_processes_of_a_suspect_never_enter(project, monkeypatch, confirmed):
+    project.file("test_known.py", SUSPECT)
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    known = storage.load(project.path / "b.yaml").entries
+    project.file("test_known.py", SUSPECT + LABELLED)
+    project.file("test_new.py", COPY.replace("test_copy", "test_new"))
+    if not confirmed:
+        project.file("conftest.py", HERE_ONLY)
+    monkeypatch.setenv("SLOW", "0.02")
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-json=run.json")
+    result.assert_outcomes(**({"failed": 1, "passed": 1} if confirmed else {"passed": 2}))
+    rows = {row["key"]: row for row in json.loads((project.path / "run.json").read_text())["results"]}
+    assert rows["test_known.py::test_known"]["verdict"]["confirmations"]
+    entries = storage.load(project.path / "b.yaml").entries
+    assert entries["test_known.py::test_known"] == known["test_known.py::test_known"]
+    runs = {key: len(entry.runs) for key, entry in entries.items() if key not in known}
+    with_suspect = {} if confirmed else {"test_known.py::test_known @ new": 1}
+    assert runs == {"test_new.py::test_new": 1, **with_suspect}
+
+
 def test_failed_tests_never_enter(project):
     project.file("test_copy.py", COPY + "    assert False\n")
     project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
@@ -77,6 +138,18 @@ def test_teardown_failures_never_enter(project):
     )
     assert row["reason"] == row["verdict"]["reason"] == "not written to the baseline: the test failed"
     assert document["findings"] == []  # it failed after it was judged
+
+
+@pytest.mark.parametrize(
+    ("marker", "runs"), [("tolerance='95%'", 2), ("tolerance='95%', judged_on='gbps'", 2), ("", 1)]
+)
+def test_runs_are_held_to_what_the_marker_says(project, monkeypatch, marker, runs):
+    text = SUSPECT.replace('judged_on="gbps", tolerance="50%"', marker)
+    project.file("test_known.py", text)
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    monkeypatch.setenv("SLOW", "0.02")
+    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    assert len(storage.load(project.path / "b.yaml").entries["test_known.py::test_known"].runs) == runs
 
 
 def test_comments_and_handwriting_survive(project):

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 
 
 def hostile_document(texts: Iterable[str] = HOSTILE) -> dict[str, Any]:
-    """One result for each text, in all of its places; the run's own texts take turns."""
+    """One result for each text, in all of its places; where the run has one place, it holds the first text."""
     chosen = list(texts)
     templates = run_documents.outcomes(12, failing=3, unjudged=3)
     results = [_poisoned(templates[i % len(templates)], text, i).to_plain() for i, text in enumerate(chosen)]

@@ -87,3 +87,19 @@ def test_the_remedy_against_others_on_the_host_is_told_once():
     on_gpu = [replace(outcome, conditions={"before": {}, "after": {"others_processors": None}}) for outcome in beside]
     throttled = [replace(outcome, code="throttled") for outcome in beside]
     assert not any("bandwidth_busy_processors" in line for line in shown([*on_gpu, *throttled]))
+
+
+def test_a_device_that_changed_is_one_line_above_the_table():
+    down = "the device is down, not the kernel: a probe reaches 66 GB/s, 100 GB/s with the baseline; the kernel keeps"
+    rows = run_documents.outcomes(4)
+    spoilt = [replace(o, status="DEVICE", code="device", reason=f"{down} {i} % of it") for i, o in enumerate(rows[:3])]
+    lines = shown([*spoilt, rows[3]])
+    assert lines[0] == f"DEVICE 3 tests: {down} 0 % of it"
+    assert [line for line in lines[1:] if "the device is down" in line] == []
+
+
+def test_the_last_line_of_a_failed_process_is_told():
+    reason = "5 % below; a fresh process ended with exit status 4; its last lines:\n  many\n  no such option"
+    outcome = replace(run_documents.outcomes(1)[0], status="UNCONFIRMED", reason=reason)
+    (line,) = [line for line in shown([outcome]) if line.startswith("UNCONFIRMED")]
+    assert line.endswith("exit status 4; its last lines: no such option")

@@ -146,3 +146,25 @@ def test_a_folder_that_may_not_be_read_is_told() -> None:
             pytest.skip("this user may read everything")
         with pytest.raises(BaselineError, match=r"found a folder that cannot be read \(Permission denied\)"):
             storage.find_file(Path(folder), A100)
+
+
+def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", "device: {name: A}\ntolerance: 5\n")
+    write(tmp_path / "b.yaml", "device: {name: B}\n")
+    (tmp_path / "c.yaml").write_text("schema: 1\nentries:\n  c: {bandwidth: fast}\n")
+    with pytest.raises(BaselineError) as raised:
+        storage.check(tmp_path)
+    assert [(Path(problem.file).name, problem.line) for problem in raised.value.problems] == [
+        ("a.yaml", 3),
+        ("c.yaml", 3),
+    ]
+    with pytest.raises(BaselineError, match=r"a\.yaml:3: "):
+        storage.check(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("name", ["b.yaml", "folder", "none.yaml", "no_folder"])
+def test_what_is_good_or_not_there_yet_has_no_problem(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "b.yaml", "")
+    write(tmp_path / "folder" / "b.yaml", "")
+    storage.check(tmp_path / name)

@@ -367,3 +367,16 @@ def test_any_update_of_any_baseline_says_what_was_meant(
         (change,) = (*summary.added, *summary.changed)
         assert change.after is not None
         assert storage.dumps_entry(found[key]) == storage.dumps_entry(change.after)
+
+
+def test_a_merge_can_go_by_the_whole_file_as_it_is_under_the_lock(path: Path) -> None:
+    path.write_text(BY_HAND.replace("entries:", "tolerance: 7%\nentries:"))
+    seen: list[tuple[float | None, int, bool]] = []
+
+    def merge_in(baseline: Baseline) -> storage.Merge:
+        seen.append((baseline.tolerance, len(baseline.entries), path.with_name(f".{path.name}.lock").exists()))
+        return storage.take_new
+
+    storage.update(path, A100, [MEASURED, Entry("other", 5.0)], merge_in=merge_in)
+    assert seen == [(0.07, 3, True)]
+    assert storage.load(path).entries["other"].gbps == 5.0
