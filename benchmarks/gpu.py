@@ -5,7 +5,7 @@
 Writes baselines/DEVICE.yaml (through `pytest --bandwidth-update`, one run a process) and docs/gpu/DEVICE.md: achieved
 against peak for each operation, the spread over identical processes, a cudaMemcpy device copy and
 cupyx.profiler.benchmark in the same process as ours, and the selftest. Every figure comes from this machine in this
-run; without a GPU nothing is written and the exit status is 2.
+run; without a GPU nothing is written and the exit status is 2, and where the selftest failed it is 1.
 """
 
 from __future__ import annotations
@@ -24,16 +24,22 @@ from pathlib import Path
 from statistics import median, stdev
 from typing import Any
 
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.whole_files import write_whole
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 # A sample's standard deviation from fewer is a guess.
 FEWEST_PROCESSES = 10
 MIB = 1 << 20
-UNUSABLE = 2
+FINE, FAILED, UNUSABLE = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Spread:
-    """One measurement over fresh processes: medians, and standard deviations of the logarithms as fractions."""
+    """One measurement over fresh processes: medians, and standard deviations of the logarithms as fractions.
+
+    utilization: of the peak; None where that is unknown.
+    """
 
     key: str
     processes: int
@@ -55,13 +61,20 @@ def log_sd(values: Sequence[float]) -> float:
 
 
 def spreads(documents: Sequence[Mapping[str, Any]]) -> list[Spread]:
-    """Each measurement that every document holds a figure of, in the order of the first."""
+    """Each measurement that every document holds a valid figure of, in the order of the first."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for document in documents:
         for result in document["results"]:
-            if result.get("gbps"):
+            if result.get("gbps") and result.get("status") != "INVALID":
                 rows.setdefault(key_of(result), []).append(result)
     return [_spread(key, found) for key, found in rows.items() if len(found) == len(documents)]
+
+
+def left_out(documents: Sequence[Mapping[str, Any]], rows: Sequence[Spread]) -> list[str]:
+    """Keys of what a process measured, and not every one validly."""
+    keys = dict.fromkeys(key_of(result) for document in documents for result in document["results"])
+    shown = {row.key for row in rows}
+    return [key for key in keys if key not in shown]
 
 
 def key_of(result: Mapping[str, Any]) -> str:
@@ -72,7 +85,8 @@ def key_of(result: Mapping[str, Any]) -> str:
 
 def _spread(key: str, found: Sequence[Mapping[str, Any]]) -> Spread:
     relative = [r["relative"] for r in found if r.get("relative")]
-    utilization = [r["utilization"] for r in found if r.get("utilization")]
+    # Where the peak is unknown a document's utilization is of the probe.
+    utilization = [r["utilization"] for r in found if r.get("utilization") and r.get("utilization_of") == "peak"]
     return Spread(
         key=key,
         processes=len(found),
@@ -90,8 +104,9 @@ def report(
     comparison: Sequence[Mapping[str, Any]],
     selftest: str,
     command: str,
+    absent: Sequence[str] = (),
 ) -> str:
-    """docs/gpu/DEVICE.md, from finished values."""
+    """docs/gpu/DEVICE.md, from finished values. absent: what the first table leaves out."""
     peak = device.get("peak") or {}
     facts = device.get("facts") or {}
     known = f"{peak['gbps']:.0f} GB/s ({peak['source']})" if peak else "unknown"
@@ -111,13 +126,14 @@ def report(
         "|---|---:|---:|---:|---:|---:|",
         *(_row(row) for row in rows),
         "",
+        *((f"Left out, since not every process measured it validly: {', '.join(absent)}.", "") if absent else ()),
         "## The same copies, timed by others in the same process",
         "",
         "Bytes count in both directions. `cupyx.profiler.benchmark` neither empties the cache nor holds the stream.",
         "",
         "| work | timed by | GB/s |",
         "|---|---|---:|",
-        *(f"| {c['work']} | {c['timed_by']} | {c['gbps']:.1f} |" for c in comparison),
+        *(_comparison_row(one) for one in comparison),
         "",
         "## Selftest",
         "",
@@ -131,7 +147,7 @@ def report(
 
 def _row(row: Spread) -> str:
     cells = (
-        row.key.replace("|", "\\|"),
+        _cell(row.key),
         f"{row.gbps:.1f}",
         _percent(row.utilization, 1),
         "–" if row.relative is None else f"{row.relative:.3f}",
@@ -139,6 +155,16 @@ def _row(row: Spread) -> str:
         _percent(row.relative_sd, 2),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _comparison_row(one: Mapping[str, Any]) -> str:
+    why = f" ({_cell(one['why'])})" if one.get("why") else ""
+    gbps = "–" if one["gbps"] is None else f"{one['gbps']:.1f}"
+    return f"| {one['work']} | {one['timed_by']} | {gbps}{why} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _percent(fraction: float | None, decimals: int) -> str:
@@ -181,10 +207,17 @@ def compare_timers(device: Any) -> list[dict[str, Any]]:
     for work, call in (("probe copy kernel", device.probe(traffic).call), ("cudaMemcpyAsync device to device", memcpy)):
         ours = device.measure(Workload(call, traffic), Budget(max_seconds=2.0), lambda _: None)
         theirs = benchmark(call, name=work, n_repeat=200, n_warmup=20).gpu_times[0]
-        rows.append({"work": work, "timed_by": f"pytest-bandwidth ({ours.method})", "gbps": ours.gbps})
+        rows.append({"work": work, "timed_by": f"pytest-bandwidth ({ours.method})", **valid_gbps(ours)})
         gbps = traffic.bytes_moved / median(theirs.tolist()) / 1e9
         rows.append({"work": work, "timed_by": "cupyx.profiler.benchmark", "gbps": gbps})
     return rows
+
+
+def valid_gbps(ours: Measurement) -> dict[str, Any]:
+    """What a measurement of ours comes to; where it is invalid, why."""
+    if ours.invalid is not None:
+        return {"gbps": None, "why": ours.invalid.text}
+    return {"gbps": ours.gbps}
 
 
 def run_suite(device: str, profile: str, baselines: Path, out: Path) -> Mapping[str, Any]:
@@ -203,11 +236,14 @@ def run_suite(device: str, profile: str, baselines: Path, out: Path) -> Mapping[
     return document
 
 
-def run_selftest(device: str) -> str:
-    """The selftest's own words."""
+def run_selftest(device: str) -> tuple[str, int]:
+    """The selftest's own words, where it failed with its exit status; and that status."""
     command = [sys.executable, "-m", "pytest_bandwidth.cli", "selftest", "--device", device]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    return done.stdout or f"selftest ended with status {done.returncode}: {done.stderr[-2000:]}"
+    if done.returncode == FINE:
+        return done.stdout, FINE
+    said = f"{done.stdout}\n{done.stderr}".strip()
+    return f"failed with exit status {done.returncode}: {said[-2000:]}", done.returncode
 
 
 def ask_child(device: str) -> dict[str, Any] | str:
@@ -246,14 +282,18 @@ def main() -> int:
             print(f"{described['name']}: process {process + 1} of {options.processes}", flush=True)
             document = run_suite(options.device, options.profile, options.baselines, Path(folder) / f"{process}.json")
             documents.append(document)
-    selftest = "left out" if options.no_selftest else run_selftest(options.device)
+    selftest, status = ("left out", FINE) if options.no_selftest else run_selftest(options.device)
     command = f"python benchmarks/gpu.py --processes {options.processes} --profile {options.profile}"
     page = options.docs / f"{name}.md"
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = report(described, spreads(documents), described["comparison"], selftest, command)
-    page.write_text(text, encoding="utf-8")
+    rows = spreads(documents)
+    text = report(described, rows, described["comparison"], selftest, command, left_out(documents, rows))
+    write_whole(page, text.encode(), keep=True)
     print(f"wrote {page} and the device's file in {options.baselines}")
-    return 0
+    if status != FINE:
+        print(f"the selftest {selftest}", file=sys.stderr)
+        return FAILED
+    return FINE
 
 
 def _describe(device: str) -> int:
@@ -264,7 +304,7 @@ def _describe(device: str) -> int:
     except BandwidthError as error:
         print(error, file=sys.stderr)
         return UNUSABLE
-    return 0
+    return FINE
 
 
 if __name__ == "__main__":

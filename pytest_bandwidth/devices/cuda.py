@@ -16,8 +16,8 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
 from pytest_bandwidth.devices.cuda_arguments import ArrayWorld, device_nbytes
-from pytest_bandwidth.devices.cuda_clock import clocks_disagree, nominal_clock_mhz
-from pytest_bandwidth.devices.cuda_health import Health, ecc_finding
+from pytest_bandwidth.devices.cuda_clock import clocks_disagree, memory_clock_low, nominal_clock_mhz
+from pytest_bandwidth.devices.cuda_health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda_identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda_kernels import compile_kernel, kernel_resources, prepared_call
 from pytest_bandwidth.devices.cuda_opening import Opened, open_context
@@ -66,6 +66,7 @@ class CudaDevice:
         self._guard, self._runtime = opened.guard, opened.runtime
         self._identity = join_identity(facts, known, extra)
         self._peak = choose_peak(user_peak, self._identity, nvml=memory_arithmetic(facts, known))
+        self._max_memory_clock_mhz = known.max_memory_clock_mhz
         self._blocking = launches_block(os.environ)
         nominal = nominal_clock_mhz(known.default_sm_clock_mhz, known.max_sm_clock_mhz or facts.clock_mhz)
         self._timer = Timer(self._runtime, nominal, may_hold=self._blocking is None, held=self._blocking is None)
@@ -175,7 +176,7 @@ class CudaDevice:
                 measurement = measure_timed(self, workload, budget, progress)
                 return replace(
                     measurement,
-                    findings=(*measurement.findings, *self._findings(before)),
+                    findings=(*measurement.findings, *self._findings(before, measurement)),
                     detail={**measurement.detail, **self._detail()},
                 )
             finally:
@@ -247,9 +248,14 @@ class CudaDevice:
     def _free_pool(self) -> None:
         self._cupy.get_default_memory_pool().free_all_blocks()
 
-    def _findings(self, before: NvmlReading) -> tuple[Finding, ...]:
-        reading = self._health.reading
-        seen = (clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz), ecc_finding(before, reading))
+    def _findings(self, before: NvmlReading, measurement: Measurement) -> tuple[Finding, ...]:
+        reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
+        seen = (
+            clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz),
+            memory_clock_low(reading.memory_clock_mhz, self._max_memory_clock_mhz),
+            slowdown_finding(reason for conditions in around for reason in conditions.event_reasons),
+            ecc_finding(before, reading),
+        )
         return (*self._timer.findings, *(finding for finding in seen if finding is not None))
 
     def _detail(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measurement import MEMORY_CLOCK, Finding
 
 # As NVBench does: below this share of the nominal clock a sample tells of the power supply, not of the kernel.
 THROTTLED_SHARE = 0.75
@@ -17,6 +17,8 @@ STEPS_PER_INTERVAL = 20
 LEAST_INTERVAL_NS = 10_000
 # NVML's clock is what the driver asked for. If the counted one is this much lower, hardware is skipping cycles.
 CLOCKS_AGREE = 0.90
+# GeForce cards compute in a state (P2) whose memory clock is a few per cent below the maximum: that is no finding.
+MEMORY_CLOCK_SHARE = 0.90
 
 
 def shortest_interval_ns(step_ns: int) -> int:
@@ -65,4 +67,16 @@ def clocks_disagree(counted_mhz: float | None, reported_mhz: float | None) -> Fi
         "sm-clock",
         f"the SM clock counted was {counted_mhz:.0f} MHz while the driver reports {reported_mhz:.0f}: "
         "the GPU skips cycles (power brake, heat, or a power supply that is too weak)",
+    )
+
+
+def memory_clock_low(found_mhz: float | None, largest_mhz: float | None) -> Finding | None:
+    """The memory's clock is well below its maximum, and with it all that memory can reach."""
+    if not found_mhz or not largest_mhz or found_mhz >= MEMORY_CLOCK_SHARE * largest_mhz:
+        return None
+    return Finding(
+        MEMORY_CLOCK,
+        f"the memory clock was {found_mhz:.0f} MHz after the samples, expected at least "
+        f"{MEMORY_CLOCK_SHARE * 100:.0f} % of its maximum of {largest_mhz:.0f}: GB/s, the probe's too, are those of "
+        "slower memory (a clock that was set, a power state, heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
     )

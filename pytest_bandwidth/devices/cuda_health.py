@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pytest_bandwidth.devices.cuda_processes import Ownership, active_others, describe
-from pytest_bandwidth.devices.nvml import NvmlGpu, NvmlReading
-from pytest_bandwidth.domain.measurement import Conditions, Finding
+from pytest_bandwidth.devices.nvml import SLOWDOWN_BITS, NvmlGpu, NvmlReading, decode_event_reasons
+from pytest_bandwidth.domain.measurement import SLOWDOWN, Conditions, Finding
 
 # NVML averages a process's share over up to a second, so older activity says nothing of now.
 LOOK_BACK_SECONDS = 1.0
@@ -67,3 +67,16 @@ def ecc_finding(before: NvmlReading, after: NvmlReading) -> Finding | None:
     if new <= 0:
         return None
     return Finding("ecc", f"the GPU's memory had {new} uncorrectable ECC error(s) while measuring: replace it")
+
+
+def slowdown_finding(event_reasons: Iterable[str]) -> Finding | None:
+    """Clocks held down by heat or power supply; a power cap is no finding."""
+    seen = set(event_reasons)
+    slowing = [reason for reason in decode_event_reasons(SLOWDOWN_BITS) if reason in seen]
+    if not slowing:
+        return None
+    return Finding(
+        SLOWDOWN,
+        f"the driver reports {', '.join(slowing)} around the samples, expected none: clocks were held down, and "
+        "figures with them; look at the GPU's cooling and power supply",
+    )

@@ -7,7 +7,7 @@ frameworks' memory pools; a kernel that is loaded only behind a hold would wait 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -30,6 +30,7 @@ EMPTY_SLACK_SHARE = 0.2
 HOLD_AT_LEAST_SECONDS = 0.25
 HOLD_AT_MOST_SECONDS = 5.0
 HOLD_FACTOR = 10
+THE_WORK = "the work"
 
 _REMEDY = (
     "name the stream it runs on (stream=…: CuPy's, torch's, Numba's or a pointer), or make the timed stream wait for it"
@@ -52,23 +53,20 @@ class PlainRun:
 def rehearse(timer: Timer, workload: Workload) -> None:
     """Runs the workload a few times, and sets the timer's `held`, `hold_seconds` and `host_seconds` by what it sees.
 
+    So with each callable beside it: the hold lasts as long as the slowest needs, and one that waits for the GPU leaves
+    them all without it, since figures of different methods are not comparable. `host_seconds` are the workload's own.
     Raises UsageError where work goes on after the timed stream has finished, or none was on it.
     """
-    call = _keeping_result(workload.call)
-    plain_run(timer, workload, call)  # compiles, loads, allocates
-    plain = [plain_run(timer, workload, call)]
-    if plain[0].device_done < LONG_SECONDS:
-        plain += [plain_run(timer, workload, call) for _ in range(PLAIN_RUNS - 1)]
-    refuse_overhang(plain)
-    timer.host_seconds = median(run.stream_done for run in plain)
-    timer.hold_seconds = hold_seconds_for(median(run.returned for run in plain))
-    if timer.held:
-        held = _held_runs(timer, workload, call, 1 if plain[0].device_done >= LONG_SECONDS else HELD_RUNS)
-        if held and workload.traffic.bytes_moved:
-            refuse_empty(min(held), timer.empty_seconds(workload.stream))
+    parts = _parts(workload)
+    plain = [_plain_runs(timer, part, work) for work, part in parts.items()]
+    timer.host_seconds = median(run.stream_done for run in plain[0])
+    timer.hold_seconds = max(hold_seconds_for(median(run.returned for run in runs)) for runs in plain)
+    for (work, part), runs in zip(parts.items(), plain, strict=True):
+        if timer.held:
+            _rehearse_held(timer, part, 1 if _is_long(runs[0]) else HELD_RUNS, work)
 
 
-def plain_run(timer: Timer, workload: Workload, call: Call) -> PlainRun:
+def plain_run(timer: Timer, workload: Workload) -> PlainRun:
     """Runs setup and work, and notes when the host, the stream and the device are done with it."""
     runtime = timer.runtime
     if workload.setup is not None:
@@ -78,7 +76,7 @@ def plain_run(timer: Timer, workload: Workload, call: Call) -> PlainRun:
     runtime.wait_device()
     with runtime.using(stream):
         called = runtime.now()
-        call()
+        workload.call()
         returned = runtime.now()
         runtime.record(event, stream)
     runtime.wait_event(event)
@@ -87,23 +85,23 @@ def plain_run(timer: Timer, workload: Workload, call: Call) -> PlainRun:
     return PlainRun(returned - called, stream_done - called, runtime.now() - called)
 
 
-def refuse_overhang(runs: list[PlainRun]) -> None:
+def refuse_overhang(runs: list[PlainRun], work: str = THE_WORK) -> None:
     """Raises UsageError where the device was busy after the timed stream had finished, in every run."""
     overhang = min(run.overhang for run in runs)
     whole = median(run.device_done for run in runs)
     if overhang > OVERHANG_SECONDS and overhang > OVERHANG_SHARE * whole:
         raise UsageError(
             f"the GPU went on for {format_seconds(overhang)} of {format_seconds(whole)} after the timed stream had "
-            f"finished: the work runs on another stream; {_REMEDY}"
+            f"finished: {work} runs on another stream; {_REMEDY}"
         )
 
 
-def refuse_empty(shortest: float, empty: float) -> None:
+def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
     """Raises UsageError where the shortest of some held intervals is no longer than that of nothing."""
     if shortest <= empty + max(EMPTY_SLACK_SECONDS, EMPTY_SLACK_SHARE * empty):
         raise UsageError(
             f"nothing ran on the timed stream ({format_seconds(shortest)} between its events, "
-            f"{format_seconds(empty)} without any work): the work runs on another stream, or not on this GPU; {_REMEDY}"
+            f"{format_seconds(empty)} without any work): {work} runs on another stream, or not on this GPU; {_REMEDY}"
         )
 
 
@@ -112,8 +110,36 @@ def hold_seconds_for(host_seconds: float) -> float:
     return min(HOLD_AT_MOST_SECONDS, max(HOLD_AT_LEAST_SECONDS, HOLD_FACTOR * host_seconds))
 
 
-def _held_runs(timer: Timer, workload: Workload, call: Call, count: int) -> list[float]:
-    """Seconds of held runs; none where the first two gave up, which turns holding off."""
+def _parts(workload: Workload) -> dict[str, Workload]:
+    """The workload and each callable beside it, as sampling runs them (setup is the first's), by names for errors."""
+    first = replace(workload, call=_keeping_result(workload.call), beside=())
+    parts = [first, *(replace(first, call=other, setup=None) for other in workload.beside)]
+    if len(parts) == 1:
+        return {THE_WORK: first}
+    return {f"{THE_WORK} of callable {i} of {len(parts)}": part for i, part in enumerate(parts, 1)}
+
+
+def _plain_runs(timer: Timer, workload: Workload, work: str) -> list[PlainRun]:
+    plain_run(timer, workload)  # compiles, loads, allocates
+    runs = [plain_run(timer, workload)]
+    if not _is_long(runs[0]):
+        runs += [plain_run(timer, workload) for _ in range(PLAIN_RUNS - 1)]
+    refuse_overhang(runs, work)
+    return runs
+
+
+def _is_long(run: PlainRun) -> bool:
+    return run.device_done >= LONG_SECONDS
+
+
+def _rehearse_held(timer: Timer, workload: Workload, count: int, work: str) -> None:
+    seconds = _held_runs(timer, workload, count)
+    if seconds and workload.traffic.bytes_moved:
+        refuse_empty(min(seconds), timer.empty_seconds(workload.stream), work)
+
+
+def _held_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
+    """Seconds of held runs; none where two in a row gave up, which turns holding off."""
     seconds: list[float] = []
     attempts = 0
     was_cold, timer.cold = timer.cold, False
@@ -122,7 +148,7 @@ def _held_runs(timer: Timer, workload: Workload, call: Call, count: int) -> list
             attempts += 1
             if workload.setup is not None:
                 workload.setup()
-            sample = timer.time(call, workload.stream)
+            sample = timer.time(workload.call, workload.stream)
             if sample.drop is None or sample.drop.code != "not-held":
                 seconds.append(sample.seconds)
     finally:

@@ -72,7 +72,7 @@ class Timer:
     host_seconds: float | None = None
     clocks_mhz: list[float] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    _given_up: int = 0
+    _gave_up: set[int] = field(default_factory=set)  # callables, by id, whose last sample's hold gave up
     _empty_seconds: float | None = None
     _events: tuple[Any, Any] | None = None
 
@@ -89,7 +89,8 @@ class Timer:
     def begin(self, cold: bool) -> None:
         """Forgets what the last measurement taught."""
         self.held, self.cold, self.hold_seconds = self.may_hold, cold, HOLD_SECONDS
-        self.host_seconds, self._given_up = None, 0
+        self.host_seconds = None
+        self._gave_up.clear()
         self.clocks_mhz.clear()
         self.findings.clear()
 
@@ -127,7 +128,7 @@ class Timer:
         runtime.wait_device()
         seconds = runtime.seconds_between(start, end)
         host = self._host_seconds(own, returned - called, ended - (called if ticket is None else released), ticket)
-        return Sample(seconds, host, self._why_dropped(ticket, own))
+        return Sample(seconds, host, self._why_dropped(ticket, call))
 
     def empty_seconds(self, stream: Any) -> float:
         """The interval between two events with nothing in between, on a held stream: the least that can be seen."""
@@ -154,14 +155,13 @@ class Timer:
         # Launched first, run afterwards: right for a single launch, too much for many short ones.
         return in_call + waiting
 
-    def _why_dropped(self, ticket: int | None, own: bool) -> Finding | None:
+    def _why_dropped(self, ticket: int | None, call: Call) -> Finding | None:
         if ticket is not None and self.runtime.gave_up(ticket):
-            self._given_up += 1
-            if self._given_up >= 2:
+            if id(call) in self._gave_up:
                 self.stop_holding()
+            self._gave_up.add(id(call))
             return NOT_HELD
-        if not own:  # a probe in between says nothing of the work
-            self._given_up = 0
+        self._gave_up.discard(id(call))  # what ran in between, a probe say, tells nothing of the others
         clock = self.runtime.sm_clock_mhz()
         if clock is not None:
             self.clocks_mhz.append(clock)

@@ -62,12 +62,14 @@ class CacheEviction:
             return None
         each = sorted(self._seconds)[len(self._seconds) // 2]
         known = "" if self.cache_known else "assumed "
-        capped = ", which is not all of it" if self.eviction_bytes < self.cache_bytes else ""
+        wanted = EVICTION_FACTOR * self.cache_bytes
+        capped = f" ({format_bytes(wanted)} would be wanted: some of the data may stay)"
+        short = capped if self.eviction_bytes < wanted else ""
         return Finding(
             "cache-evicted",
             f"{format_bytes(data_bytes)} of data is less than {COLD_BY_ITSELF} × the {known}"
             f"{format_bytes(self.cache_bytes)} last-level cache: before each sample "
-            f"{format_bytes(self.eviction_bytes)} of other memory were read{capped}, "
+            f"{format_bytes(self.eviction_bytes)} of other memory were read{short}, "
             f"{format_seconds(each)} each, untimed",
         )
 

@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -46,6 +46,7 @@ def identify(threads: int | None, threading_layer: str | None, root: Path = Path
         "l2_bytes": caches.l2,
         "l3_bytes": caches.l3,
         "processors": os.cpu_count(),
+        "affinity": ranges(usable),
         "smt": {"1": True, "0": False}.get(_text(root / "sys/devices/system/cpu/smt/active") or ""),
         "governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "numa_nodes": count_numa_nodes(root),
@@ -56,7 +57,7 @@ def identify(threads: int | None, threading_layer: str | None, root: Path = Path
         "numba": _version("numba"),
         "threading_layer": threading_layer,
     }
-    settings = {"threads": "numpy" if threads is None else str(threads), "processors_usable": str(usable)}
+    settings = {"threads": "numpy" if threads is None else str(threads), "processors_usable": str(len(usable))}
     return DeviceIdentity("cpu", processor_name(root), memory_bytes(root), serial(root), settings, facts)
 
 
@@ -103,10 +104,21 @@ def count_numa_nodes(root: Path = Path("/")) -> int | None:
     return len(nodes) or None
 
 
-def usable_processors() -> int:
+def usable_processors() -> list[int]:
     """Processors that this process may run on: its affinity where the system has one, else all."""
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """``0-3,8`` from 0, 1, 2, 3 and 8, which are in order."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1] = [found[-1][0], number]
+        else:
+            found.append([number])
+    return ",".join("-".join(map(str, ends)) for ends in found)
 
 
 def _chosen(text: str | None) -> str | None:

@@ -25,6 +25,8 @@ EVENT_REASONS: tuple[tuple[int, str], ...] = (
     (0x200, "board limit"),
     (0x400, "reliability voltage"),
 )
+# By these the GPU saves itself or its power supply. A power cap is normal under load; the others are settings.
+SLOWDOWN_BITS = 0x8 | 0x20 | 0x40 | 0x80
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "host vsga"}
 
 

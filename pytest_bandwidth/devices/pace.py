@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pytest_bandwidth.domain.errors import BandwidthError
+
 if TYPE_CHECKING:
     from pytest_bandwidth.devices.base import Probe, TimedDevice
 
@@ -21,9 +23,21 @@ LOOK_SAMPLES = 3
 NAP_SECONDS = 0.1
 
 
+class NoPace(BandwidthError):
+    """A probe has no figure: none of its samples counts."""
+
+
 def pace_gbps(device: TimedDevice, probe: Probe, stream: Any, samples: int) -> float:
-    """GB/s of a probe, the median of so many samples."""
-    return probe.bytes_moved / median(device.time(probe.call, stream).seconds for _ in range(samples)) / 1e9
+    """GB/s of a probe, the median of those of so many samples that count. Raises NoPace where none does."""
+    taken = [device.time(probe.call, stream) for _ in range(samples)]
+    seconds = [sample.seconds for sample in taken if sample.drop is None and sample.seconds > 0]
+    if not seconds:
+        why = sorted({sample.drop.text if sample.drop else "it took no time" for sample in taken})
+        raise NoPace(
+            f"the probe ({probe.name}) has no figure: expected a sample that counts, found {samples} that do not "
+            f"({'; '.join(why)}); try again when the device is at rest"
+        )
+    return probe.bytes_moved / median(seconds) / 1e9
 
 
 @dataclass(slots=True)
@@ -41,9 +55,15 @@ class Pace:
     patience: Patience = field(default_factory=Patience)
 
     def wait(self, device: TimedDevice, probe: Probe, stream: Any) -> None:
-        """Looks and naps in turn until the probe is no faster, or patience ends."""
+        """Looks and naps in turn until the probe is no faster, or has no figure, or patience ends."""
         started = device.now()
         left = self.patience.seconds_left
-        while pace_gbps(device, probe, stream, LOOK_SAMPLES) > self.fastest_gbps and device.now() - started < left:
+        while self._is_faster(device, probe, stream) and device.now() - started < left:
             time.sleep(NAP_SECONDS)  # nothing tells when a hypervisor moves processors
         self.patience.seconds_left = max(0.0, left - (device.now() - started))
+
+    def _is_faster(self, device: TimedDevice, probe: Probe, stream: Any) -> bool:
+        try:
+            return pace_gbps(device, probe, stream, LOOK_SAMPLES) > self.fastest_gbps
+        except NoPace:  # the rounds will say what is wrong
+            return False

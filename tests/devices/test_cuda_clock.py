@@ -6,6 +6,7 @@ import pytest
 from pytest_bandwidth.devices.cuda_clock import (
     clock_from_stamps,
     clocks_disagree,
+    memory_clock_low,
     nominal_clock_mhz,
     shortest_interval_ns,
     throttled,
@@ -68,3 +69,18 @@ def test_a_counted_clock_well_below_the_reported_one_is_told() -> None:
     assert clocks_disagree(1500.0, 300.0) is None  # the driver has already let it idle
     assert clocks_disagree(None, 1500.0) is None
     assert clocks_disagree(1500.0, None) is None
+
+
+def test_a_memory_clock_below_nine_tenths_of_its_maximum_is_told() -> None:
+    finding = memory_clock_low(899.0, 1000.0)
+    assert finding is not None
+    assert finding.code == "memory-clock"
+    for said in ("was 899 MHz", "at least 90 %", "maximum of 1000", "slower memory", "nvidia-smi"):
+        assert said in finding.text
+    assert memory_clock_low(900.0, 1000.0) is None
+    assert memory_clock_low(1000.0, 1000.0) is None
+
+
+@pytest.mark.parametrize(("found", "largest"), [(None, 1000.0), (500.0, None), (None, None), (500.0, 0)])
+def test_a_memory_clock_of_which_little_is_known_is_no_finding(found: float | None, largest: float | None) -> None:
+    assert memory_clock_low(found, largest) is None

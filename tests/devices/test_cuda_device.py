@@ -1,5 +1,6 @@
 """The cuda device as a whole, on the model of a GPU."""
 
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from gpu_model import EVENT_SECONDS, L2_BYTES, MODEL_FACTS, Array, CudaError, Gp
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.cuda_probes import MIXES, Mix
 from pytest_bandwidth.devices.nvml import NvmlIdentity, NvmlReading, ProcessUse
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.measurement import Peak
@@ -121,6 +123,31 @@ def test_a_callable_that_waits_is_measured_and_told(gpu: Gpu) -> None:
     assert found.rounds.dropped == ()
 
 
+def test_a_compared_callable_that_begins_to_wait_costs_few_rounds(gpu: Gpu) -> None:
+    runs: list[int] = []
+
+    def waits_later() -> None:
+        runs.append(1)
+        gpu.launch(1e-3)
+        if len(runs) > 150:  # long after it was rehearsed and warm
+            gpu.synchronize()
+
+    def good() -> None:
+        gpu.launch(1e-3)
+
+    task = Workload(good, TRAFFIC, beside=(waits_later, good))
+    found = made(gpu).measure(task, Budget(min_samples=200, max_seconds=2.0), quiet)
+    assert found.method == "events"
+    assert [d.code for d in found.rounds.dropped] == ["not-held"] * 2
+    assert len(found.rounds.beside[0]) == len(found.samples) == 200
+
+
+def test_a_compared_callable_on_another_stream_is_refused(gpu: Gpu) -> None:
+    task = Workload(lambda: gpu.launch(1e-3), TRAFFIC, beside=(lambda: gpu.launch(1e-3, Stream(9)),))
+    with pytest.raises(UsageError, match="callable 2 of 2 runs on another stream"):
+        made(gpu).measure(task, QUICK, quiet)
+
+
 def test_the_next_measurement_starts_afresh(gpu: Gpu) -> None:
     device = made(gpu)
 
@@ -193,6 +220,24 @@ def test_skipped_cycles_and_memory_errors_are_findings(gpu: Gpu) -> None:
     assert [f.code for f in found.findings] == ["sm-clock", "ecc"]
 
 
+@pytest.mark.parametrize(("mhz", "codes"), [(2400.0, []), (2160.0, []), (2159.0, ["memory-clock"])])
+def test_a_slow_memory_clock_is_a_finding_and_no_verdict(gpu: Gpu, mhz: float, codes: list[str]) -> None:
+    nvml = Nvml(NvmlReading(1500.0, mhz), max_memory_clock_mhz=2400)
+    found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert [f.code for f in found.findings] == codes
+    assert found.invalid is None
+
+
+@pytest.mark.parametrize("at", [1, 2])  # of the readings: before the rehearsal, before the samples, after them
+def test_a_slowdown_before_or_after_the_samples_is_a_finding_and_no_verdict(gpu: Gpu, at: int) -> None:
+    readings = [NvmlReading(event_reasons=("software power cap",))] * 3
+    readings[at] = NvmlReading(event_reasons=("hardware power brake",))
+    found = made(gpu, Nvml(*readings)).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    assert [f.code for f in found.findings] == ["slowdown"]
+    assert "hardware power brake" in found.findings[0].text
+    assert found.invalid is None
+
+
 def test_a_slice_has_no_peak_and_is_measured_against_the_probe(gpu: Gpu) -> None:
     device = made(gpu, Nvml(name="NVIDIA A100-SXM4-40GB MIG 1g.5gb", mig="1g.5gb", max_memory_clock_mhz=1215))
     found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
@@ -231,6 +276,22 @@ def test_running_out_of_memory_for_the_flush(gpu: Gpu) -> None:
     gpu.memory = L2_BYTES
     with pytest.raises(OutOfMemory, match="cache flush"):
         device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
+def test_a_probes_arrays_hold_random_bits(gpu: Gpu, mix: Mix) -> None:
+    opened = opened_model(gpu)
+    real = opened.module.get_function
+    kernels: dict[str, Any] = {}
+    opened.module.get_function = lambda name: kernels.setdefault(name, real(name))
+    CudaDevice(opened).probe(Traffic(mix.reads << 20, mix.writes << 20)).call()
+    ((_, _, args, _),) = kernels[mix.kernel].calls
+    arrays = [a.get().tobytes() for a in args if isinstance(a, Array) and a.size > 1]
+    assert len(arrays) == mix.arrays
+    for held in arrays:
+        assert len(held) == 1 << 20
+        assert len(zlib.compress(held)) > len(held)  # nothing in them to be compressed
+    assert len(set(arrays)) == len(arrays)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int16"])

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_bandwidth.devices.cuda_health import LOOK_BACK_SECONDS, Health, ecc_finding
+import pytest
+
+from pytest_bandwidth.devices.cuda_health import LOOK_BACK_SECONDS, Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda_processes import Ownership
-from pytest_bandwidth.devices.nvml import NvmlReading, ProcessUse
+from pytest_bandwidth.devices.nvml import NvmlReading, ProcessUse, decode_event_reasons
 
 BUSY = NvmlReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
 
@@ -74,3 +76,23 @@ def test_new_ecc_errors_are_told() -> None:
     assert "2 uncorrectable" in finding.text
     assert ecc_finding(BUSY, BUSY) is None
     assert ecc_finding(NvmlReading(), BUSY) is None
+
+
+@pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])
+def test_clocks_held_down_by_heat_or_power_supply_are_told(bit: int) -> None:
+    finding = slowdown_finding(decode_event_reasons(bit | 0x4))
+    assert finding is not None
+    assert finding.code == "slowdown"
+    assert f"reports {decode_event_reasons(bit)[0]} around the samples, expected none" in finding.text
+
+
+def test_each_reason_is_told_once() -> None:
+    reasons = decode_event_reasons(0x8 | 0x40)
+    finding = slowdown_finding((*reasons, *reasons))
+    assert finding is not None
+    assert "reports hardware slowdown, hardware thermal slowdown around" in finding.text
+
+
+@pytest.mark.parametrize("bits", [0x0, 0x1, 0x2, 0x4, 0x10, 0x100, 0x200, 0x400, 0x1000])
+def test_what_is_normal_under_load_or_a_setting_is_no_finding(bits: int) -> None:
+    assert slowdown_finding(decode_event_reasons(bits)) is None

@@ -1,9 +1,11 @@
 """Before sampling: work on another stream is refused, a callable that waits is timed without the hold."""
 
+from itertools import pairwise
+
 import pytest
 from gpu_model import EVENT_SECONDS, LAUNCH_SECONDS, Gpu, Stream, opened_model
 
-from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.base import Call, Workload
 from pytest_bandwidth.devices.cuda_rehearsal import (
     HOLD_AT_LEAST_SECONDS,
     PlainRun,
@@ -175,3 +177,84 @@ def test_a_hold_lasts_long_enough_for_the_host_and_no_longer_than_is_bearable() 
     assert hold_seconds_for(1e-4) == HOLD_AT_LEAST_SECONDS
     assert hold_seconds_for(0.1) == pytest.approx(1.0)
     assert hold_seconds_for(60.0) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(("seconds", "seen"), [(1e-3, "after the timed stream had finished"), (8e-6, "nothing ran")])
+@pytest.mark.parametrize("wrong", [1, 2, 3])
+def test_whichever_callable_works_on_another_stream_is_refused_and_named(
+    gpu: Gpu, timer: Timer, wrong: int, seconds: float, seen: str
+) -> None:
+    def callable_of(number: int) -> Call:
+        return lambda: gpu.launch(seconds, Stream(77) if number == wrong else None)
+
+    first, *others = (callable_of(number) for number in (1, 2, 3))
+    with pytest.raises(UsageError, match=rf"{seen}.*the work of callable {wrong} of 3 runs on another stream.*stream="):
+        rehearse(timer, Workload(first, TRAFFIC, beside=tuple(others)))
+
+
+def test_callables_side_by_side_on_the_timed_stream_pass(gpu: Gpu, timer: Timer) -> None:
+    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, beside=(lambda: gpu.launch(2e-6),)))
+    assert timer.held
+    assert timer.findings == []
+
+
+def test_the_hold_lasts_as_long_as_the_slowest_host_beside_needs(gpu: Gpu, timer: Timer) -> None:
+    slow = Workload(
+        lambda: gpu.launch(1e-4),
+        TRAFFIC,
+        beside=(lambda: gpu.launch(1e-4, host_seconds=0.04), lambda: gpu.launch(1e-4)),
+    )
+    rehearse(timer, slow)
+    assert timer.hold_seconds == pytest.approx(0.4, rel=0.01)
+    assert timer.held
+
+
+def test_host_seconds_are_those_of_the_first(gpu: Gpu, timer: Timer) -> None:
+    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, beside=(lambda: gpu.launch(1e-2),)))
+    assert timer.host_seconds == pytest.approx(1e-4, rel=0.1)
+
+
+@pytest.mark.parametrize("waits", [1, 2])
+def test_one_that_waits_leaves_all_without_the_hold(gpu: Gpu, timer: Timer, waits: int) -> None:
+    def waiting() -> None:
+        gpu.launch(1e-4)
+        gpu.synchronize()
+
+    def plain() -> None:
+        gpu.launch(1e-4)
+
+    calls = (waiting, plain) if waits == 1 else (plain, waiting)
+    rehearse(timer, Workload(calls[0], TRAFFIC, beside=calls[1:]))
+    assert timer.method == "events"
+    assert [finding.code for finding in timer.findings] == ["not-held"]
+
+
+def test_once_one_waits_no_other_is_held(gpu: Gpu, timer: Timer) -> None:
+    def waiting() -> None:
+        gpu.launch(1e-4)
+        gpu.synchronize()
+
+    rehearse(timer, Workload(waiting, TRAFFIC, beside=(waiting, waiting)))
+    assert gpu.log.count("hold") == 2
+
+
+def test_setup_is_not_run_for_what_is_beside(gpu: Gpu, timer: Timer) -> None:
+    # As in the rounds: they run it before the workload only.
+    order: list[str] = []
+
+    def call(name: str) -> Call:
+        return lambda: (order.append(name), gpu.launch(1e-4))
+
+    rehearse(timer, Workload(call("work"), TRAFFIC, setup=lambda: order.append("setup"), beside=(call("other"),)))
+    assert order.count("setup") == order.count("work") == order.count("other")
+    assert all(after == "work" for before, after in pairwise(order) if before == "setup")
+
+
+def test_each_is_rehearsed_for_as_long_as_it_takes_itself(gpu: Gpu, timer: Timer) -> None:
+    runs: list[str] = []
+
+    def call(name: str, seconds: float) -> Call:
+        return lambda: (runs.append(name), gpu.launch(seconds))
+
+    rehearse(timer, Workload(call("short", 1e-4), TRAFFIC, beside=(call("long", 0.2),)))
+    assert (runs.count("short"), runs.count("long")) == (7, 3)

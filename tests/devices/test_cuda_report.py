@@ -5,10 +5,13 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_model import skip_beside_a_gpu
+from gpu_model import Gpu, opened_model, skip_beside_a_gpu
+
+from pytest_bandwidth.devices.cuda import CudaDevice
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
@@ -25,7 +28,8 @@ def script() -> Any:
 
 
 def result(name: str, gbps: float | None, **more: Any) -> dict[str, Any]:
-    return {"nodeid": name, "label": None, "gbps": gbps, "relative": 0.9, "utilization": 0.8, **more}
+    known = {"status": "UPDATED", "relative": 0.9, "utilization": 0.8, "utilization_of": "peak"}
+    return {"nodeid": name, "label": None, "gbps": gbps, **known, **more}
 
 
 def test_device_names_become_file_names(script: Any) -> None:
@@ -63,6 +67,116 @@ def test_the_page_shows_figures_and_gaps(script: Any) -> None:
     assert "- driver_version: 580" in page
     assert "| t[1\\|2] | 123.5 | – | – | 0.00 % | – |" in page
     assert "| copy | us | 99.9 |" in page
+    assert "Left out" not in page
+
+
+def test_a_share_of_the_probe_is_no_share_of_the_peak(script: Any) -> None:
+    (of_probe,) = script.spreads([{"results": [result("t", 1.0, utilization_of="probe")]}])
+    assert of_probe.utilization is None
+    (of_peak,) = script.spreads([{"results": [result("t", 1.0)]}])
+    assert of_peak.utilization == 0.8
+
+
+def test_what_was_invalid_in_a_process_is_left_out_and_named(script: Any) -> None:
+    documents = [
+        {"results": [result("a", 1.0), result("b", 1.0), result("c", None)]},
+        {"results": [result("a", 1.0), result("b", 9.9, status="INVALID"), result("d", 1.0)]},
+    ]
+    rows = script.spreads(documents)
+    assert [row.key for row in rows] == ["a"]
+    absent = script.left_out(documents, rows)
+    assert absent == ["b", "c", "d"]
+    page = script.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent)
+    assert "| b |" not in page
+    assert "Left out, since not every process measured it validly: b, c, d." in page
+
+
+def test_a_comparison_without_a_figure_says_why(script: Any) -> None:
+    comparison = [{"work": "copy", "timed_by": "us", "gbps": None, "why": "no sample was left: 3 dropped (a|b)"}]
+    page = script.report({"name": "NVIDIA X"}, [], comparison, "fine", "cmd")
+    assert "| copy | us | – (no sample was left: 3 dropped (a\\|b)) |" in page
+
+
+def test_an_invalid_measurement_of_ours_has_no_figure_in_the_comparison(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(clock_mhz=100.0)  # all throttled
+    device = CudaDevice(opened_model(gpu))
+    times = SimpleNamespace(gpu_times=[SimpleNamespace(tolist=lambda: [1e-3])])
+    monkeypatch.setitem(sys.modules, "cupyx.profiler", SimpleNamespace(benchmark=lambda *_, **__: times))
+    monkeypatch.setattr(script, "MIB", 1 << 10)
+    runtime = device.xp.cuda.runtime
+    runtime.memcpyDeviceToDevice = 3
+    runtime.memcpyAsync = lambda *_: gpu.launch(1e-3)
+    ours, theirs = script.compare_timers(device)[:2]
+    assert ours["gbps"] is None
+    assert "no sample was left" in ours["why"]
+    assert theirs["gbps"] > 0
+
+
+DESCRIBED = {"name": "NVIDIA X", "comparison": []}
+
+
+@pytest.fixture
+def run(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The script's exit status where every process measures the same and the selftest ends as told, and its page."""
+
+    def main(selftest: tuple[str, int]) -> tuple[int, str]:
+        monkeypatch.setattr(script, "ask_child", lambda _: DESCRIBED)
+        monkeypatch.setattr(script, "run_suite", lambda *_: {"results": [result("t", 100.0)]})
+        monkeypatch.setattr(script, "run_selftest", lambda _: selftest)
+        monkeypatch.setattr(sys, "argv", ["gpu.py", f"--baselines={tmp_path / 'b'}", f"--docs={tmp_path / 'd'}"])
+        status = script.main()
+        (page,) = (tmp_path / "d").iterdir()  # and nothing of how it was written
+        assert page.name == "nvidia-x.md"
+        return status, page.read_text(encoding="utf-8")
+
+    return main
+
+
+def test_the_page_of_a_run(run: Any) -> None:
+    status, page = run(("Recommended: 3 %", 0))
+    assert status == 0
+    assert "Recommended: 3 %" in page
+    assert "| t | 100.0 | 80.0 % | 0.900 | 0.00 % | 0.00 % |" in page
+
+
+def test_a_failed_selftest_fails_and_the_page_says_so(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    status, page = run(("failed with exit status 2: no GPU", 2))
+    assert status == 1
+    assert "failed with exit status 2: no GPU" in page
+    assert "the selftest failed with exit status 2: no GPU" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run(("first", 0))
+    monkeypatch.setattr("os.replace", _no_space)
+    with pytest.raises(OSError, match="full"):
+        run(("second", 0))
+    (page,) = (tmp_path / "d").iterdir()
+    assert "first" in page.read_text(encoding="utf-8")
+
+
+def _no_space(*_: Any) -> None:
+    raise OSError(28, "the disk is full")
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "status"),
+    [
+        ("print('fine')", "fine", 0),
+        ("print('half'); raise SystemExit('broken')", "failed with exit status 1: half broken", 1),
+    ],
+)
+def test_the_selftests_words_and_status(
+    script: Any, monkeypatch: pytest.MonkeyPatch, code: str, said: str, status: int
+) -> None:
+    real = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda _, **how: real([sys.executable, "-c", code], **how))
+    text, found = script.run_selftest("cuda:0")
+    assert (" ".join(text.split()), found) == (said, status)
 
 
 def test_fewer_processes_than_a_spread_needs_are_refused() -> None:

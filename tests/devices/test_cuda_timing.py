@@ -109,6 +109,38 @@ def test_a_probe_in_between_does_not_excuse_a_callable_that_waits(gpu: Gpu, time
     assert not timer.held
 
 
+def test_a_good_callable_in_between_does_not_excuse_one_that_waits(gpu: Gpu, timer: Timer) -> None:
+    def waits() -> None:
+        gpu.launch(1e-4)
+        gpu.synchronize()
+
+    def good() -> None:
+        gpu.launch(1e-4)
+
+    drops = [timer.time(call, None).drop is not None for call in (waits, good, waits, good, waits)]
+    assert drops == [True, False, True, False, False]
+    assert timer.method == "events"
+    assert [f.code for f in timer.findings] == ["not-held"]
+
+
+def test_one_wait_of_each_of_two_callables_changes_nothing(gpu: Gpu, timer: Timer) -> None:
+    waiting = [True]
+
+    def first() -> None:
+        gpu.launch(1e-4)
+        if waiting[0]:
+            gpu.synchronize()
+
+    def second() -> None:
+        first()
+
+    drops = [timer.time(call, None).drop is not None for call in (first, second)]
+    waiting[0] = False
+    drops += [timer.time(call, None).drop is not None for call in (first, second)]
+    assert drops == [True, True, False, False]
+    assert timer.held
+
+
 def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> None:
     def call() -> None:
         gpu.launch(1e-4)

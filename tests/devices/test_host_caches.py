@@ -45,7 +45,16 @@ def test_the_finding_names_sizes_and_cost():
     assert found is not None
     assert found.code == "cache-evicted"
     assert "1 kB of data is less than 5 × the 1.05 MB last-level cache" in found.text
-    assert "4.19 MB of other memory" in found.text
+    assert "4.19 MB of other memory were read, " in found.text
+
+
+def test_an_eviction_that_is_capped_says_what_would_be_wanted():
+    eviction = Recorder().eviction(300 * MIB)
+    eviction.prepare(1000)
+    eviction.evict()
+    found = eviction.finding(1000)
+    assert found is not None
+    assert "537 MB of other memory were read (1.26 GB would be wanted: some of the data may stay)" in found.text
 
 
 def test_a_cache_of_unknown_size_is_assumed_and_said_to_be():

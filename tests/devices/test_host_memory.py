@@ -10,6 +10,7 @@ from pytest_bandwidth.devices.host_memory import (
     identify,
     memory_bytes,
     processor_name,
+    ranges,
     read_caches,
     serial,
 )
@@ -114,3 +115,21 @@ def test_this_host():
     found = identify(2, None)
     assert found.memory_bytes == memory_bytes() > 2**28
     assert int(found.settings["processors_usable"]) >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that binds processes to processors")
+def test_the_affinity_is_told():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        found = identify(1, None)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert (found.facts["affinity"], found.settings["processors_usable"]) == (str(min(allowed)), "1")
+
+
+@pytest.mark.parametrize(
+    ("processors", "told"), [([0], "0"), ([0, 1], "0-1"), ([0, 1, 2, 8, 10, 11], "0-2,8,10-11"), ([], "")]
+)
+def test_processors_in_a_row_are_a_range(processors, told):
+    assert ranges(processors) == told

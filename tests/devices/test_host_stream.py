@@ -1,8 +1,13 @@
 """The stream family on the host: right at every size and alignment, and nothing written beside the output."""
 
+import platform
+
 import numpy as np
 import pytest
-from host_launch import SIZES, STORED, TOLERANCE, Guarded, numbers, run
+from host_launch import SIZES, STORED, TOLERANCE, Guarded, cpu, numbers, run
+from numba import jit
+
+from pytest_bandwidth.devices import host_stream
 
 OFFSETS = (0, 1, 5)
 
@@ -109,3 +114,16 @@ def test_halves_are_rounded_once_to_the_nearest():
         wanted = (x.astype(np.float32) * np.float32(1.5)).astype(np.float16)
     np.testing.assert_array_equal(out, wanted)
     assert np.isinf(out[1])
+
+
+@pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"),
+    reason="non-temporal stores have names of their own on other processors",
+)
+def test_the_triads_stores_pass_the_caches():
+    # Anew: of what comes from Numba's cache on disk no assembly can be had.
+    triad = jit(**host_stream.triad.targetoptions)(host_stream.triad.py_func)
+    out, x, y = cpu().empty(64, np.float32), numbers(64, np.float32, 1), numbers(64, np.float32, 2)
+    triad(1, out, x, y, np.float32(3), out.size)
+    (assembly,) = triad.inspect_asm().values()
+    assert "movnt" in assembly

@@ -4,8 +4,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpu_model import Gpu, opened_model
 
-from pytest_bandwidth.devices.nvml import NvmlGpu, ProcessUse, decode_event_reasons, open_nvml
+from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.nvml import SLOWDOWN_BITS, NvmlGpu, ProcessUse, decode_event_reasons, open_nvml
+from pytest_bandwidth.domain.traffic import Traffic
 
 pynvml = pytest.importorskip("pynvml")
 
@@ -61,6 +65,11 @@ def test_the_bits_are_those_of_the_library() -> None:
     }
     for ours, theirs in names.items():
         assert decode_event_reasons(getattr(pynvml, f"nvmlClocksEventReason{theirs}")) == (ours,)
+
+
+def test_the_slowdowns_are_those_of_the_library() -> None:
+    names = ("SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown", "HwSlowdown")
+    assert sum(getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names) == SLOWDOWN_BITS
 
 
 def test_identity_of_a_whole_gpu() -> None:
@@ -218,3 +227,39 @@ def test_the_real_library_gives_its_reason() -> None:
     assert isinstance(reason, str)
     refusal = why_not()
     assert reason == f"NVML: {refusal}" if refusal else reason.startswith("NVML: ")
+
+
+class Untouched(Library):
+    """Raises for whatever changes clocks or settings."""
+
+    def __getattr__(self, name: str) -> Any:
+        assert not any(word in name for word in ("Set", "Reset", "Lock")), f"{name} was asked for"
+        return super().__getattr__(name)
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_a_whole_measurement_changes_no_clock_and_no_setting(answering: bool) -> None:
+    clocks = {pynvml.NVML_CLOCK_SM: 1500, pynvml.NVML_CLOCK_MEM: 2619}
+    answers: dict[str, Any] = {
+        "nvmlDeviceGetName": "NVIDIA H200",
+        "nvmlDeviceGetMaxClockInfo": lambda _, kind: clocks[kind],
+        "nvmlDeviceGetClockInfo": lambda _, kind: clocks[kind],
+        "nvmlDeviceGetTemperature": 50,
+        "nvmlDeviceGetPowerUsage": 300_000,
+        "nvmlDeviceGetCurrentClocksEventReasons": 0x40,
+        "nvmlDeviceGetEccMode": [1, 1],
+        "nvmlDeviceGetProcessUtilization": [],
+    }
+    library = Untouched(**answers if answering else {})
+    nvml = open_nvml("0000:01:00.0", pynvml=library)
+    assert isinstance(nvml, NvmlGpu)
+    gpu = Gpu()
+    device = CudaDevice(opened_model(gpu, nvml))
+    task = Workload(lambda: gpu.launch(1e-3), Traffic(400_000, 400_000))
+    found = device.measure(task, Budget(8, 0.05), lambda _: None)
+    device.release()
+    assert found.invalid is None
+    assert [finding.code for finding in found.findings] == (["slowdown"] if answering else [])
+    assert "nvmlDeviceGetClockInfo" in library.asked
+    with pytest.raises(AssertionError, match="nvmlDeviceSetGpuLockedClocks"):
+        library.nvmlDeviceSetGpuLockedClocks("gpu", 1, 2)

@@ -4,10 +4,12 @@ import pytest
 
 from pytest_bandwidth.devices import pace
 from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.devices.pace import LONGEST_SECONDS, LOOK_SAMPLES, Pace
+from pytest_bandwidth.devices.pace import LONGEST_SECONDS, LOOK_SAMPLES, NoPace, Pace, pace_gbps
 from pytest_bandwidth.devices.sampling import take_rounds
-from pytest_bandwidth.devices.scripted import ScriptedDevice, repeat, then
+from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat, then
+from pytest_bandwidth.domain.errors import DeviceLost
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.fresh_probe import probe_gbps
 
 TRAFFIC = Traffic(500_000, 500_000)  # 1 GB/s takes 1 ms
 SLOW, FAST = 1e-3, 0.7e-3
@@ -51,3 +53,52 @@ def test_rounds_begin_at_the_pace(wanted, waited):
     budget = Budget(min_samples=8, max_seconds=0.5, pace=wanted if waited else None)
     rounds = take_rounds(device, Workload(lambda: None, TRAFFIC), budget, lambda _: None).rounds
     assert set(rounds.probe_seconds) == ({SLOW} if waited else {FAST})
+
+
+def gbps(*steps, samples):
+    device = ScriptedDevice(probe_script=repeat(*steps))
+    return pace_gbps(device, device.probe(TRAFFIC), None, samples)
+
+
+@pytest.mark.parametrize("spoilt", [dropped("throttled", FAST), 0.0])
+def test_samples_that_do_not_count_are_no_part_of_the_figure(spoilt):
+    assert gbps(SLOW, spoilt, spoilt, samples=3) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "why"), [(dropped("throttled", text="too hot"), "too hot"), (0.0, "it took no time")]
+)
+def test_without_a_sample_that_counts_the_error_says_why(spoilt, why):
+    with pytest.raises(NoPace, match=rf"probe \(scripted probe\) has no figure: .* 3 that do not \({why}\)") as caught:
+        gbps(spoilt, samples=3)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_probe_alone_says_why_it_has_no_figure():
+    device = ScriptedDevice(probe_script=repeat(dropped("throttled", text="too hot")))
+    with pytest.raises(NoPace, match="too hot"):
+        probe_gbps(device, device.probe(TRAFFIC), 3)
+
+
+@pytest.mark.parametrize("spoilt", [dropped("throttled", FAST), 0.0])
+def test_a_probe_without_a_figure_is_not_waited_for(wanted, spoilt):
+    assert waits(wanted, ScriptedDevice(probe_script=repeat(spoilt))) == LOOK_SAMPLES
+
+
+def test_a_probe_that_loses_its_figure_while_waiting_ends_the_wait(wanted):
+    script = then(*[FAST] * LOOK_SAMPLES, dropped("throttled", FAST))
+    assert waits(wanted, ScriptedDevice(probe_script=script)) == 2 * LOOK_SAMPLES
+
+
+def test_rounds_are_taken_where_the_wait_saw_nothing(wanted):
+    spoilt = range(1, 150)  # from the warm-up on, for longer than it
+    device = ScriptedDevice(probe_script=except_at(spoilt, dropped("throttled"), repeat(SLOW)))
+    budget = Budget(min_samples=8, max_seconds=0.5, pace=wanted)
+    rounds = take_rounds(device, Workload(lambda: None, TRAFFIC), budget, lambda _: None).rounds
+    assert rounds.stop == "precision"
+    assert len(rounds.dropped) > 0
+
+
+def test_a_device_that_is_lost_while_waiting_is_no_probe_without_a_figure(wanted):
+    with pytest.raises(DeviceLost):
+        waits(wanted, ScriptedDevice(probe_script=repeat(DeviceLost("gone"))))

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from pytest_bandwidth.devices import sampling
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.sampling import FEWEST_ROUNDS, MOST_DROPPED, take_rounds
 from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat, then
@@ -55,6 +56,16 @@ def test_ratio_has_to_be_precise_as_well():
 def test_a_slow_kernel_still_gets_a_few_rounds():
     rounds = take(ScriptedDevice(kernel_script=repeat(5.0)))
     assert (rounds.stop, len(rounds.kernel_seconds)) == ("max-time", FEWEST_ROUNDS)
+
+
+def test_rounds_that_never_get_precise_end_by_their_number(monkeypatch):
+    monkeypatch.setattr(sampling, "MOST_ROUNDS", 50)
+    draw = random.Random(1)
+    noisy = [draw.uniform(1e-3, 3e-3) for _ in range(4096)]
+    device = ScriptedDevice(kernel_script=lambda n: noisy[n % 4096])
+    rounds = take(device, budget=Budget(8, 10.0, 0.005))
+    assert (rounds.stop, len(rounds.kernel_seconds)) == ("max-rounds", 50)
+    assert device.clock < 10.0
 
 
 def test_warm_up_lasts_until_the_samples_stop_drifting():

@@ -28,6 +28,14 @@ def test_short_work_on_another_stream_is_caught(device: CudaDevice) -> None:
         measured(device, Workload(spinner(device, 5_000, other), Traffic(1, 1)))
 
 
+@pytest.mark.parametrize("cycles", [10_000_000, 5_000])
+def test_a_compared_callable_on_another_stream_is_caught(device: CudaDevice, cycles: int) -> None:
+    other = non_blocking(device)
+    task = Workload(spinner(device, 100_000), Traffic(1, 1), beside=(spinner(device, cycles, other),))
+    with pytest.raises(UsageError, match="callable 2 of 2 runs on another stream"):
+        measured(device, task)
+
+
 def test_work_that_the_timed_stream_waits_for_is_measured(device: CudaDevice) -> None:
     other, here = non_blocking(device), device.xp.cuda.get_current_stream()
     work = spinner(device, 2_000_000, other)
