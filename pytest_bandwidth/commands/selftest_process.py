@@ -5,24 +5,54 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import Budget, Device, Launch, Workload
+from pytest_bandwidth.devices.base import Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.devices.opening import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.figures import disbelief, figures_of_measurement
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.orphans import end_with_parent
+from pytest_bandwidth.processes import Invocation, Order
+from pytest_bandwidth.running import BandwidthRun
+from pytest_bandwidth.settings import MarkerOptions, Settings
 
 BLOCK = 256
 GRID = 132 * 16
-LOCK_SECONDS = 600.0
 
 
-def measure(device: Device, mib: int, drop: float) -> dict[str, float]:
-    """Figures of a triad of `mib` MiB a vector that works 1/(1 − drop) times as much as it declares."""
+def run_of(asked: Mapping[str, Any]) -> BandwidthRun:
+    """What a fresh process of a test measures with: the device's lock is its parent's, and it judges nothing."""
+    settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
+    return BandwidthRun(settings, Invocation((), Path(), as_module=True), Path(), Order("", asked["device"]))
+
+
+def answer(run: BandwidthRun, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """`runs`: figures by drop, measured in an order that changes with the turn; or why one stayed `invalid`."""
+    order = [0.0, *asked["drops"]]
+    random.Random(asked["turn"]).shuffle(order)
+    runs = {}
+    for drop in order:
+        measurement = measure(run, asked["mib"], drop)
+        reason = why_no_evidence(measurement)
+        if reason is not None:
+            return {"invalid": reason}
+        runs[str(drop)] = {
+            "gbps": measurement.gbps,
+            "relative": measurement.relative,
+            "probe_gbps": measurement.probe_gbps,
+        }
+    return {"runs": runs}
+
+
+def measure(run: BandwidthRun, mib: int, drop: float) -> Measurement:
+    """A triad of `mib` MiB a vector that works 1/(1 − drop) times as much as it declares, measured as in a test."""
+    device = run.device
     declared = mib * 2**20 // 4
     b, c = device.random(declared, "float32"), device.random(declared, "float32")
     a = device.empty(declared, "float32")
@@ -40,26 +70,26 @@ def measure(device: Device, mib: int, drop: float) -> dict[str, float]:
             call()
 
     workload = Workload(work, Traffic(8 * declared, 4 * declared), launch=launch(declared))
-    found = device.measure(workload, Budget(), lambda _: None)
-    if found.gbps is None or found.relative is None or found.probe_gbps is None:
-        raise BandwidthError(f"nothing valid was measured: {found.invalid and found.invalid.text}")
-    return {"gbps": found.gbps, "relative": found.relative, "probe_gbps": found.probe_gbps}
+    return run.measure(workload, MarkerOptions())
+
+
+def why_no_evidence(measurement: Measurement) -> str | None:
+    """Why a test with this measurement would be INVALID; None where it would be judged."""
+    if measurement.invalid is not None:
+        return measurement.invalid.text
+    figures = figures_of_measurement(measurement)
+    return None if figures.share_told else disbelief(figures)
 
 
 def main(arguments: list[str]) -> int:
-    """DEVICE MIB TURN DROP…: prints figures by drop, measured in an order that changes with the turn."""
+    """Answers what is asked, a JSON object: device, mib, drops, busy_processors, turn."""
     end_with_parent()
-    name, mib, turn, *drops = arguments
+    asked = json.loads(arguments[0])
     try:
-        device = open_device(name)
-        order = [0.0, *map(float, drops)]
-        random.Random(int(turn)).shuffle(order)
-        with DeviceLock(device.identity, LOCK_SECONDS).held():
-            found = {str(drop): measure(device, int(mib), drop) for drop in order}
+        print(json.dumps(answer(run_of(asked), asked)))
     except BandwidthError as error:
-        print(error, file=sys.stderr)
+        print(" ".join(str(error).split()), file=sys.stderr)
         return 2
-    print(json.dumps(found))
     return 0
 
 

@@ -1,0 +1,131 @@
+"""What the self-test's processes say: rates by tolerance and baseline runs, in words and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import median, stdev
+from typing import TYPE_CHECKING, Any
+
+from pytest_bandwidth.domain.baseline import Figure, Run
+from pytest_bandwidth.domain.figures import FIGURES
+from pytest_bandwidth.domain.resampling import Rates, rates, upper_limit
+from pytest_bandwidth.domain.units import digits, format_percent
+from pytest_bandwidth.rendering.terminal import printable
+
+if TYPE_CHECKING:
+    from pytest_bandwidth.commands.selftest_runs import Seen
+
+TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
+BASELINE_RUNS = (1, 3, 5, 10)
+CONFIRM = 3
+TRIALS = 2000
+# With fewer processes there would be no row of five baseline runs, which are advised.
+LEAST_RUNS = 5 + 1 + CONFIRM
+# A recommendation holds to this: next to no false alarm, and nearly every drop found of a size past the tolerance.
+MOST_FALSE_ALARMS, LEAST_FOUND = 0.005, 0.95
+
+Tables = dict[Figure, list[Rates]]
+
+
+def tables(seen: Seen, on_host: bool) -> Tables:
+    """Rates by judged figure, for every tolerance and, within it, every number of baseline runs that there is for."""
+    slowed = {drop: runs for drop, runs in seen.runs.items() if drop}
+
+    def judged(figure: Figure, tolerance: float, baseline_runs: int) -> Rates:
+        return rates(
+            seen.same,
+            slowed,
+            figure=figure,
+            tolerance=tolerance,
+            baseline_runs=baseline_runs,
+            confirm=CONFIRM,
+            on_host=on_host,
+            trials=TRIALS,
+        )
+
+    enough = [k for k in BASELINE_RUNS if len(seen.same) >= k + 1 + CONFIRM]
+    return {figure: [judged(figure, tolerance, k) for tolerance in TOLERANCES for k in enough] for figure in FIGURES}
+
+
+def report(name: str, seen: Seen, found: Tables) -> list[str]:
+    """Lines for people: how the processes scatter, the table, and what it recommends."""
+    processes = len(seen.same)
+    left_out = f", {len(seen.left_out)} left out" if seen.left_out else ""
+    return [
+        f"{printable(name)}: {processes} fresh processes of identical code{left_out}",
+        *_spreads(seen.same),
+        "",
+        *_table(found, [drop for drop in seen.runs if drop]),
+        "",
+        recommendation(found["relative"], processes),
+    ]
+
+
+def _spreads(same: Sequence[Run]) -> list[str]:
+    shown: dict[str, list[float]] = {
+        "GB/s": [run.gbps for run in same],
+        "share of the probe": [run.relative for run in same if run.relative is not None],
+    }
+    return [
+        f"  {title:18} median {digits(median(values))}, "
+        f"between-process sd {format_percent(stdev(values) / median(values), 2)}"
+        for title, values in shown.items()
+    ]
+
+
+def _table(found: Tables, drops: Sequence[float]) -> list[str]:
+    heading = "".join(f"  found {format_percent(d):>5}" for d in drops)
+    lines = [f"  judged on   tolerance  baseline runs  false alarms{heading}"]
+    for figure, rows in found.items():
+        for row in rows:
+            shares = "".join(f"  {format_percent(row.found[d], 1):>11}" for d in drops)
+            alarms = format_percent(row.false_alarms, 2)
+            lines.append(
+                f"  {figure:10}  {format_percent(row.tolerance):>9}  {row.baseline_runs:>13}  {alarms:>12}{shares}"
+            )
+    return lines
+
+
+def recommendation(table: Sequence[Rates], processes: int) -> str:
+    """The smallest tolerance and the fewest baseline runs that hold, in plain words."""
+    for row in table:
+        larger = [drop for drop in row.found if drop > row.tolerance]
+        found = [drop for drop in larger if row.found[drop] >= LEAST_FOUND]
+        if row.false_alarms <= MOST_FALSE_ALARMS and found:
+            return (
+                f"Recommended: --bandwidth-tolerance={row.tolerance * 100:g}% and --bandwidth-runs={row.baseline_runs}:"
+                f" drops of {format_percent(min(found))} are found, identical code stays green. "
+                f"{_certainty(processes, row.baseline_runs)}"
+            )
+    return (
+        "Recommended: none of the tried settings finds these drops reliably without false alarms on this machine: "
+        "quiet it (other users, clocks), or inject larger drops with --drop to see what it can find."
+    )
+
+
+def _certainty(processes: int, baseline_runs: int) -> str:
+    """What so few processes cannot rule out: only divisions that share none of them are independent cases."""
+    cases = processes // (baseline_runs + 1 + CONFIRM)
+    unseen = format_percent(upper_limit(0, cases))
+    return (
+        f"{processes} processes make {cases} independent {'case' if cases == 1 else 'cases'}: false alarms in up to "
+        f"{unseen} of runs could have gone unseen (95 % confidence); --runs lowers that."
+    )
+
+
+def plain(seen: Seen, found: Tables) -> dict[str, Any]:
+    """The same for programs: every process's figures, those left out, and the table."""
+    return {
+        "runs": {str(drop): [_plain_run(run) for run in runs] for drop, runs in seen.runs.items()},
+        "left_out": [{"process": process, "reason": reason} for process, reason in seen.left_out.items()],
+        "rates": {figure: [_plain_rates(row) for row in rows] for figure, rows in found.items()},
+    }
+
+
+def _plain_run(run: Run) -> dict[str, float | None]:
+    return {"gbps": run.gbps, "relative": run.relative, "probe_gbps": run.probe_gbps}
+
+
+def _plain_rates(row: Rates) -> dict[str, Any]:
+    return {**asdict(row), "found": {str(drop): share for drop, share in row.found.items()}}

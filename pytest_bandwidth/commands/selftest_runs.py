@@ -1,0 +1,113 @@
+"""The self-test's fresh processes, one after the other under the device's lock, and which of them are evidence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_bandwidth.commands.selftest_progress import Progress
+from pytest_bandwidth.devices.opening import name_of
+from pytest_bandwidth.domain.baseline import Run
+from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.locking import DeviceLock
+from pytest_bandwidth.orphans import output_of
+
+# Of a process that has the device: what it waited before does not count.
+PROCESS_SECONDS = 300
+LOCK_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked of the processes. busy_processors: as in `busy_with_others`; drops: besides identical code."""
+
+    device: DeviceIdentity
+    runs: int
+    mib: int
+    drops: tuple[float, ...]
+    busy_processors: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Runs by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
+
+    runs: dict[float, list[Run]]
+    left_out: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def same(self) -> list[Run]:
+        return self.runs[0.0]
+
+
+def measure(plan: Plan, least: int) -> Seen:
+    """Runs the processes and says which are left out.
+
+    Raises BandwidthError where one fails, where so many are left out that fewer than `least` would remain, and where
+    the device stays taken.
+    """
+    seen = Seen({drop: [] for drop in (0.0, *plan.drops)})
+    progress = Progress(plan.runs)
+    lock = DeviceLock(plan.device, LOCK_SECONDS, on_wait=progress.show, on_long_wait=progress.log)
+    try:
+        for process in range(1, plan.runs + 1):
+            _take_in(_answer(plan, process, lock, progress), process, seen, progress)
+            if plan.runs - len(seen.left_out) < least:
+                raise BandwidthError(_too_few(plan, process, least, seen))
+    finally:
+        progress.clear()
+    return seen
+
+
+def _answer(plan: Plan, process: int, lock: DeviceLock, progress: Progress) -> dict[str, Any]:
+    """What one process says, measured while nobody else measures."""
+    try:
+        with lock.held():
+            progress.bar(process - 1)
+            return _one_process(plan, process)
+    except DeviceUnavailable as error:
+        # The lock's last advice is an option of the ini file, which is not read here.
+        message = str(error).replace(", end it, or raise bandwidth_lock_timeout", " or end it")
+        raise DeviceUnavailable(message) from None
+
+
+def _one_process(plan: Plan, process: int) -> dict[str, Any]:
+    asked = {
+        "device": name_of(plan.device),
+        "mib": plan.mib,
+        "drops": plan.drops,
+        "busy_processors": plan.busy_processors,
+        "turn": process,
+    }
+    module = "pytest_bandwidth.commands.selftest_process"
+    try:
+        answer: dict[str, Any] = json.loads(output_of(module, json.dumps(asked), seconds=PROCESS_SECONDS))
+    except subprocess.TimeoutExpired:
+        raise BandwidthError(
+            f"a process did not measure the kernel {1 + len(plan.drops)} times in {PROCESS_SECONDS} s: "
+            "try a smaller --mib or fewer of --drop"
+        ) from None
+    except BandwidthError as error:
+        raise BandwidthError(f"a process measured nothing: {error}") from None
+    return answer
+
+
+def _take_in(answer: dict[str, Any], process: int, seen: Seen, progress: Progress) -> None:
+    reason = answer.get("invalid")
+    if reason is not None:
+        seen.left_out[process] = reason
+        progress.note(f"process {process} was left out: {reason}")
+        return
+    for drop, figures in answer["runs"].items():
+        seen.runs[float(drop)].append(Run(**figures))
+
+
+def _too_few(plan: Plan, process: int, least: int, seen: Seen) -> str:
+    others = ", or say in --busy-processors what others may use" if plan.device.on_host else ""
+    return (
+        f"{len(seen.left_out)} of {plan.runs} processes left out by now, at least {least} have to stay "
+        f"(the last: {seen.left_out[process]}): quiet the machine or raise --runs{others}"
+    )
