@@ -24,13 +24,17 @@ from statistics import median
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests" / "commands")]
 
+PAGE = "history.html"
 QUESTIONS = {
+    "every test": [],
+    "every test, HTML": ["-o", PAGE],
     "one test by commit": ["*operation[7-*"],
     "one test, JSON": ["*operation[7-*", "--json"],
     "SQL: median by test": ["--sql", "SELECT test, median(gbps) FROM history GROUP BY test ORDER BY 2 LIMIT 5"],
     "SQL: count": ["--sql", "SELECT count(*), count(DISTINCT run_id) FROM history"],
-    "all tests, 100 newest": ["--newest", "100"],
 }
+# What a page of trends holds.
+TESTS_AT_MOST = 200
 
 
 def fill(folder: Path, runs: int, tests: int) -> list[float]:
@@ -60,8 +64,9 @@ def _varied(row, probe: float, random_: random.Random):
 
 
 def ask(folder: Path, arguments: Sequence[str], repeat: int) -> list[float]:
-    """Seconds of fresh processes."""
-    command = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), *arguments]
+    """Seconds of fresh processes; a page is written beside the history."""
+    given = [str(folder.with_name(PAGE)) if argument == PAGE else argument for argument in arguments]
+    command = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), *given]
     seconds = []
     for _ in range(repeat):
         started = time.perf_counter()
@@ -100,8 +105,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--skip-change-points", action="store_true")
     options = parser.parse_args(arguments)
-    if options.tests < 8:
-        parser.error(f"--tests: found {options.tests}, expected at least 8: the questions ask for test 7")
+    if not 8 <= options.tests <= TESTS_AT_MOST:
+        parser.error(
+            f"--tests: found {options.tests}, expected 8 to {TESTS_AT_MOST}: the questions ask for test 7, "
+            "and for a page of all"
+        )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "history"
         appended = fill(folder, options.runs, options.tests)

@@ -94,6 +94,25 @@ def test_no_token_stays_in_a_checkout(job):
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
+def runs_all_tests(job):
+    return any(step.get("run") in ("make test", "make lowest") for step in job["steps"])
+
+
+def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
+    jobs = [param.values[0] for param in JOBS if runs_all_tests(param.values[0])]
+    assert len(jobs) == 2
+    assert all(job["env"] == {"BROWSER_TESTS": "required"} for job in jobs)
+
+
+def test_a_pull_request_is_compared_with_what_its_checkout_merged_it_into():
+    measure = yaml.safe_load((ROOT / ".github/workflows/gpu.yml").read_text(encoding="utf-8"))["jobs"]["measure"]
+    checkout, *_ = measure["steps"]
+    (against,) = [step["run"] for step in measure["steps"] if "--bandwidth-against" in step.get("run", "")]
+    assert checkout["with"]["fetch-depth"] == 0
+    assert "ref" not in checkout["with"]  # so it is the merge of both, whose first parent is the base
+    assert "--bandwidth-against=HEAD^1 " in against
+
+
 def test_every_option_that_a_workflow_gives_exists():
     from pytest_bandwidth.options import OPTIONS
 

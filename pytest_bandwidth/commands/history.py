@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pytest_bandwidth.domain.trend import FIGURES
 
-# Runs of one series that are looked at: change points take time that grows with their square.
+# Runs of each test that are looked at: change points take time that grows with their square.
 NEWEST_RUNS = 2000
+NEWEST_WITHOUT_KEY = 100
 COMMITS_SHOWN = 20
 _MOST_RUNS = 10_000
 
@@ -18,7 +19,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tests", nargs="*", metavar="KEY", help="tests to show: a key, or a pattern with * and ?")
     parser.add_argument("--device", metavar="NAME", help="only runs of this model or serial")
     parser.add_argument("--figure", choices=FIGURES, help="which figure (default: the one that was judged)")
-    parser.add_argument("--newest", type=_runs, default=NEWEST_RUNS, metavar="N", help="runs of each test (2000)")
+    parser.add_argument(
+        "--newest", type=_runs, metavar="N", help="newest runs of each test to look at (2000; without KEY 100)"
+    )
     parser.add_argument("--commits", type=_runs, default=COMMITS_SHOWN, metavar="N", help="newest commits to list (20)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="FILE.html: a page with charts")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -33,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
         return history_show.add(options)
     if options.sql is not None:
         return history_show.answer(options)
-    return history_show.show(options)
+    newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
+    return history_show.show(options, newest)
 
 
 def _runs(text: str) -> int:

@@ -33,10 +33,11 @@ from pytest_bandwidth.storage.history.series import names_in, series_in
 BARS_WIDE = 100
 
 
-def show(options: argparse.Namespace) -> int:
+def show(options: argparse.Namespace, newest: int) -> int:
+    """Trends as a page, JSON, one by one or in a table. newest: the runs of each test that are looked at."""
     if options.output is not None and options.output.suffix.lower() != ".html":
         raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
-    trends = _trends(options)
+    trends = _trends(options, newest)
     if options.output is not None:
         return _write_page(options.output, trends)
     if options.json:
@@ -70,12 +71,12 @@ def _lines(trend: Trend, commits: int) -> list[str]:
     ]
 
 
-def _trends(options: argparse.Namespace) -> list[Trend]:
+def _trends(options: argparse.Namespace, newest: int) -> list[Trend]:
     def series(history: History) -> list[Series]:
         names = names_in(history, options.device)
         wanted = set(matching(sorted({name.test for name in names}), options.tests))
         chosen = [name for name in names if name.test in wanted]
-        return series_in(history, chosen, options.newest, options.device)
+        return series_in(history, chosen, newest, options.device)
 
     with ThreadPoolExecutor(max_workers=1) as beside:
         beside.submit(load_ruptures)  # while the database reads

@@ -1,4 +1,4 @@
-"""What the browser tests share: how Chromium is started, and a page with everything that it complained about."""
+"""What the browser tests share: how Chromium is started, a page and all that it complained about, lacking a browser."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+# CI's jobs set it to "required": there, a browser that is missing is a failure.
+BROWSER_TESTS = "BROWSER_TESTS"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
     "--no-sandbox",
@@ -49,3 +53,10 @@ class Opened:
 
 
 Open = Callable[..., Opened]
+
+
+def end_without(missing: str) -> NoReturn:
+    """Skips, saying what is missing; fails where the tests were promised a browser."""
+    if os.environ.get(BROWSER_TESTS) == "required":
+        pytest.fail(missing, pytrace=False)
+    pytest.skip(missing)

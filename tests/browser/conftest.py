@@ -1,17 +1,19 @@
 """A real browser for the HTML summary: Debian's Chromium, driven by Playwright, without network.
 
-Skips with a reason where either is missing; `apt-get install chromium` and the dependency group `browser` provide them.
+`apt-get install chromium` and the dependency group `browser` provide both. Where either is missing, these tests skip
+with a reason, or fail with it where `BROWSER_TESTS=required`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from chromium import CHROMIUM, DESKTOP, FLAGS, Open, Opened
+from chromium import CHROMIUM, DESKTOP, FLAGS, Open, Opened, end_without
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "rendering"))
 
@@ -21,9 +23,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    if importlib.util.find_spec("playwright") is None:
+        end_without("playwright is not installed: pip install playwright")
     if CHROMIUM is None:
-        pytest.skip("pages are tested in a real browser, and no Chromium is here: apt-get install chromium")
+        end_without("pages are tested in a real browser, and no Chromium is here: apt-get install chromium")
+    from playwright import sync_api
+
     with sync_api.sync_playwright() as playwright:
         # Playwright gives each launch an empty profile of its own and removes it afterwards.
         started = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS))

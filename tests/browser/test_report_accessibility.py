@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import run_documents
-from chromium import DESKTOP, PHONE
+from chromium import DESKTOP, PHONE, end_without
 
 from pytest_bandwidth.rendering.html import render_html
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def axe() -> str:
     found = importlib.util.find_spec("axe_playwright_python")
     if found is None or found.origin is None:
-        pytest.skip("accessibility is judged by axe-core, which is not installed: pip install axe-playwright-python")
+        end_without("accessibility is judged by axe-core, which is not installed: pip install axe-playwright-python")
     return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 

@@ -21,6 +21,15 @@ STRAYS = """() => [...document.querySelectorAll('*')].filter((e) =>
   || [...e.attributes].some((a) => /^on/i.test(a.name) || /^\\s*(javascript|data|vbscript):/i.test(a.value))
 ).map((e) => e.outerHTML.slice(0, 200))"""
 
+VALUES = """() => Object.fromEntries(
+  [...document.querySelectorAll('#about dt')].map((name) => [name.textContent, name.nextElementSibling.textContent])
+)"""
+OWN = ("kind", "name", "serial", "run id", "commit", "started at")
+# The shortest of their places.
+SHOWN_WHOLE = 100
+# Each is a context of the browser's, open until its test ends.
+PAGES_AT_ONCE = 25
+
 
 @pytest.fixture(scope="module")
 def hostile() -> str:
@@ -72,6 +81,23 @@ def test_each_text_is_shown_as_itself(open_page: Open, hostile_without_charts: s
     assert page.locator("tr.panel").count() == len(HOSTILE)
     assert page.evaluate("window.pwned") is None
     assert page.evaluate(STRAYS) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, len(HOSTILE), PAGES_AT_ONCE))
+def test_no_text_runs_as_the_devices_or_the_runs_own(
+    open_page: Open, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(html_module, "charts_available", lambda: False)
+    for text in HOSTILE[first : first + PAGES_AT_ONCE]:
+        page = open_page(render_html(hostile_document([text]))).page
+        assert page.evaluate("window.pwned") is None, text
+        assert page.evaluate("Object.prototype.pwned") is None, text
+        assert page.evaluate(STRAYS) == [], text
+        assert page.evaluate("document.scripts.length") == 2, text  # the page's own, and its data
+        if text.isprintable() and 0 < len(text) <= SHOWN_WHOLE:
+            values = page.evaluate(VALUES)
+            assert {values[name] for name in OWN} == {text}
 
 
 def test_long_names_break_nothing_on_a_phone(open_page: Open, hostile_without_charts: str) -> None:

@@ -111,6 +111,18 @@ def test_the_newest_runs_and_another_figure_can_be_asked_for(command, folder):
     assert (len(trends[0]["runs"]), trends[0]["figure"], trends[0]["runs"][-1]["commit"]) == (9, "gbps", "c029")
 
 
+def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one_more(command, tmp_path):
+    row = outcome(COPY, 700.0)
+    for number in range(101):
+        append(tmp_path / "h", run_of(row, environment=at(number)), [row])
+
+    def runs(*arguments: object) -> int:
+        (trend,) = json.loads(command("history", tmp_path / "h", *arguments, "--json").out)["trends"]
+        return len(trend["runs"])
+
+    assert (runs(), runs("--newest", 101), runs(COPY), runs(COPY, "--newest", 9)) == (100, 101, 101, 9)
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "10001", "x", "9" * 5000])
 def test_a_number_of_runs_is_bounded(command, folder, value):
     said = command("history", folder, "--newest", value)
