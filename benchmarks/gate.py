@@ -32,6 +32,7 @@ from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
 JUDGED_PER_BASELINE = 10
 LIMIT_SECONDS = 10.0
+BASELINE_TRIES = 3
 TEST = """
 import os
 import numpy as np
@@ -92,9 +93,13 @@ class Arena:
         self.minimum = Tool("pytest-benchmark, min:5%")
 
     def take_baselines(self) -> None:
-        (self._folder / "ours.yaml").unlink(missing_ok=True)
-        code, text, _ = self._pytest(0.0, "test_ours", "--bandwidth-update", "--bandwidth-runs=5", *self._ours())
-        if code != 0:
+        baseline = self._folder / "ours.yaml"
+        baseline.unlink(missing_ok=True)
+        for _ in range(BASELINE_TRIES):  # what is measured beside others does not enter
+            code, text, _ = self._pytest(0.0, "test_ours", "--bandwidth-update", "--bandwidth-runs=5", *self._ours())
+            if baseline.exists():
+                break
+        if code != 0 or not baseline.exists():
             raise SystemExit(f"the baseline was not written:\n{text}")
         storage = self._folder / "theirs"
         for old in storage.rglob("*.json"):

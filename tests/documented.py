@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 STAND_IN = "tests stand in for "
 _FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<kind>\S*)[^\n]*\n(?P<text>.*?)^```$", re.S | re.M)
 _FILE = re.compile(r"^(?:#|//) ([\w./-]+\.\w+)\n")
-_IN_TEXT = re.compile(r"`((?:pytest|python|make) [^`\n…]+)`")
+_IN_TEXT = re.compile(r"`((?:pytest|pytest-bandwidth|python|make) [^`\n…]+)`")
 _LOOP = re.compile(r"for (\w+) in ([\w ]+); do (.*); done")
 
 

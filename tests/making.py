@@ -1,4 +1,4 @@
-"""`make` in a copy of the repository, with the environment that these tests run in."""
+"""`make` and scripts as a user's shell runs them, in a copy of the repository where they write."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from pathlib import Path
 from documented import ROOT
 from repositories import git
 
-# What `make` would install first: it is here, or the tests that need it skip.
+# What `make` would install first is here, or the tests that need it skip.
 INSTALLED = tuple(f"--old-file={Path(sys.prefix, stamp)}" for stamp in (".test", ".demo", ".traffic"))
-HERE = (f"VENV={sys.prefix}", *INSTALLED)
-# What the `make` that runs these tests was told goes on to those that it starts: VENV is what `make clean` removes.
-_TOLD = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "PYTHON", "VENV", "LOWEST", "RESULTS", "PYTEST_ARGS")
+# The environment that these tests run in, into which nothing is installed.
+HERE = (f"VENV={sys.prefix}", "DEVICE_EXTRA=", *INSTALLED)
+# What the programs around these tests were told goes on to all that they start: VENV is what `make clean` removes.
+_TOLD = ("COV", "GNUMAKE", "MAKE", "MFLAGS", "PIP_", "PYTEST", "PYTHON", "VENV", "LOWEST", "RESULTS")
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what tests, coverage, pip and `make` put into it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_TOLD)}
 
 
 def copy_of_repository(folder: Path) -> Path:
@@ -27,9 +33,8 @@ def copy_of_repository(folder: Path) -> Path:
     return folder
 
 
-def make(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`make` with these arguments, and with none of those that were given to the `make` around it."""
-    own = {name: value for name, value in os.environ.items() if name not in _TOLD}
+def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command's end, whatever it is."""
     return subprocess.run(
-        ["make", *args], cwd=folder, env={**own, **environment}, capture_output=True, text=True, check=False
+        command, cwd=cwd, env={**clean_environment(), **environment}, capture_output=True, text=True, check=False
     )

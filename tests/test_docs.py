@@ -4,7 +4,7 @@ import re
 
 import pytest
 from documented import PAGES, ROOT
-from making import HERE, copy_of_repository, make
+from making import HERE, copy_of_repository, run
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -69,7 +69,7 @@ def test_readmes_baseline_loads(tmp_path):
 def site(tmp_path_factory):
     """The site as `make docs` builds it: warnings are errors."""
     copy = copy_of_repository(tmp_path_factory.mktemp("repository"))
-    result = make(copy, *HERE, "docs")
+    result = run("make", *HERE, "docs", cwd=copy)
     assert result.returncode == 0, result.stdout + result.stderr
     return copy / "docs" / "_build"
 

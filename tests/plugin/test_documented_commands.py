@@ -12,13 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, words
+from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, words
 
 from pytest_bandwidth import storage
-from pytest_bandwidth.cli import main
+from pytest_bandwidth.cli import _COMMANDS, main
 from pytest_bandwidth.devices.cuda import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest
@@ -47,6 +44,8 @@ SSH = """#!/bin/sh
 for last; do :; done
 exec sh -c "$last"
 """
+# The name of a command of ours, without what it works on.
+NAMED = re.compile(r"pytest-bandwidth (?:COMMAND --help|[a-z]+(?: [a-z]+)?)")
 # By tests/test_benchmarks.py and tests/test_make.py.
 RUN_ELSEWHERE = ("python benchmarks/", "make ")
 # Small budgets, and counting where a command names no device: a busy machine must not decide whether it runs.
@@ -123,9 +122,11 @@ def shell(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]):
                 return main(args)
             finally:
                 capsys.readouterr()
-        # These run in tests/test_wheel.py and tests/test_make.py, which see to it that all do.
-        assert program in ("pip", "make"), f"{command}: expected pytest, pytest-bandwidth, pip or make"
-        return 0
+        if program == "pip":
+            assert command.removeprefix("pip ") in installations()  # tests/test_wheel.py runs them
+            return 0
+        assert program == "make", f"{command}: expected pytest, pytest-bandwidth, pip or make"
+        return 0  # tests/test_make.py sees to it that it runs all
 
     return run
 
@@ -207,10 +208,23 @@ def test_the_command_for_other_machines_runs_through_ssh(pytester, tmp_path_fact
 
 
 @pytest.mark.usefixtures("with_baselines")
+def test_the_tutorials_workflow_runs(shell, pytester):
+    (block,) = [b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "yaml"]
+    (job,) = yaml.safe_load(block.text)["jobs"].values()
+    runs = [step["run"] for step in job["steps"] if "run" in step]
+    assert [command.split()[0] for command in runs] == ["pip", "pytest"]
+    for command in runs:
+        assert shell(command) == 0, command
+    (uploaded,) = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert (pytester.path / uploaded).is_dir()
+
+
+@pytest.mark.usefixtures("with_baselines")
 def test_gitlabs_jobs_run(shell, pytester):
     jobs = yaml.safe_load(lacking(RUNNER).text)
-    assert set(jobs) == {"traffic", "gpu"}
+    assert set(jobs) == {"traffic", "gpu", "gpu-merge-request"}
     for job in jobs.values():
+        assert ("$CI_MERGE_REQUEST_DIFF_BASE_SHA" in str(job)) == (job.get("variables") == {"GIT_DEPTH": 0})
         results, junit = (
             pytester.path / job["artifacts"]["paths"][0],
             pytester.path / job["artifacts"]["reports"]["junit"],
@@ -220,7 +234,8 @@ def test_gitlabs_jobs_run(shell, pytester):
         for command in job["script"]:
             if command == "python3 -m venv .venv":
                 continue  # what it is for is installed here
-            assert shell(command.removeprefix(".venv/bin/")) == 0, command
+            known = command.replace("$CI_MERGE_REQUEST_DIFF_BASE_SHA", "HEAD")
+            assert shell(known.removeprefix(".venv/bin/")) == 0, command
         assert results.is_dir()
         assert junit.is_file()
 
@@ -246,8 +261,19 @@ def test_records_rewritten_in_a_copy_of_the_repository_are_those_that_it_holds(t
     assert all((ROOT / folder).is_dir() for folder in folders)  # they run beside this one
 
 
+@pytest.mark.parametrize("command", [c for c in commands_in_text() if NAMED.fullmatch(c)])
+def test_commands_that_the_text_names_say_how_they_are_used(command, shell):
+    bare = command.removesuffix(" --help")
+    for name in _COMMANDS if "COMMAND" in bare else [""]:
+        with pytest.raises(SystemExit) as ended:
+            shell(f"{bare.replace('COMMAND', name)} --help")
+        assert ended.value.code == 0
+
+
 @pytest.mark.usefixtures("with_baselines")
-@pytest.mark.parametrize("command", [c for c in commands_in_text() if not c.startswith(RUN_ELSEWHERE)])
+@pytest.mark.parametrize(
+    "command", [c for c in commands_in_text() if not c.startswith(RUN_ELSEWHERE) and not NAMED.fullmatch(c)]
+)
 def test_commands_in_the_text_run(command, shell):
     program, *args = words(command, ROOT)
     if program != "python":
@@ -329,6 +355,4 @@ def test_every_option_and_command_that_a_page_names_exists(page):
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"--bandwidth-([a-z]+(?:-[a-z]+)*)", text))
     assert named - {name for name, _, _ in OPTIONS} == set()
-    from pytest_bandwidth.cli import _COMMANDS
-
     assert set(re.findall(r"[`\n]pytest-bandwidth ([a-z]+)", text)) - set(_COMMANDS) == set()
