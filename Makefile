@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 # These tests compute and render: several run at a time. The others measure, watch processes and locks, or look back on
 # one another: one by one.
 BESIDE_OTHERS := $(addprefix tests/,domain kernels suite storage rendering commands browser test_revision.py test_wheel.py \
-	test_make.py plugin/test_traffic_device.py)
+	test_make.py $(addprefix plugin/,test_traffic_device.py test_verdict_table.py test_against_verdict_table.py))
 
 # CuPy for the CUDA that the driver speaks, where there is an NVIDIA driver; the host's memory otherwise.
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
@@ -57,11 +57,12 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/jactionlint
 	$(BIN)/zizmor --offline --no-progress --quiet .github
 
 unit: $(VENV)/.test
 	$(BIN)/coverage erase
-	COVERAGE_FILE=.coverage.beside $(BIN)/python -m pytest -m 'not experiment' -n auto --maxprocesses=8 --cov --cov-report= \
+	COVERAGE_FILE=.coverage.beside $(BIN)/python -m pytest -m 'not experiment' -n auto --maxprocesses=8 --dist=loadfile --cov --cov-report= \
 		$(BESIDE_OTHERS)
 	$(BIN)/coverage run -m pytest -m 'not experiment' $(addprefix --ignore=,$(BESIDE_OTHERS))
 	$(BIN)/coverage combine --quiet

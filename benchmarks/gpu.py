@@ -5,24 +5,23 @@
 Writes baselines/DEVICE.yaml (through `pytest --bandwidth-update`, one run a process) and docs/gpu/DEVICE.md: achieved
 against peak for each operation, the spread over identical processes, a cudaMemcpy device copy and
 cupyx.profiler.benchmark in the same process as ours, and the selftest. Every figure comes from this machine in this
-run; without a GPU nothing is written and the exit status is 2, and where the selftest failed it is 1.
+run; without a GPU nothing is written and the exit status is 2, and where the suite or the selftest failed it is 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import median, stdev
+from statistics import median
 from typing import Any
+
+from gpu_page import left_out, report, spreads
 
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.whole_files import write_whole
@@ -34,141 +33,9 @@ MIB = 1 << 20
 FINE, FAILED, UNUSABLE = 0, 1, 2
 
 
-@dataclass(frozen=True)
-class Spread:
-    """One measurement over fresh processes: medians, and standard deviations of the logarithms as fractions.
-
-    utilization: of the peak; None where that is unknown.
-    """
-
-    key: str
-    processes: int
-    gbps: float
-    utilization: float | None
-    relative: float | None
-    gbps_sd: float
-    relative_sd: float | None
-
-
 def slug(name: str) -> str:
     """A device's name as a file name: letters and digits in lower case, everything else a dash."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
-
-
-def log_sd(values: Sequence[float]) -> float:
-    """Standard deviation of ln(value): the relative spread, for small spreads. 0 below two values."""
-    return stdev([math.log(value) for value in values]) if len(values) > 1 else 0.0
-
-
-def spreads(documents: Sequence[Mapping[str, Any]]) -> list[Spread]:
-    """Each measurement that every document holds a valid figure of, in the order of the first."""
-    rows: dict[str, list[Mapping[str, Any]]] = {}
-    for document in documents:
-        for result in document["results"]:
-            if result.get("gbps") and result.get("status") != "INVALID":
-                rows.setdefault(key_of(result), []).append(result)
-    return [_spread(key, found) for key, found in rows.items() if len(found) == len(documents)]
-
-
-def left_out(documents: Sequence[Mapping[str, Any]], rows: Sequence[Spread]) -> list[str]:
-    """Keys of what a process measured, and not every one validly."""
-    keys = dict.fromkeys(key_of(result) for document in documents for result in document["results"])
-    shown = {row.key for row in rows}
-    return [key for key in keys if key not in shown]
-
-
-def key_of(result: Mapping[str, Any]) -> str:
-    """Node id and label as in baselines."""
-    label = result.get("label")
-    return f"{result['nodeid']} @ {label}" if label else str(result["nodeid"])
-
-
-def _spread(key: str, found: Sequence[Mapping[str, Any]]) -> Spread:
-    relative = [r["relative"] for r in found if r.get("relative")]
-    # Where the peak is unknown a document's utilization is of the probe.
-    utilization = [r["utilization"] for r in found if r.get("utilization") and r.get("utilization_of") == "peak"]
-    return Spread(
-        key=key,
-        processes=len(found),
-        gbps=median(r["gbps"] for r in found),
-        utilization=median(utilization) if len(utilization) == len(found) else None,
-        relative=median(relative) if len(relative) == len(found) else None,
-        gbps_sd=log_sd([r["gbps"] for r in found]),
-        relative_sd=log_sd(relative) if len(relative) == len(found) else None,
-    )
-
-
-def report(
-    device: Mapping[str, Any],
-    rows: Sequence[Spread],
-    comparison: Sequence[Mapping[str, Any]],
-    selftest: str,
-    command: str,
-    absent: Sequence[str] = (),
-) -> str:
-    """docs/gpu/DEVICE.md, from finished values. absent: what the first table leaves out."""
-    peak = device.get("peak") or {}
-    facts = device.get("facts") or {}
-    known = f"{peak['gbps']:.0f} GB/s ({peak['source']})" if peak else "unknown"
-    lines = [
-        f"# {device['name']}",
-        "",
-        f"Measured {datetime.now(timezone.utc):%Y-%m-%d} by `{command}`.",
-        "",
-        f"- memory {device.get('memory_gib')} GiB, peak {known}",
-        *(f"- {name}: {value}" for name, value in {**(device.get("settings") or {}), **facts}.items()),
-        "",
-        f"## Achieved against peak, over {rows[0].processes if rows else 0} fresh processes",
-        "",
-        "Medians over the processes; spread: standard deviation of the logarithm between identical processes.",
-        "",
-        "| measurement | GB/s | of peak | ÷ probe | spread GB/s | spread ÷ probe |",
-        "|---|---:|---:|---:|---:|---:|",
-        *(_row(row) for row in rows),
-        "",
-        *((f"Left out, since not every process measured it validly: {', '.join(absent)}.", "") if absent else ()),
-        "## The same copies, timed by others in the same process",
-        "",
-        "Bytes count in both directions. `cupyx.profiler.benchmark` neither empties the cache nor holds the stream.",
-        "",
-        "| work | timed by | GB/s |",
-        "|---|---|---:|",
-        *(_comparison_row(one) for one in comparison),
-        "",
-        "## Selftest",
-        "",
-        "```",
-        selftest.strip(),
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _row(row: Spread) -> str:
-    cells = (
-        _cell(row.key),
-        f"{row.gbps:.1f}",
-        _percent(row.utilization, 1),
-        "–" if row.relative is None else f"{row.relative:.3f}",
-        _percent(row.gbps_sd, 2),
-        _percent(row.relative_sd, 2),
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-def _comparison_row(one: Mapping[str, Any]) -> str:
-    why = f" ({_cell(one['why'])})" if one.get("why") else ""
-    gbps = "–" if one["gbps"] is None else f"{one['gbps']:.1f}"
-    return f"| {one['work']} | {one['timed_by']} | {gbps}{why} |"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def _percent(fraction: float | None, decimals: int) -> str:
-    return "–" if fraction is None else f"{fraction * 100:.{decimals}f} %"
 
 
 def describe_device(name: str) -> dict[str, Any]:
@@ -220,8 +87,8 @@ def valid_gbps(ours: Measurement) -> dict[str, Any]:
     return {"gbps": ours.gbps}
 
 
-def run_suite(device: str, profile: str, baselines: Path, out: Path) -> Mapping[str, Any]:
-    """One fresh process of the suite; appends its run to the device's baseline and returns its document."""
+def run_suite(device: str, profile: str, baselines: Path, out: Path) -> tuple[Mapping[str, Any], int]:
+    """One fresh process of the suite, appended to the device's baseline: its document and its exit status."""
     command = [
         sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider",
         f"--bandwidth-device={device}", f"--bandwidth-suite={profile}", f"--bandwidth-json={out}",
@@ -233,7 +100,7 @@ def run_suite(device: str, profile: str, baselines: Path, out: Path) -> Mapping[
     if done.returncode:
         print(f"  the suite's exit status was {done.returncode}:\n{done.stdout[-2000:]}", file=sys.stderr)
     document: Mapping[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return document
+    return document, done.returncode
 
 
 def run_selftest(device: str) -> tuple[str, int]:
@@ -276,24 +143,25 @@ def main() -> int:
         return UNUSABLE
     name = slug(described["name"])
     options.baselines.mkdir(parents=True, exist_ok=True)
-    documents = []
+    documents, failed = [], 0
     with tempfile.TemporaryDirectory() as folder:
         for process in range(options.processes):
             print(f"{described['name']}: process {process + 1} of {options.processes}", flush=True)
-            document = run_suite(options.device, options.profile, options.baselines, Path(folder) / f"{process}.json")
+            out = Path(folder) / f"{process}.json"
+            document, status = run_suite(options.device, options.profile, options.baselines, out)
             documents.append(document)
+            failed += status != FINE
     selftest, status = ("left out", FINE) if options.no_selftest else run_selftest(options.device)
     command = f"python benchmarks/gpu.py --processes {options.processes} --profile {options.profile}"
     page = options.docs / f"{name}.md"
     page.parent.mkdir(parents=True, exist_ok=True)
     rows = spreads(documents)
-    text = report(described, rows, described["comparison"], selftest, command, left_out(documents, rows))
+    text = report(described, rows, described["comparison"], selftest, command, left_out(documents, rows), failed)
     write_whole(page, text.encode(), keep=True)
     print(f"wrote {page} and the device's file in {options.baselines}")
     if status != FINE:
         print(f"the selftest {selftest}", file=sys.stderr)
-        return FAILED
-    return FINE
+    return FAILED if failed or status != FINE else FINE
 
 
 def _describe(device: str) -> int:

@@ -115,13 +115,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         appended = fill(folder, options.runs, options.tests)
         files = list(os.scandir(folder))
         size = sum(file.stat().st_size for file in files)
-        print(f"{options.runs * options.tests:,} points in {len(files)} files, {size / 1e6:.0f} MB")
+        print(f"{options.runs * options.tests:,} points in {len(files)} files, {size / 1e6:.0f} MB", flush=True)
         print(
             f"  append of {options.tests} results   median {median(appended) * 1e3:.0f} ms   most {max(appended):.2f} s"
         )
         for question, given in QUESTIONS.items():
             seconds = ask(folder, given, options.repeat)
-            print(f"  {question:24} median {median(seconds):6.3f} s   least {min(seconds):6.3f} s")
+            print(f"  {question:24} median {median(seconds):6.3f} s   least {min(seconds):6.3f} s", flush=True)
     if not options.skip_change_points:
         change_points_found()
 

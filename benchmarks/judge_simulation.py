@@ -2,8 +2,9 @@
 
     python benchmarks/judge_simulation.py                  # about three minutes
     python benchmarks/judge_simulation.py --trials 100000
+    python benchmarks/judge_simulation.py --constants      # the rule's constants against others, one changed at a time
 
-The rule is the one that judges tests (pytest_bandwidth.domain.judging), not a copy. Every trial draws a baseline of k
+The rule is the one that judges tests (pytest_bandwidth.domain.rule), not a copy. Every trial draws a baseline of k
 processes, a suspect and three confirmations, all from the same noise; a drop is taken from the figures of the latter
 four. The noises all have the standard deviation that is asked for:
 
@@ -12,7 +13,7 @@ four. The noises all have the standard deviation that is asked for:
     bimodal       two states, equally likely, 2 × 0.97 sd apart, each with a quarter of the sd of its own
 
 Prints Markdown: false alarms with a 95 % upper limit, the share of identical code that is told to be INSUFFICIENT
-instead, and the share of drops found.
+instead, and the share of drops found. With --constants each figure is the worst of the three noises.
 """
 
 from __future__ import annotations
@@ -20,16 +21,20 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from unittest.mock import patch
 
+from pytest_bandwidth.domain import reference, rule
 from pytest_bandwidth.domain.baseline import Run
-from pytest_bandwidth.domain.reference import PRIOR_SPREAD
-from pytest_bandwidth.domain.resampling import upper_limit, verdict_of
+from pytest_bandwidth.domain.resampling import Judge, upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status
 
 CONFIRM = 3
 RUNS = (1, 2, 3, 5, 8, 12, 20)
+FEW_RUNS = (3, 5)
 HEAVY_DEGREES = 3
 # 0.25² + 0.968² = 1: each state's own spread, and half the distance between the two, in units of the whole.
 STATE_SPREAD = 0.25
@@ -55,7 +60,49 @@ def bimodal(draw: random.Random) -> float:
 NOISES: dict[str, Draw] = {"Gaussian": gaussian, "heavy-tailed": heavy_tailed, "bimodal": bimodal}
 
 
-def shares(noise: Draw, spread: float, runs: int, drop: float, tolerance: float, trials: int) -> dict[Status, float]:
+@dataclass(frozen=True)
+class Constants:
+    """What the rule takes as given; the defaults are its own."""
+
+    prior: float = reference.PRIOR_SPREAD["relative"]
+    prior_degrees: int = reference.PRIOR_DEGREES
+    suspect_level: float = rule.SUSPECT_LEVEL
+    regressed_level: float = rule.REGRESSED_LEVEL
+    confirm: int = CONFIRM
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        levels = {"SUSPECT_LEVEL": self.suspect_level, "REGRESSED_LEVEL": self.regressed_level}
+        with patch.object(reference, "PRIOR_DEGREES", self.prior_degrees), patch.multiple(rule, **levels):
+            yield
+
+
+CHOSEN = Constants()
+OTHERS = {
+    "the rule's own": CHOSEN,
+    "prior 0.5 %": replace(CHOSEN, prior=0.005),
+    "prior 2 %": replace(CHOSEN, prior=0.02),
+    "2 prior degrees": replace(CHOSEN, prior_degrees=2),
+    "10 prior degrees": replace(CHOSEN, prior_degrees=10),
+    "suspect at 95 %": replace(CHOSEN, suspect_level=0.95),
+    "suspect at 99.9 %": replace(CHOSEN, suspect_level=0.999),
+    "regressed at 99 %": replace(CHOSEN, regressed_level=0.99),
+    "regressed at 99.99 %": replace(CHOSEN, regressed_level=0.9999),
+    "no confirmation": replace(CHOSEN, confirm=0),
+    "1 confirmation": replace(CHOSEN, confirm=1),
+    "5 confirmations": replace(CHOSEN, confirm=5),
+}
+
+
+def shares(
+    noise: Draw,
+    spread: float,
+    runs: int,
+    drop: float,
+    tolerance: float,
+    trials: int,
+    constants: Constants = CHOSEN,
+) -> dict[Status, float]:
     """Share of each status over the trials."""
     draw = random.Random(f"{runs} {drop} {spread}")
     counts: dict[Status, int] = {}
@@ -65,8 +112,8 @@ def shares(noise: Draw, spread: float, runs: int, drop: float, tolerance: float,
         return [Run(gbps=100 * value, relative=value) for value in values]
 
     for _ in range(trials):
-        known, judged = processes(runs, 0.0), processes(1 + CONFIRM, math.log1p(-drop))
-        status = verdict_of(known, judged, "relative", tolerance, PRIOR_SPREAD["relative"])
+        known, judged = processes(runs, 0.0), processes(1 + constants.confirm, math.log1p(-drop))
+        status = Judge(known, "relative", tolerance, constants.prior, constants.confirm).status(judged)
         counts[status] = counts.get(status, 0) + 1
     return {status: count / trials for status, count in counts.items()}
 
@@ -82,12 +129,27 @@ def row(name: str, runs: int, spread: float, drops: list[float], tolerance: floa
     return f"| {' | '.join(cells)} |"
 
 
+def constants_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
+    constants = OTHERS[name]
+    with constants.in_force():
+        same, *dropped = (
+            [shares(noise, spread, runs, drop, tolerance, trials, constants) for noise in NOISES.values()]
+            for drop in (0.0, *drops)
+        )
+    alarms = max(one.get(Status.REGRESSED, 0.0) for one in same)
+    unjudged = max(one.get(Status.INSUFFICIENT, 0.0) for one in same)
+    found = [min(one.get(Status.REGRESSED, 0.0) for one in slowed) for slowed in dropped]
+    cells = [name, str(runs), format_percent(alarms, 2), *(format_percent(share, 1) for share in (unjudged, *found))]
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=10_000, help="of each kind (default: 10000)")
     parser.add_argument(
         "--spread", type=parse_fraction, action="append", help="between-process sd (default: 0.7%% 2%%)"
     )
+    parser.add_argument("--constants", action="store_true", help="compare the rule's constants with others")
     parser.add_argument("--tolerance", type=parse_fraction, default=0.03, help="default: 3%%")
     parser.add_argument("--drop", type=parse_fraction, action="append", help="drops to look for (default: 5%% 10%%)")
     options = parser.parse_args()
@@ -95,11 +157,14 @@ def main() -> None:
     for spread in options.spread or [0.007, 0.02]:
         print(f"\nSpread {format_percent(spread, 1)}, tolerance {format_percent(options.tolerance, 1)}, ", end="")
         print(f"{CONFIRM} confirmations, {options.trials} trials a cell:\n")
-        print("| noise | k | false alarms | INSUFFICIENT |" + "".join(f" found {format_percent(d)} |" for d in drops))
+        kind, names, numbers, line = "noise", list(NOISES), RUNS, row
+        if options.constants:
+            kind, names, numbers, line = "constants", list(OTHERS), FEW_RUNS, constants_row
+        print(f"| {kind} | k | false alarms | INSUFFICIENT |" + "".join(f" found {format_percent(d)} |" for d in drops))
         print("|---|---|---|---|" + "---|" * len(drops))
-        for name in NOISES:
-            for runs in RUNS:
-                print(row(name, runs, spread, drops, options.tolerance, options.trials), flush=True)
+        for name in names:
+            for runs in numbers:
+                print(line(name, runs, spread, drops, options.tolerance, options.trials), flush=True)
 
 
 if __name__ == "__main__":

@@ -67,13 +67,15 @@ def pools_of(baseline: Baseline | None) -> Pools:
 
 def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float) -> float:
     """The drop that matters: the marker's before the entry's own, the file's and the option's."""
-    of_file = baseline.tolerance if baseline else None
-    return next(t for t in (marker, entry.tolerance if entry else None, of_file, option) if t is not None)
+    for tolerance in (marker, entry.tolerance if entry else None, baseline.tolerance if baseline else None):
+        if tolerance is not None:
+            return tolerance
+    return option
 
 
 def prior_of(entry: Entry, figure: Figure, on_host: bool, pools: Pools) -> float:
     """The spread assumed of an entry before its runs are looked at; pools: of its whole file."""
-    return prior_spread(figure, on_host, pools[figure].without(entry.key).spread)
+    return prior_spread(figure, on_host, pools[figure].spread_without(entry.key))
 
 
 def judge_test(

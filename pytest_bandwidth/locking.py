@@ -39,6 +39,7 @@ class DeviceLock:
 
     Whoever waits stands in a line, by a second lock, so that a process that measures often does not take every turn.
     on_wait, on_long_wait: told who holds the device, at once and after LONG_WAIT_SECONDS, once a wait.
+    advice: what whoever waited in vain can do.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class DeviceLock:
         held_by_parent: bool = False,
         on_wait: Callable[[str], None] = lambda _: None,
         on_long_wait: Callable[[str], None] = lambda _: None,
+        advice: str = "wait for it, end it, or raise bandwidth_lock_timeout",
     ) -> None:
         # Devices without a serial of their own (a host) are one device a machine.
         text = f"{identity.kind} {identity.serial}"
@@ -56,6 +58,7 @@ class DeviceLock:
         self._device = identity.name
         self._timeout_seconds = timeout_seconds
         self._held_by_parent = held_by_parent
+        self._advice = advice
         self._tellers = ((0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait))
         folder = lock_folder()
         self._lock = FileLock(folder / f"{identity.kind}-{name}.lock", mode=0o600)
@@ -73,7 +76,7 @@ class DeviceLock:
         except Timeout:
             raise DeviceUnavailable(
                 f"{self._device} was not free for {self._timeout_seconds:.0f} s and is being measured by "
-                f"{self._who_holds()}: wait for it, end it, or raise bandwidth_lock_timeout"
+                f"{self._who_holds()}: {self._advice}"
             ) from None
         try:
             with suppress(OSError):  # it only serves a message of others

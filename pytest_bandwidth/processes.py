@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.interpreter import interpreter_options
 from pytest_bandwidth.orphans import as_parent
 from pytest_bandwidth.whole_files import write_whole
 
@@ -64,7 +65,7 @@ class Invocation:
 
     def command(self) -> list[str]:
         start = ["-m", "pytest"] if self.as_module else ["-c", _LIKE_CONSOLE_SCRIPT]
-        return [sys.executable, *start, *self.args, *self.extra_args]
+        return [sys.executable, *interpreter_options(), *start, *self.args, *self.extra_args]
 
 
 @dataclass(frozen=True, slots=True)

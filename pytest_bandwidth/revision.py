@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_bandwidth import tree_process
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.interpreter import interpreter_options
 from pytest_bandwidth.processes import Ended, FreshProcessFailed, Invocation, run_child
 from pytest_bandwidth.worktree import Revision
 
@@ -94,7 +95,7 @@ class Sides:
             plan_file.write_text(json.dumps({**plan, "proof": str(proof_file)}), encoding="utf-8")
             arguments = [*without_own_options(invocation.args), *invocation.extra_args]
             ended = run_child(
-                [sys.executable, tree_process.__file__, str(plan_file), *arguments],
+                [sys.executable, *interpreter_options(), tree_process.__file__, str(plan_file), *arguments],
                 invocation.folder,
                 self.device,
                 self.timeout_seconds,

@@ -27,8 +27,8 @@ SMALLEST = {
 }
 # They take a minute and seven, also at their smallest.
 LONG = {"against.py", "readme.py"}
-# By `make`: below, and in test_make.py.
-ELSEWHERE = {"demo.py", "gpu.py"}
+# By `make`: below, and in test_make.py; the page is gpu.py's.
+ELSEWHERE = {"demo.py", "gpu.py", "gpu_page.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "gate.py", "overhead.py", "pace.py"), MEASURES),

@@ -11,10 +11,11 @@ from statistics import stdev
 from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
+from pytest_bandwidth.domain.drift import since_anchor
 from pytest_bandwidth.domain.figures import FIGURES, figures_of_run
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measurement import HOST_KINDS
-from pytest_bandwidth.domain.reference import median_figures, pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.reference import pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.rule import fresh_gate
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
@@ -72,20 +73,13 @@ def _of(baseline: Baseline, entry: Entry, pools: dict[Figure, float]) -> Shown:
     reference = reference_of(entry, figure, prior)
     sees = None
     if reference is not None and not entry.counts:
-        sees = drop_of_log(reference.bound(REGRESSED_LEVEL, tolerance, DEFAULTS.confirm))
-    return Shown(entry, figure, tolerance, _spread(entry, figure), sees, _since_anchor(entry, figure))
+        sees = drop_of_log(fresh_gate(reference, tolerance, DEFAULTS.confirm))
+    return Shown(entry, figure, tolerance, _spread(entry, figure), sees, since_anchor(entry, figure))
 
 
 def _spread(entry: Entry, figure: Figure) -> float | None:
     values = [value for run in entry.runs if (value := figures_of_run(run).of(figure)) is not None]
     return stdev(map(log, values)) if len(values) > 1 else None
-
-
-def _since_anchor(entry: Entry, figure: Figure) -> float | None:
-    if entry.anchor is None or not entry.runs:
-        return None
-    then, now = figures_of_run(entry.anchor).of(figure), median_figures(entry.runs).of(figure)
-    return now / then - 1 if then and now else None
 
 
 def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth.commands.selftest_progress import Progress
 from pytest_bandwidth.devices.opening import name_of
 from pytest_bandwidth.domain.baseline import Run
-from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.orphans import output_of
@@ -51,7 +51,13 @@ def measure(plan: Plan, least: int) -> Seen:
     """
     seen = Seen({drop: [] for drop in (0.0, *plan.drops)})
     progress = Progress(plan.runs)
-    lock = DeviceLock(plan.device, LOCK_SECONDS, on_wait=progress.show, on_long_wait=progress.log)
+    lock = DeviceLock(
+        plan.device,
+        LOCK_SECONDS,
+        on_wait=progress.show,
+        on_long_wait=progress.log,
+        advice="wait for it or end it",  # no ini file is read here, so that its time-out is no way out
+    )
     try:
         for process in range(1, plan.runs + 1):
             _take_in(_answer(plan, process, lock, progress), process, seen, progress)
@@ -64,14 +70,9 @@ def measure(plan: Plan, least: int) -> Seen:
 
 def _answer(plan: Plan, process: int, lock: DeviceLock, progress: Progress) -> dict[str, Any]:
     """What one process says, measured while nobody else measures."""
-    try:
-        with lock.held():
-            progress.bar(process - 1)
-            return _one_process(plan, process)
-    except DeviceUnavailable as error:
-        # The lock's last advice is an option of the ini file, which is not read here.
-        message = str(error).replace(", end it, or raise bandwidth_lock_timeout", " or end it")
-        raise DeviceUnavailable(message) from None
+    with lock.held():
+        progress.bar(process - 1)
+        return _one_process(plan, process)
 
 
 def _one_process(plan: Plan, process: int) -> dict[str, Any]:

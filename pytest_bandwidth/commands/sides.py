@@ -1,6 +1,6 @@
 """Two sides of saved runs: what the reference's processes showed of each test, and what the new ones show.
 
-The rule is `domain.judging`'s. The new processes are not picked because one of them looked slow, so all m of them
+The rule is `domain.rule`'s. The new processes are not picked because one of them looked slow, so all m of them
 count at once: REGRESSED where c − median(L) exceeds the bound of the level 99.9 % for m fresh processes.
 """
 
@@ -13,18 +13,11 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.figures import FIGURES, Figures, choose_figure, figures_of_run
-from pytest_bandwidth.domain.judging import (
-    REGRESSED_LEVEL,
-    Conduct,
-    drop_sentence,
-    insufficient,
-    moved,
-    not_comparable,
-    runs_needed,
-)
+from pytest_bandwidth.domain.judging import Conduct, drop_sentence, insufficient, moved, not_comparable, runs_needed
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.reference import Reference, pool_of, prior_spread, reference_of
-from pytest_bandwidth.domain.units import drop_of_log, log_of_drop
+from pytest_bandwidth.domain.rule import fresh_gate, median_drop, tells
+from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # What messages call the runs that others are compared with.
@@ -132,8 +125,7 @@ def judge_processes(reference: Reference, values: Sequence[float], tolerance: fl
     """
     if not values or min(values) <= 0:
         raise ValueError(f"found the figures {list(values)!r}, expected positive ones")
-    bound = reference.bound(REGRESSED_LEVEL, tolerance, len(values))
-    drop = reference.centre - median(map(math.log, values))
+    bound, drop = fresh_gate(reference, tolerance, len(values)), median_drop(reference, values)
     verdict = Verdict(
         Status.WITHIN,
         "within",
@@ -153,7 +145,7 @@ def judge_processes(reference: Reference, values: Sequence[float], tolerance: fl
     reason = drop_sentence(verdict, REFERENCE)
     if drop > bound:
         return replace(verdict, status=Status.REGRESSED, code="drop", reason=reason)
-    if bound > log_of_drop(tolerance) * (1 + 1e-12):
+    if not tells(bound, tolerance):
         return _short_of_runs(verdict, reference, tolerance, len(values))
     if -drop > bound:
         return replace(verdict, status=Status.IMPROVED, code="gain", reason=moved(verdict, REFERENCE))

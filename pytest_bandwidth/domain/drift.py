@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 
-from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.figures import figures_of_run
+from pytest_bandwidth.domain.baseline import Entry, Figure
+from pytest_bandwidth.domain.figures import figures_of_run, value_of_run
 from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.reference import median_figures
 from pytest_bandwidth.domain.units import format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Verdict
 
 DRIFT = "drift"
+
+
+def since_anchor(entry: Entry, figure: Figure) -> float | None:
+    """What the entry's runs have gained since its anchor, as a fraction; None where one of them lacks the figure."""
+    if entry.anchor is None or not entry.runs:
+        return None
+    then, now = value_of_run(entry.anchor, figure), median_figures(entry.runs).of(figure)
+    return now / then - 1 if then and now else None
 
 
 def drift_of(entry: Entry | None, verdict: Verdict) -> Finding | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pytest_bandwidth.domain.baseline import Figure
 from pytest_bandwidth.domain.device_change import Known, is_faster
 from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.judging import fresh_gate
 from pytest_bandwidth.domain.reference import Reference
+from pytest_bandwidth.domain.rule import fresh_gate
 
 # Fresh processes at the baseline's pace that outweigh all others.
 ENOUGH_ALIKE = 2

@@ -8,29 +8,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures, disbelief
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference
-from pytest_bandwidth.domain.units import (
-    counted,
-    drop_of_log,
-    format_bytes,
-    format_gbps,
-    format_percent,
-    log_of_drop,
-)
+from pytest_bandwidth.domain.rule import bounds_of, first_status, fresh_gate, median_drop, tells
+from pytest_bandwidth.domain.units import counted, drop_of_log, format_bytes, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
-SUSPECT_LEVEL = 0.99
-REGRESSED_LEVEL = 0.999
 # The code of INVALID where a share of the probe is judged, and the one at hand cannot be believed.
 NO_SHARE = "share"
 RUNS_CONSIDERED = range(1, 21)
 # Advised where an entry has none, as for any new one: with five its own spread weighs nearly as much as the prior.
 FIRST_RUNS = 5
+# Of a first look.
+_CODES = {
+    Status.SUSPECT: "drop",
+    Status.REGRESSED: "drop",
+    Status.INSUFFICIENT: "noise",
+    Status.IMPROVED: "gain",
+    Status.WITHIN: "within",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,49 +80,36 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
     observed = figures.of(reference.figure)
     if observed is None or observed <= 0:
         raise ValueError(f"{reference.figure} of this run is {observed!r}, expected a positive figure")
-    level = SUSPECT_LEVEL if confirm else REGRESSED_LEVEL
-    allowed = reference.bound(level, tolerance, 1)
-    gate = fresh_gate(reference, tolerance, max(confirm, 1))
+    bounds = bounds_of(reference, tolerance, confirm)
     drop = reference.centre - math.log(observed)
+    status = first_status(drop, bounds, confirm)
     verdict = Verdict(
-        Status.WITHIN,
-        "within",
+        status,
+        _CODES[status],
         "",
         figure=reference.figure,
         observed=observed,
         reference=reference.value,
         tolerance=tolerance,
         drop=drop_of_log(drop),
-        allowed_drop=drop_of_log(allowed),
-        visible_drop=drop_of_log(gate),
+        allowed_drop=drop_of_log(bounds.allowed),
+        visible_drop=drop_of_log(bounds.gate),
         spread=reference.spread,
         degrees=reference.degrees,
         baseline_runs=reference.runs,
     )
-    if drop > allowed:
-        status = Status.SUSPECT if confirm else Status.REGRESSED
-        return replace(verdict, status=status, code="drop", reason=drop_sentence(verdict))
-    if gate > log_of_drop(tolerance) * (1 + 1e-12):
+    if status is Status.INSUFFICIENT:
         return _short_of_runs(verdict, reference, tolerance, confirm)
-    if -drop > allowed:
-        reason = f"{drop_sentence(verdict)}: --bandwidth-update keeps it"
-        return replace(verdict, status=Status.IMPROVED, code="gain", reason=reason)
-    return replace(verdict, reason=drop_sentence(verdict))
-
-
-def fresh_gate(reference: Reference, tolerance: float, processes: int) -> float:
-    """The log drop past which the median of so many fresh processes is REGRESSED; it is no wider for more of them."""
-    return reference.bound(REGRESSED_LEVEL, tolerance, processes)
+    advice = ": --bandwidth-update keeps it" if status is Status.IMPROVED else ""
+    return replace(verdict, reason=f"{drop_sentence(verdict)}{advice}")
 
 
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:
     """REGRESSED where the fresh processes' median is past the gate, else UNCONFIRMED. The suspect does not count."""
-    logs = [math.log(value) for value in fresh]
-    gate = fresh_gate(reference, tolerance, len(logs))
-    drop = reference.centre - median(logs)
+    gate, drop = fresh_gate(reference, tolerance, len(fresh)), median_drop(reference, fresh)
     seen = replace(
         first,
-        observed=math.exp(median(logs)),
+        observed=math.exp(reference.centre - drop),
         drop=drop_of_log(drop),
         allowed_drop=drop_of_log(gate),
         confirmations=tuple(fresh),
@@ -140,10 +126,9 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
 
 def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:
     """The fewest baseline runs of the same spread with which the gate is the tolerance; None where 20 do not do."""
-    limit = log_of_drop(tolerance)
     for k in RUNS_CONSIDERED:
         imagined = replace(reference, runs=k, degrees=k + PRIOR_DEGREES - 1)
-        if fresh_gate(imagined, tolerance, processes) <= limit * (1 + 1e-12):
+        if tells(fresh_gate(imagined, tolerance, processes), tolerance):
             return k
     return None
 
@@ -182,7 +167,7 @@ def insufficient(verdict: Verdict, evidence: str, remedy: str, runs_advised: int
     return replace(
         verdict,
         status=Status.INSUFFICIENT,
-        code="noise",
+        code=_CODES[Status.INSUFFICIENT],
         runs_advised=runs_advised,
         reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise "
         f"(tolerance {format_percent(verdict.tolerance or 0, 1)}, {evidence}); {remedy}",

@@ -13,7 +13,8 @@ from statistics import mean, median, stdev
 
 from pytest_bandwidth.domain.baseline import Figure
 from pytest_bandwidth.domain.figures import Figures, steadier_figure
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, moved
+from pytest_bandwidth.domain.judging import moved
+from pytest_bandwidth.domain.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict

@@ -80,18 +80,22 @@ class Pool:
     degrees: int
     scatters: Mapping[str, Scatter] = field(default_factory=dict)
 
-    def without(self, key: str) -> Pool:
-        """The pool of the other entries."""
-        own = self.scatters.get(key)
-        if own is None or own.runs < 2:
-            return self
-        return Pool(max(0.0, self.squares - own.squares), self.degrees - own.runs + 1)
-
     @property
     def spread(self) -> float:
         """Between-process standard deviation; 0 where too few runs tell it."""
-        # Under five degrees of freedom the pool is as uncertain as the prior that it would replace.
-        return math.sqrt(self.squares / self.degrees) if self.degrees >= PRIOR_DEGREES else 0.0
+        return _pooled(self.squares, self.degrees)
+
+    def spread_without(self, key: str) -> float:
+        """The spread of the other entries."""
+        own = self.scatters.get(key)
+        if own is None:
+            return self.spread
+        return _pooled(max(0.0, self.squares - own.squares), self.degrees - own.runs + 1)
+
+
+def _pooled(squares: float, degrees: int) -> float:
+    # Under five degrees of freedom the pool is as uncertain as the prior that it would replace.
+    return math.sqrt(squares / degrees) if degrees >= PRIOR_DEGREES else 0.0
 
 
 def pool_of(entries: Iterable[Entry], figure: Figure) -> Pool:

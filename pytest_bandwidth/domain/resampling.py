@@ -5,23 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, log
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.figures import figures_of_run
-from pytest_bandwidth.domain.judging import confirm_drop, look
+from pytest_bandwidth.domain.figures import value_of_run
 from pytest_bandwidth.domain.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.rule import bounds_of, first_status, median_drop
 from pytest_bandwidth.domain.verdict import Status
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Shares of judged tests that ended REGRESSED: identical code (false alarms), and slowed code by its drop."""
+    """Shares of judged tests that ended REGRESSED: identical code (false alarms), and slowed code by its drop.
+
+    unjudged: the share of tests of identical code that were INSUFFICIENT.
+    """
 
     tolerance: float
     baseline_runs: int
     false_alarms: float
     found: dict[float, float]
+    unjudged: float
 
 
 def rates(
@@ -46,34 +50,40 @@ def rates(
         raise ValueError(f"{len(same)} processes, expected at least {baseline_runs + 1 + confirm}")
     draw = random.Random(seed)
     prior = prior_spread(figure, on_host)
-
-    def regressed(known: Sequence[Run], judged: Sequence[Run]) -> bool:
-        return verdict_of(known, judged, figure, tolerance, prior) is Status.REGRESSED
-
-    alarms = 0
+    alarms, unjudged = 0, 0
     hits = dict.fromkeys(slowed, 0)
     for _ in range(trials):
-        drawn = draw.sample(list(same), baseline_runs + 1 + confirm)
-        known = drawn[:baseline_runs]
-        alarms += regressed(known, drawn[baseline_runs:])
+        drawn = draw.sample(same, baseline_runs + 1 + confirm)
+        judge = Judge(drawn[:baseline_runs], figure, tolerance, prior, confirm)
+        status = judge.status(drawn[baseline_runs:])
+        alarms += status is Status.REGRESSED
+        unjudged += status is Status.INSUFFICIENT
         for drop, runs in slowed.items():
-            hits[drop] += regressed(known, draw.sample(list(runs), 1 + confirm))
-    return Rates(tolerance, baseline_runs, alarms / trials, {drop: n / trials for drop, n in hits.items()})
+            hits[drop] += judge.status(draw.sample(runs, 1 + confirm)) is Status.REGRESSED
+    found = {drop: n / trials for drop, n in hits.items()}
+    return Rates(tolerance, baseline_runs, alarms / trials, found, unjudged / trials)
 
 
-def verdict_of(known: Sequence[Run], judged: Sequence[Run], figure: Figure, tolerance: float, prior: float) -> Status:
-    """What the rule says of a test: `known` are the baseline's runs, `judged` the suspect and its confirmations.
+class Judge:
+    """The rule for one baseline; known: its runs. Raises ValueError where they do not hold the figure."""
 
-    Raises ValueError where the runs do not hold the figure.
-    """
-    reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior)
-    if reference is None:
-        raise ValueError("the processes hold no figure to judge")
-    first = look(figures_of_run(judged[0]), reference, tolerance, len(judged) - 1)
-    if first.status is not Status.SUSPECT:
-        return first.status
-    values = [v for run in judged[1:] if (v := figures_of_run(run).of(figure)) is not None]
-    return confirm_drop(first, reference, values, tolerance).status
+    def __init__(self, known: Sequence[Run], figure: Figure, tolerance: float, prior: float, confirm: int) -> None:
+        reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior)
+        if reference is None:
+            raise ValueError("the processes hold no figure to judge")
+        self._reference = reference
+        self._figure = figure
+        self._confirm = confirm
+        self._bounds = bounds_of(reference, tolerance, confirm)
+
+    def status(self, judged: Sequence[Run]) -> Status:
+        """What the rule says of a test: a suspect and its `confirm` fresh processes, which hold the figure."""
+        first, *fresh = [value for run in judged if (value := value_of_run(run, self._figure)) is not None]
+        status = first_status(self._reference.centre - log(first), self._bounds, self._confirm)
+        if status is not Status.SUSPECT:
+            return status
+        regressed = median_drop(self._reference, fresh) > self._bounds.gate
+        return Status.REGRESSED if regressed else Status.UNCONFIRMED
 
 
 def upper_limit(events: int, cases: int, confidence: float = 0.95) -> float:

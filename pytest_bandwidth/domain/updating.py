@@ -14,8 +14,9 @@ from statistics import median
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Figure, Run
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.figures import choose_figure
-from pytest_bandwidth.domain.judging import REGRESSED_LEVEL, Conduct, not_comparable
+from pytest_bandwidth.domain.judging import Conduct, not_comparable
 from pytest_bandwidth.domain.reference import median_figures, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.rule import fresh_gate
 
 # What has to be equal for runs to stand in one entry.
 _CONDUCT = ("bytes_read", "bytes_written", "method", "settings", "counts")
@@ -84,7 +85,7 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: 
     value = median_figures(fresh.runs).of(figure)
     if reference is None or value is None:
         return False
-    return abs(reference.centre - math.log(value)) <= reference.bound(REGRESSED_LEVEL, tolerance, len(fresh.runs))
+    return abs(reference.centre - math.log(value)) <= fresh_gate(reference, tolerance, len(fresh.runs))
 
 
 def _anchor(runs: tuple[Run, ...]) -> Run | None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.drift import since_anchor
 from pytest_bandwidth.domain.units import counted, digits
 from pytest_bandwidth.rendering.terminal import Line, Span, printable
 
 MOST_LINES = 40
+# A creep of so much since an entry's anchor is told with the entry; `domain.drift` judges it.
+LEAST_CREEP = 0.01
 
 
 def change_lines(path: str, changes: Sequence[tuple[Entry | None, Entry]]) -> list[Line]:
@@ -36,4 +39,12 @@ def _line(before: Entry | None, after: Entry) -> Line:
         return (Span("+ ", ("green",)), Span(f"{name}  {figure} {runs}"))
     change = f"{(after.gbps / before.gbps - 1) * 100:+.1f} %"
     afresh = "" if len(after.runs) > len(before.runs) or not before.runs else ", started afresh"
-    return (Span("~ ", ("cyan",)), Span(f"{name}  {digits(before.gbps)} → {figure}, {change} {runs}{afresh}"))
+    return (
+        Span("~ ", ("cyan",)),
+        Span(f"{name}  {digits(before.gbps)} → {figure}, {change} {runs}{afresh}{_crept(after)}"),
+    )
+
+
+def _crept(entry: Entry) -> str:
+    gained = since_anchor(entry, entry.judged_on or "gbps")
+    return "" if gained is None or gained > -LEAST_CREEP else f", {gained * 100:+.1f} % since its anchor"

@@ -1,9 +1,10 @@
-"""benchmarks/gpu.py: what it makes of documents, and that it writes nothing where there is no GPU."""
+"""benchmarks/gpu.py: the page that it makes of documents, and that it writes nothing where there is no GPU."""
 
-import importlib.util
+import importlib
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +18,20 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 
 
 @pytest.fixture(scope="module")
-def script() -> Any:
-    spec = importlib.util.spec_from_file_location("gpu_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_script"] = module
-    spec.loader.exec_module(module)
-    return module
+def modules() -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)  # as Python does for a script
+        yield {name: importlib.import_module(name) for name in ("gpu", "gpu_page")}
+
+
+@pytest.fixture(scope="module")
+def script(modules: dict[str, Any]) -> Any:
+    return modules["gpu"]
+
+
+@pytest.fixture(scope="module")
+def pages(modules: dict[str, Any]) -> Any:
+    return modules["gpu_page"]
 
 
 def result(name: str, gbps: float | None, **more: Any) -> dict[str, Any]:
@@ -38,9 +45,9 @@ def test_device_names_become_file_names(script: Any) -> None:
     assert script.slug("…") == "device"
 
 
-def test_spread_is_the_sd_of_logarithms_between_processes(script: Any) -> None:
+def test_spread_is_the_sd_of_logarithms_between_processes(pages: Any) -> None:
     documents = [{"results": [result("t", gbps)]} for gbps in (100.0, 101.0, 99.0)]
-    (row,) = script.spreads(documents)
+    (row,) = pages.spreads(documents)
     assert (row.gbps, row.processes) == (100.0, 3)
     logs = [math.log(g) for g in (100.0, 101.0, 99.0)]
     mean = sum(logs) / 3
@@ -48,21 +55,21 @@ def test_spread_is_the_sd_of_logarithms_between_processes(script: Any) -> None:
     assert row.relative_sd == 0
 
 
-def test_only_what_every_process_measured_is_listed(script: Any) -> None:
+def test_only_what_every_process_measured_is_listed(pages: Any) -> None:
     first = {"results": [result("a", 1.0), result("b", 1.0), result("c", None)]}
     second = {"results": [result("a", 1.0), result("c", 1.0)]}
-    assert [row.key for row in script.spreads([first, second])] == ["a"]
+    assert [row.key for row in pages.spreads([first, second])] == ["a"]
 
 
-def test_labels_are_part_of_the_key(script: Any) -> None:
-    assert script.key_of(result("t", 1.0, label="x")) == "t @ x"
+def test_labels_are_part_of_the_key(pages: Any) -> None:
+    assert pages.key_of(result("t", 1.0, label="x")) == "t @ x"
 
 
-def test_the_page_shows_figures_and_gaps(script: Any) -> None:
+def test_the_page_shows_figures_and_gaps(pages: Any) -> None:
     device = {"name": "NVIDIA X", "memory_gib": 80, "settings": {"ecc": "on"}, "facts": {"driver_version": "580"}}
     documents = [{"results": [result("t[1|2]", 123.456, relative=None, utilization=None)]}] * 2
     comparison = [{"work": "copy", "timed_by": "us", "gbps": 99.94}]
-    page = script.report(device, script.spreads(documents), comparison, "fine", "cmd")
+    page = pages.report(device, pages.spreads(documents), comparison, "fine", "cmd")
     assert "peak unknown" in page
     assert "- driver_version: 580" in page
     assert "| t[1\\|2] | 123.5 | – | – | 0.00 % | – |" in page
@@ -70,30 +77,30 @@ def test_the_page_shows_figures_and_gaps(script: Any) -> None:
     assert "Left out" not in page
 
 
-def test_a_share_of_the_probe_is_no_share_of_the_peak(script: Any) -> None:
-    (of_probe,) = script.spreads([{"results": [result("t", 1.0, utilization_of="probe")]}])
+def test_a_share_of_the_probe_is_no_share_of_the_peak(pages: Any) -> None:
+    (of_probe,) = pages.spreads([{"results": [result("t", 1.0, utilization_of="probe")]}])
     assert of_probe.utilization is None
-    (of_peak,) = script.spreads([{"results": [result("t", 1.0)]}])
+    (of_peak,) = pages.spreads([{"results": [result("t", 1.0)]}])
     assert of_peak.utilization == 0.8
 
 
-def test_what_was_invalid_in_a_process_is_left_out_and_named(script: Any) -> None:
+def test_what_was_invalid_in_a_process_is_left_out_and_named(pages: Any) -> None:
     documents = [
         {"results": [result("a", 1.0), result("b", 1.0), result("c", None)]},
         {"results": [result("a", 1.0), result("b", 9.9, status="INVALID"), result("d", 1.0)]},
     ]
-    rows = script.spreads(documents)
+    rows = pages.spreads(documents)
     assert [row.key for row in rows] == ["a"]
-    absent = script.left_out(documents, rows)
+    absent = pages.left_out(documents, rows)
     assert absent == ["b", "c", "d"]
-    page = script.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent)
+    page = pages.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent)
     assert "| b |" not in page
     assert "Left out, since not every process measured it validly: b, c, d." in page
 
 
-def test_a_comparison_without_a_figure_says_why(script: Any) -> None:
+def test_a_comparison_without_a_figure_says_why(pages: Any) -> None:
     comparison = [{"work": "copy", "timed_by": "us", "gbps": None, "why": "no sample was left: 3 dropped (a|b)"}]
-    page = script.report({"name": "NVIDIA X"}, [], comparison, "fine", "cmd")
+    page = pages.report({"name": "NVIDIA X"}, [], comparison, "fine", "cmd")
     assert "| copy | us | – (no sample was left: 3 dropped (a\\|b)) |" in page
 
 
@@ -119,11 +126,11 @@ DESCRIBED = {"name": "NVIDIA X", "comparison": []}
 
 @pytest.fixture
 def run(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """The script's exit status where every process measures the same and the selftest ends as told, and its page."""
+    """The script's exit status where all processes measure the same and suite and selftest end as told; its page."""
 
-    def main(selftest: tuple[str, int]) -> tuple[int, str]:
+    def main(selftest: tuple[str, int] = ("fine", 0), suite: int = 0) -> tuple[int, str]:
         monkeypatch.setattr(script, "ask_child", lambda _: DESCRIBED)
-        monkeypatch.setattr(script, "run_suite", lambda *_: {"results": [result("t", 100.0)]})
+        monkeypatch.setattr(script, "run_suite", lambda *_: ({"results": [result("t", 100.0)]}, suite))
         monkeypatch.setattr(script, "run_selftest", lambda _: selftest)
         monkeypatch.setattr(sys, "argv", ["gpu.py", f"--baselines={tmp_path / 'b'}", f"--docs={tmp_path / 'd'}"])
         status = script.main()
@@ -146,6 +153,12 @@ def test_a_failed_selftest_fails_and_the_page_says_so(run: Any, capsys: pytest.C
     assert status == 1
     assert "failed with exit status 2: no GPU" in page
     assert "the selftest failed with exit status 2: no GPU" in capsys.readouterr().err
+
+
+def test_a_failed_suite_fails_and_the_page_says_so(run: Any) -> None:
+    status, page = run(suite=1)
+    assert status == 1
+    assert "A test of the suite failed in 10 of the processes." in page
 
 
 def test_a_page_that_cannot_be_written_leaves_the_one_that_was_there(

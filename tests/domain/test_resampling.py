@@ -7,7 +7,7 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.reference import prior_spread
-from pytest_bandwidth.domain.resampling import rates, upper_limit, verdict_of
+from pytest_bandwidth.domain.resampling import Judge, rates, upper_limit
 from pytest_bandwidth.domain.verdict import Status
 
 
@@ -75,12 +75,17 @@ def test_too_few_processes_are_refused():
 )
 def test_the_first_is_the_suspect_and_the_others_confirm(judged, status):
     known, prior = runs(*[0.8] * 5), prior_spread("relative", on_host=False)
-    assert verdict_of(known, runs(*judged), "relative", 0.05, prior) is status
+    assert Judge(known, "relative", 0.05, prior, len(judged) - 1).status(runs(*judged)) is status
 
 
 def test_a_figure_that_the_processes_do_not_hold_is_refused():
     with pytest.raises(ValueError, match="hold no figure to judge"):
-        verdict_of([Run(gbps=80.0)], [Run(gbps=80.0)], "relative", 0.05, 0.01)
+        Judge([Run(gbps=80.0)], "relative", 0.05, 0.01, 3)
+
+
+def test_what_cannot_be_told_from_noise_is_unjudged():
+    assert found(runs(*[0.8] * 9), {}, tolerance=0.01, baseline_runs=1).unjudged == 1.0
+    assert found(runs(*[0.8] * 9), {}, tolerance=0.1, baseline_runs=1).unjudged == 0.0
 
 
 @pytest.mark.parametrize(("events", "cases"), [(0, 1), (0, 10), (1, 20), (3, 40), (19, 20)])

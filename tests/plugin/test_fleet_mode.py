@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,11 +71,13 @@ class Fleet:
         self._devices: dict[str, dict[str, object]] = {}
         self._workers: list[str] = []
 
-    def device(self, serial: str, copy: float, triad: float, name: str = "Card 9", at: Path | None = None) -> None:
+    def device(
+        self, serial: str, copy: float, triad: float, name: str = "Card 9", at: Path | None = None, on: str = "popen"
+    ) -> None:
         """One more worker; copy, triad: GB/s. at: a folder with a copy of the project, as on another machine."""
         gbps = {"test_copy": copy, "test_triad": triad}
         self._devices[f"gw{len(self._devices)}"] = {"name": name, "serial": serial, "gbps": gbps}
-        self._workers.append("--tx=popen" if at is None else f"--tx=popen//chdir={at}")
+        self._workers.append(f"--tx={on}" if at is None else f"--tx={on}//chdir={at}")
         if at is not None:
             at.mkdir()
             for file in ("pytest.ini", "test_all.py"):
@@ -83,13 +88,16 @@ class Fleet:
         (self.site / "opened").write_text("")
         command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-p", "xdist", "--dist=each"]
         command += [*self._workers, "--bandwidth-device=cpu", "--bandwidth-max-time=0.05", *args]
-        # A dozen processes a run: none loads plugins that take no part.
-        environment = {**os.environ, "PYTHONPATH": str(self.site), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        environment.pop("PYTEST_ADDOPTS", None)
         done = subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+            command, cwd=self.folder, env=self.environment(), capture_output=True, text=True, check=False, timeout=120
         )
         return Ran(done.returncode, done.stdout + done.stderr)
+
+    def environment(self) -> dict[str, str]:
+        # A dozen processes a run: none loads plugins that take no part.
+        own = {**os.environ, "PYTHONPATH": str(self.site), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        own.pop("PYTEST_ADDOPTS", None)
+        return own
 
     def opened(self) -> list[list[str]]:
         """(serial, "here" or "fresh", folder) of every device that was opened in the last run."""
@@ -189,3 +197,32 @@ def test_a_regression_on_one_device_fails_there_confirmed_by_its_own_worker(flee
     assert "1 failed, 3 passed, 2 errors" in ran.text
     assert "no baseline file baselines/card-without-a-file.yaml" in ran.text
     assert "FLEET" not in ran.text, "different models are not compared"
+
+
+@pytest.fixture
+def socket_server(fleet, tmp_path):
+    """Where execnet's server for socket workers listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "execnet.script.socketserver", f"127.0.0.1:{port}"]
+    silent = subprocess.DEVNULL
+    server = subprocess.Popen(command, cwd=tmp_path, env=fleet.environment(), stdout=silent, stderr=silent)
+    while server.poll() is None:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            break
+        time.sleep(0.05)  # until it listens
+    yield f"socket=127.0.0.1:{port}"
+    server.kill()
+    server.wait()
+
+
+def test_a_worker_that_a_socket_server_runs(fleet, socket_server, tmp_path):
+    fleet.device("A", copy=90.0, triad=80.0)
+    fleet.device("B", copy=91.0, triad=81.0, at=tmp_path / "elsewhere", on=socket_server)
+    ran = fleet.run("--bandwidth-json=r.json", "--bandwidth-baseline=baselines", "--bandwidth-update")
+    assert ran.code == 0, ran.text
+    assert fleet.gbps("r.card-9-b.json") == {"copy": 91.0, "triad": 81.0}
+    entry = storage.load(fleet.folder / "baselines" / "card-9.yaml").find("test_all.py::test_copy")
+    assert [(run.gpu, run.gbps) for run in entry.runs] == [("A", 90.0), ("B", 91.0)]
+    assert ["B", "here", str(tmp_path / "elsewhere")] in fleet.opened()

@@ -38,6 +38,8 @@ def bound(prior: float, level: float, processes: int) -> float:
 
 GATE = bound(0.01, 0.999, 3)
 DEVICE_NOISE = bound(0.03, 0.99, 1)
+# The fastest probe that noise explains: past it the device is up.
+FASTEST_ALIKE = PROBE_GBPS / (1 - DEVICE_NOISE)
 
 # Loaded by each Python process of a run, the probe alone included: what it opens is the scripted device.
 SITE = f"""
@@ -45,7 +47,10 @@ import json, os, sys
 from pathlib import Path
 
 import pytest_bandwidth.devices.opening as opening
+import pytest_bandwidth.devices.pace as pace
 from pytest_bandwidth.devices.scripted import ScriptedDevice
+
+pace.NAP_SECONDS = 0  # naps do not move the scripted clock, by which patience ends
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
 ROLE = "fresh" if "PYTEST_BANDWIDTH_ORDER" in os.environ else "here"
@@ -54,7 +59,10 @@ def gbps(which):
     if "pytest_bandwidth.fresh_probe" in sys.orig_argv:
         return next(c["alone"] for c in CASES.values() if str(c["bytes"]) == sys.orig_argv[-2])
     name = os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0]
-    return CASES[name][ROLE][which == "probe"]
+    figures = CASES[name][ROLE]
+    if figures is None:
+        os._exit(9)
+    return figures[which == "probe"]
 
 def script(which):
     return lambda n: {BYTES} / gbps(which) / 1e9
@@ -68,7 +76,10 @@ opening.open_device = scripted
 
 @dataclass(frozen=True)
 class Case:
-    """One test of the project: GB/s of kernel and probe here and in the fresh processes, and of the probe alone."""
+    """One test of the project: GB/s of kernel and probe here and in the fresh processes, and of the probe alone.
+
+    dies: its fresh processes end before they have measured anything.
+    """
 
     status: str
     kernel: float = PROBE_GBPS
@@ -78,6 +89,7 @@ class Case:
     marker: str = ""
     entry: dict[str, object] | None = field(default_factory=dict)
     moved: int = BYTES
+    dies: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,12 +110,18 @@ CASES = {
     "regressed": Case("REGRESSED", just(False, 95.0)),
     "confirmed_just": Case("REGRESSED", 80.0, fresh=just(False, 95.0)),
     "unconfirmed": Case("UNCONFIRMED", just(False, 95.0), fresh=just(True, 95.0)),
+    "nothing_confirms": Case("UNCONFIRMED", 50.0, dies=True),
+    "nothing_to_confirm": Case("WITHIN", just(True, 95.0), dies=True),
     "not_yet_improved": Case("WITHIN", just(False, 100 / 0.95)),
     "improved": Case("IMPROVED", just(True, 100 / 0.95)),
     "noise_fits": Case("WITHIN", marker=f"tolerance={just(True, GATE)!r}"),
     "insufficient": Case("INSUFFICIENT", marker=f"tolerance={just(False, GATE)!r}"),
     "device_down": Case("DEVICE", 50.0, probe=50.0, alone=just(False, 100 * (1 - DEVICE_NOISE)), moved=BYTES + 1),
     "device_well": Case("WITHIN", 50.0, probe=50.0, alone=just(True, 100 * (1 - DEVICE_NOISE)), moved=BYTES + 2),
+    "device_up": Case("DEVICE", 100.0, probe=just(True, FASTEST_ALIKE)),
+    "device_as_it_was": Case("REGRESSED", 100.0, probe=just(False, FASTEST_ALIKE)),
+    "device_up_and_as_fast": Case("DEVICE", just(True, 95.0), probe=120.0),
+    "device_up_and_slower": Case("REGRESSED", just(False, 95.0), probe=120.0),
     "no_baseline": Case("NO_BASELINE", entry=None),
     "not_comparable": Case("NOT_COMPARABLE", entry={"bytes_read": BYTES - 1}),
     "at_the_peak": Case("WITHIN", PEAK_GBPS, probe=PEAK_GBPS, marker="judged_on='relative'"),
@@ -123,7 +141,7 @@ def project(folder: Path) -> None:
     times = {
         f"test_{name}": {
             "here": [case.kernel, case.probe],
-            "fresh": [case.kernel if case.fresh is None else case.fresh, case.probe],
+            "fresh": None if case.dies else [case.kernel if case.fresh is None else case.fresh, case.probe],
             "alone": case.alone,
             "bytes": case.moved,
         }
@@ -162,7 +180,9 @@ def judged(folder: Path, *args: str) -> dict[str, Seen]:
     command += ["--bandwidth-device=cpu", "--bandwidth-max-time=0.05", f"--bandwidth-tolerance={TOLERANCE}"]
     command += ["--bandwidth-json=run.json", *args]
     # Two dozen processes a run: none loads plugins that take no part.
-    environment = {**os.environ, "PYTHONPATH": str(folder / "site"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    # With a lock of their own for the scripted device, so that other tests may measure theirs meanwhile.
+    own = {"PYTHONPATH": str(folder / "site"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": str(folder)}
+    environment = {**os.environ, **own}
     environment.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (folder / "run.json").is_file(), done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the baseline loader with atheris, where that is installed (the tests do without):
+"""Coverage-guided fuzzing of the baseline loader with atheris (wheels for Linux on x86-64); tests run it shortly:
 
 python tests/storage/fuzz_baseline_loader.py -runs=200000 -max_len=4000 -timeout=1 -rss_limit_mb=512 -only_ascii=1
 

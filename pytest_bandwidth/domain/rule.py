@@ -1,0 +1,63 @@
+"""The rule in numbers: what one process's figure comes to, and what the median of fresh ones does.
+
+`judging` puts it in words; the self-test and the simulation count its statuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from pytest_bandwidth.domain.reference import Reference
+from pytest_bandwidth.domain.units import log_of_drop
+from pytest_bandwidth.domain.verdict import Status
+
+SUSPECT_LEVEL = 0.99
+REGRESSED_LEVEL = 0.999
+# A gate that is the tolerance's own log drop may come out one rounding above it.
+_ROUNDING = 1 + 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Log drops. allowed: what one process may show; gate: past which its fresh ones would be REGRESSED.
+
+    tells: whether a drop of the tolerance can be told from noise.
+    """
+
+    allowed: float
+    gate: float
+    tells: bool
+
+
+def bounds_of(reference: Reference, tolerance: float, confirm: int) -> Bounds:
+    """What a first look holds a figure to; confirm: how many fresh processes a suspect has, 0 for none."""
+    gate = fresh_gate(reference, tolerance, max(confirm, 1))
+    level = SUSPECT_LEVEL if confirm else REGRESSED_LEVEL
+    return Bounds(reference.bound(level, tolerance, 1), gate, tells(gate, tolerance))
+
+
+def first_status(drop: float, bounds: Bounds, confirm: int) -> Status:
+    """SUSPECT, INSUFFICIENT, IMPROVED or WITHIN (with confirm=0, REGRESSED) of one process's log drop."""
+    if drop > bounds.allowed:
+        return Status.SUSPECT if confirm else Status.REGRESSED
+    if not bounds.tells:
+        return Status.INSUFFICIENT
+    return Status.IMPROVED if -drop > bounds.allowed else Status.WITHIN
+
+
+def fresh_gate(reference: Reference, tolerance: float, processes: int) -> float:
+    """The log drop past which the median of so many fresh processes is REGRESSED; it is no wider for more of them."""
+    return reference.bound(REGRESSED_LEVEL, tolerance, processes)
+
+
+def tells(gate: float, tolerance: float) -> bool:
+    """Whether a drop of the tolerance reaches a gate that noise may have widened."""
+    return gate <= log_of_drop(tolerance) * _ROUNDING
+
+
+def median_drop(reference: Reference, fresh: Sequence[float]) -> float:
+    """Log drop of the median of some fresh processes' figures, one at least, all positive."""
+    return reference.centre - median([math.log(value) for value in fresh])

@@ -1,0 +1,134 @@
+"""What `--bandwidth-against` can say of a test, each at its exact boundary, with and without `--bandwidth-strict`.
+
+As in test_verdict_table.py sample times are scripted; all else is real: git's worktree, pytest's processes in pairs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+from repositories import git
+
+from pytest_bandwidth.domain.student_t import t_quantile
+
+STEP = 1e-6
+TOLERANCE = 0.05
+PAIRS = 2
+BYTES = 100_000_000
+# docs/method.md: probes that differ by more between the two processes of a pair saw another machine.
+EVEN_PROBES = math.exp(0.10)
+# Noise asks for as many pairs again; where the drops of all four are ±this, the interval is as wide as the tolerance.
+MOST_PAIRS = 2 * PAIRS
+_HALF_WIDTH = t_quantile(0.999, MOST_PAIRS - 1) * math.sqrt(MOST_PAIRS / (MOST_PAIRS - 1)) / math.sqrt(MOST_PAIRS)
+EDGE_OF_NOISE = -math.log1p(-TOLERANCE) / _HALF_WIDTH
+
+# The n-th process that measures a test in its tree takes the n-th of that tree's figures.
+SITE = f"""
+import os, sys
+from pathlib import Path
+
+import pytest_bandwidth.devices.opening as opening
+from pytest_bandwidth.devices.scripted import ScriptedDevice
+
+turns = {{}}
+
+def turn(name, tree):
+    if name not in turns:
+        turns[name] = len(list(Path(__file__).parent.glob(f"{{name}}-{{tree}}-*")))
+        Path(__file__).with_name(f"{{name}}-{{tree}}-{{turns[name]}}").touch()
+    return turns[name]
+
+def script(which):
+    def seconds(n):
+        name = os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0]
+        kern = sys.modules["kern"]
+        figures = kern.GBPS[name][which]
+        return {BYTES} / figures[turn(name, kern.TREE) % len(figures)] / 1e9
+    return seconds
+
+opening.open_device = lambda name: ScriptedDevice(script("kernel"), script("probe"), probe_bytes={BYTES})
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: GB/s of kernel and probe in the working tree's processes, in turn; the revision's are all 100."""
+
+    status: str
+    kernel: tuple[float, ...]
+    probe: tuple[float, ...] = (100.0,)
+
+
+def just(above: bool, limit: float) -> float:
+    return limit * (1 + STEP if above else 1 - STEP)
+
+
+def scattered(above: bool) -> tuple[float, float]:
+    return 100 * math.exp(just(above, EDGE_OF_NOISE)), 100 * math.exp(-just(above, EDGE_OF_NOISE))
+
+
+CASES = {
+    "within": Case("WITHIN", (just(True, 95.0),)),
+    "regressed": Case("REGRESSED", (just(False, 95.0),)),
+    "not_yet_improved": Case("WITHIN", (just(False, 100 / 0.95),)),
+    "improved": Case("IMPROVED", (just(True, 100 / 0.95),)),
+    "noise_fits": Case("WITHIN", scattered(False)),
+    "insufficient": Case("INSUFFICIENT", scattered(True)),
+    "even": Case("WITHIN", (just(False, 100 * EVEN_PROBES),), (just(False, 100 * EVEN_PROBES),)),
+    "uneven": Case("INVALID", (just(True, 100 * EVEN_PROBES),), (just(True, 100 * EVEN_PROBES),)),
+}
+FAILS = {"REGRESSED"}
+FAILS_STRICTLY = FAILS | {"INSUFFICIENT", "INVALID"}
+
+
+def kernels(tree: str, figures: dict[str, dict[str, tuple[float, ...]]]) -> str:
+    return f"TREE = {tree!r}\nGBPS = {figures!r}\n"
+
+
+@pytest.fixture(scope="module", params=[(), ("--bandwidth-strict",)], ids=["plainly", "strictly"])
+def seen(request, tmp_path_factory):
+    """Status, pytest's word and reason of each test in one run; and what of the run fails."""
+    folder = tmp_path_factory.mktemp("against")
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SITE)
+    repo = folder / "repo"
+    repo.mkdir()
+    (repo / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    tests = (f"def test_{name}(bandwidth):\n    bandwidth(len, 'abc', reads={BYTES})\n" for name in CASES)
+    (repo / "test_all.py").write_text("import kern\n" + "\n".join(tests))
+    figures = {f"test_{name}": {"kernel": case.kernel, "probe": case.probe} for name, case in CASES.items()}
+    hundreds = {name: {"kernel": (100.0,), "probe": (100.0,)} for name in figures}
+    (repo / "kern.py").write_text(kernels("there", hundreds))
+    git(repo, "init", "-q")
+    git(repo, "add", "-A")
+    git(repo, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    (repo / "kern.py").write_text(kernels("here", figures))
+    command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-rA", "--bandwidth-device=cpu"]
+    command += ["--bandwidth-max-time=0.05", f"--bandwidth-tolerance={TOLERANCE}", "--bandwidth-json=run.json"]
+    command += ["--bandwidth-against=HEAD", f"--bandwidth-pairs={PAIRS}", *request.param]
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": str(folder)}
+    environment.pop("PYTEST_ADDOPTS", None)
+    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
+    assert (repo / "run.json").is_file(), done.stdout + done.stderr
+    rows = json.loads((repo / "run.json").read_text())["results"]
+    words = {name: word for word, name in re.findall(r"^(PASSED|FAILED) test_all.py::(\w+)", done.stdout, re.M)}
+    found = {row["nodeid"].rpartition("::")[2]: row for row in rows}
+    fails = FAILS_STRICTLY if request.param else FAILS
+    return {name: (row["status"], words[name], row["reason"]) for name, row in found.items()}, fails
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_status_at_its_boundary(seen, name):
+    rows, fails = seen
+    status, word, reason = rows[f"test_{name}"]
+    assert status == CASES[name].status, reason
+    assert word == ("FAILED" if status in fails else "PASSED")
