@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 
@@ -15,10 +15,9 @@ NEWEST_RUNS_KEPT = 20
 Figure = Literal["relative", "gbps"]
 
 
-_NOTHING_MORE: Mapping[str, str] = {}
-
-
-class Run(NamedTuple):  # large files hold 100,000 of them, and a frozen dataclass takes three times as long to make
+# Nobody changes one; frozen, each of a large file's 100,000 would take several times as long to make.
+@dataclass(slots=True)
+class Run:
     """One fresh process's evidence. `probe_gbps`: the probe in the same rounds; `extra`: keys this version ignores."""
 
     gbps: float
@@ -28,7 +27,7 @@ class Run(NamedTuple):  # large files hold 100,000 of them, and a frozen datacla
     gpu: str | None = None
     commit: str | None = None
     at: str | None = None
-    extra: Mapping[str, str] = _NOTHING_MORE
+    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def rounded(figure: float) -> float:
 def _rounded_run(run: Run) -> Run:
     probe_gbps = None if run.probe_gbps is None else rounded(run.probe_gbps)
     relative = None if run.relative is None else rounded(run.relative)
-    return run._replace(gbps=rounded(run.gbps), probe_gbps=probe_gbps, relative=relative)
+    return replace(run, gbps=rounded(run.gbps), probe_gbps=probe_gbps, relative=relative)
 
 
 def agrees(written: float, derived: float, rounding: float) -> bool:

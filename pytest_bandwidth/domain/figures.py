@@ -44,10 +44,11 @@ class Figures:
 
 def figures_of_measurement(measurement: Measurement) -> Figures:
     """The figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
-    if measurement.gbps is None:
+    gbps = measurement.gbps
+    if gbps is None:
         raise ValueError("a measurement without samples has no figures")
     share = measurement.utilization if measurement.peak is not None else None
-    return Figures(measurement.gbps, measurement.relative, measurement.probe_gbps, share)
+    return Figures(gbps, measurement.relative, measurement.probe_gbps, share)
 
 
 def figures_of_run(run: Run) -> Figures:

@@ -38,7 +38,7 @@ class Floors:
         return [(name, limit) for name, limit in limits.items() if limit is not None]
 
     def __bool__(self) -> bool:
-        return bool(self._asked())
+        return any(getattr(self, name) is not None for name in _FIGURES)
 
 
 def look_at_floors(figures: Figures, floors: Floors) -> Verdict | None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures, disbelief
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference
-from pytest_bandwidth.domain.rule import bounds_of, first_status, fresh_gate, median_drop, tells
+from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference, noise_bound
+from pytest_bandwidth.domain.rule import REGRESSED_LEVEL, bounds_of, first_status, fresh_gate, median_drop, tells
 from pytest_bandwidth.domain.units import counted, drop_of_log, format_bytes, format_gbps, format_percent
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Numbers, Status, Verdict
 
 # The code of INVALID where a share of the probe is judged, and the one at hand cannot be believed.
 NO_SHARE = "share"
@@ -26,7 +26,6 @@ FIRST_RUNS = 5
 _CODES = {
     Status.SUSPECT: "drop",
     Status.REGRESSED: "drop",
-    Status.INSUFFICIENT: "noise",
     Status.IMPROVED: "gain",
     Status.WITHIN: "within",
 }
@@ -82,11 +81,7 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
         raise ValueError(f"{reference.figure} of this run is {observed!r}, expected a positive figure")
     bounds = bounds_of(reference, tolerance, confirm)
     drop = reference.centre - math.log(observed)
-    status = first_status(drop, bounds, confirm)
-    verdict = Verdict(
-        status,
-        _CODES[status],
-        "",
+    seen = Numbers(
         figure=reference.figure,
         observed=observed,
         reference=reference.value,
@@ -98,10 +93,11 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
         degrees=reference.degrees,
         baseline_runs=reference.runs,
     )
+    status = first_status(drop, bounds, confirm)
     if status is Status.INSUFFICIENT:
-        return _short_of_runs(verdict, reference, tolerance, confirm)
+        return _short_of_runs(Verdict(status, "noise", "", *seen), reference, tolerance, confirm)
     advice = ": --bandwidth-update keeps it" if status is Status.IMPROVED else ""
-    return replace(verdict, reason=f"{drop_sentence(verdict)}{advice}")
+    return Verdict(status, _CODES[status], f"{drop_sentence(seen)}{advice}", *seen)
 
 
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:
@@ -127,24 +123,24 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
 def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:
     """The fewest baseline runs of the same spread with which the gate is the tolerance; None where 20 do not do."""
     for k in RUNS_CONSIDERED:
-        imagined = replace(reference, runs=k, degrees=k + PRIOR_DEGREES - 1)
-        if tells(fresh_gate(imagined, tolerance, processes), tolerance):
+        noise = noise_bound(REGRESSED_LEVEL, reference.spread, k + PRIOR_DEGREES - 1, k, processes)
+        if tells(noise, tolerance):
             return k
     return None
 
 
-def moved(verdict: Verdict, other: str) -> str:
+def moved(verdict: Verdict | Numbers, other: str) -> str:
     """How far below or above `other` the verdict's figure lies, in words."""
     drop = verdict.drop or 0.0
     return f"{format_percent(abs(drop), 1)} {'below' if drop >= 0 else 'above'} {other}"
 
 
-def drop_sentence(verdict: Verdict, other: str = "the baseline") -> str:
+def drop_sentence(verdict: Verdict | Numbers, other: str = "the baseline") -> str:
     """`moved`, how much of a drop is let pass, and every number that this rests on."""
     return f"{moved(verdict, other)}, {format_percent(verdict.allowed_drop or 0, 1)} allowed ({_basis(verdict)})"
 
 
-def _basis(verdict: Verdict) -> str:
+def _basis(verdict: Verdict | Numbers) -> str:
     runs = verdict.baseline_runs or 0
     parts = (
         f"{_value(verdict, verdict.observed)} against {_value(verdict, verdict.reference)}",
@@ -156,7 +152,7 @@ def _basis(verdict: Verdict) -> str:
     return ", ".join((*parts, f"{fresh} fresh process{'' if fresh == 1 else 'es'}") if fresh else parts)
 
 
-def _value(verdict: Verdict, value: float | None) -> str:
+def _value(verdict: Verdict | Numbers, value: float | None) -> str:
     if verdict.figure == "gbps":
         return format_gbps(value or 0)
     return f"{format_percent(value or 0, 1)} of the probe"
@@ -167,7 +163,7 @@ def insufficient(verdict: Verdict, evidence: str, remedy: str, runs_advised: int
     return replace(
         verdict,
         status=Status.INSUFFICIENT,
-        code=_CODES[Status.INSUFFICIENT],
+        code="noise",
         runs_advised=runs_advised,
         reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise "
         f"(tolerance {format_percent(verdict.tolerance or 0, 1)}, {evidence}); {remedy}",

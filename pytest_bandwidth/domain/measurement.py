@@ -150,7 +150,8 @@ class Measurement:
     @property
     def gbps(self) -> float | None:
         """Achieved bandwidth: bytes moved ÷ median seconds, in GB/s."""
-        return self.traffic.bytes_moved / self.seconds / 1e9 if self.seconds else None
+        seconds = self.seconds
+        return self.traffic.bytes_moved / seconds / 1e9 if seconds else None
 
     @property
     def probe_gbps(self) -> float | None:

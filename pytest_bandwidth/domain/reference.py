@@ -31,18 +31,19 @@ class Reference:
     degrees: float
     runs: int
 
-    @property
-    def _of_reference(self) -> float:
-        return 1.0 / self.runs if self.runs else 0.0
-
     def bound(self, level: float, tolerance: float, processes: int) -> float:
         """Log drop that `processes` fresh ones may show: never under the tolerance, never under what noise explains."""
-        noise = t_quantile(level, self.degrees) * self.spread * math.sqrt(1.0 / processes + self._of_reference)
-        return max(log_of_drop(tolerance), noise)
+        return max(log_of_drop(tolerance), noise_bound(level, self.spread, self.degrees, self.runs, processes))
 
     @property
     def value(self) -> float:
         return math.exp(self.centre)
+
+
+def noise_bound(level: float, spread: float, degrees: float, runs: int, processes: int) -> float:
+    """Log drop that noise explains between the medians of so many `runs` (0: an exact reference) and `processes`."""
+    of_reference = 1.0 / runs if runs else 0.0
+    return t_quantile(level, degrees) * spread * math.sqrt(1.0 / processes + of_reference)
 
 
 def prior_spread(figure: Figure, on_host: bool, others: float = 0.0) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from pytest_bandwidth.domain.baseline import Figure
 
@@ -41,6 +42,22 @@ class Status(str, Enum):
 
 # The code of NO_BASELINE where a run was to write the entry, and did not.
 NOT_WRITTEN = "not-written"
+
+
+class Numbers(NamedTuple):
+    """What the verdict on a drop rests on; each as in `Verdict`."""
+
+    figure: Figure
+    observed: float
+    reference: float
+    tolerance: float
+    drop: float
+    allowed_drop: float
+    visible_drop: float
+    spread: float
+    degrees: float
+    baseline_runs: int
+    confirmations: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any, cast
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run, agrees
-from pytest_bandwidth.domain.units import last_place
 from pytest_bandwidth.storage.fields import RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.render import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 from pytest_bandwidth.storage.schema import MAX_RUNS
@@ -126,12 +125,12 @@ class CanonicalReader:
         checked_share = None if self.peak_gbps is None else share
         if base is None or gbps is None or (exact is None and checked_share is None):
             return
-        rounding = last_place(bandwidth) if bandwidth else 0.0
+        rounding = _last_place(bandwidth, " GB/s") if bandwidth else 0.0
         if not agrees(gbps, base, rounding):
             raise _Doubt
         if checked_share is not None and self.peak_gbps is not None:
             derived = base / self.peak_gbps
-            if not agrees(checked_share, derived, last_place(utilization) + derived * rounding / base):
+            if not agrees(checked_share, derived, 0.01 * _last_place(utilization, "%") + derived * rounding / base):
                 raise _Doubt
 
     def _runs(self, text: str, start: int, end: int, expected: bool) -> tuple[Run, ...]:
@@ -150,18 +149,19 @@ class CanonicalReader:
         share = self._texts.setdefault
         runs = []
         for gbps, probe_gbps, relative, samples, gpu, commit, at, extra in found:
+            rate, probe, share_of_probe = float(gbps), probe_gbps and float(probe_gbps), relative and float(relative)
+            if rate == 0 or probe == 0 or share_of_probe == 0:
+                raise _Doubt
             run = Run(
-                float(gbps),
-                float(probe_gbps) if probe_gbps else None,
-                float(relative) if relative else None,
+                rate,
+                probe or None,
+                share_of_probe or None,
                 int(samples) if samples else None,
                 share(gpu, gpu) if gpu else None,
                 share(commit, commit) if commit else None,
                 at or None,
                 self._extra(extra) if extra else _NONE,
             )
-            if run.gbps == 0 or run.probe_gbps == 0 or run.relative == 0:
-                raise _Doubt
             runs.append(run)
         return runs
 
@@ -188,6 +188,11 @@ class CanonicalReader:
                 raise _Doubt
             self._mappings[text, type_] = found
         return found
+
+
+def _last_place(text: str, unit: str) -> float:
+    """`units.last_place` of what `_HEAD` matches, in the text's own unit. Each entry has two: a large file feels it."""
+    return float(10.0 ** -len(text.removesuffix(unit).partition(".")[2]))
 
 
 def _text(found: str) -> str | None:

@@ -167,7 +167,7 @@ def test_only_the_newest_twenty_runs_stay(path: Path) -> None:
 
 
 def test_run_order_is_the_order_of_writing_whatever_the_clock_said(path: Path) -> None:
-    later, earlier = RUN._replace(at="2026-11-21T04:00:00Z"), RUN._replace(gbps=1748.0, at="1999-01-01T00:00:00Z")
+    later, earlier = replace(RUN, at="2026-11-21T04:00:00Z"), replace(RUN, gbps=1748.0, at="1999-01-01T00:00:00Z")
     storage.update(path, A100, [replace(MEASURED, runs=(later,))])
     storage.update(path, A100, [MEASURED], merge=lambda old, _new: replace(old, runs=(*old.runs, earlier)))
     assert [run.at for run in storage.load(path).entries[MEASURED.key].runs] == [later.at, earlier.at]
