@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pytest_bandwidth.domain.trend import FIGURES
@@ -30,14 +31,22 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.commands import history_show  # brings what other commands need not load
+    if options.add or options.sql is not None:
+        from pytest_bandwidth.commands import history_show  # brings what other commands need not load
 
-    if options.add:
-        return history_show.add(options)
-    if options.sql is not None:
-        return history_show.answer(options)
+        return history_show.add(options) if options.add else history_show.answer(options)
     newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
-    return history_show.show(options, newest)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        beside.submit(_load_ruptures)  # with SciPy it takes as long as all else together
+        from pytest_bandwidth.commands import history_show
+
+        return history_show.show(options, newest)
+
+
+def _load_ruptures() -> None:
+    from pytest_bandwidth.change_points import load_ruptures
+
+    load_ruptures()
 
 
 def _runs(text: str) -> int:

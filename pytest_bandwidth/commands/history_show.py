@@ -6,10 +6,9 @@ import argparse
 import math
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pytest_bandwidth.change_points import change_points, load_ruptures
+from pytest_bandwidth.change_points import change_points
 from pytest_bandwidth.commands.baseline_files import matching
 from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
@@ -73,14 +72,12 @@ def _lines(trend: Trend, commits: int) -> list[str]:
 
 def _trends(options: argparse.Namespace, newest: int) -> list[Trend]:
     def series(history: History) -> list[Series]:
-        names = names_in(history, options.device)
+        names = names_in(history, newest, options.device)
         wanted = set(matching(sorted({name.test for name in names}), options.tests))
         chosen = [name for name in names if name.test in wanted]
         return series_in(history, chosen, newest, options.device)
 
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        beside.submit(load_ruptures)  # while the database reads
-        found = ask(options.path, series)
+    found = ask(options.path, series)
     trends = [trend for one in found if (trend := _trend(one, options.figure)) is not None]
     if not trends:
         among = f" of {options.device!r}" if options.device else ""

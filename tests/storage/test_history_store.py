@@ -321,8 +321,9 @@ def test_a_question_may_only_read_the_history(folder, kind):
 class TestSeries:
     def found(self, folder, **which):
         def question(history: History):
-            names = names_in(history, which.get("device"))
-            return names, series_in(history, names, which.get("newest", 100), which.get("device"))
+            newest, device = which.get("newest", 100), which.get("device")
+            names = names_in(history, newest, device)
+            return names, series_in(history, names, newest, device)
 
         return ask(folder, question)
 
@@ -333,7 +334,7 @@ class TestSeries:
         for second, gbps in ((3, 703.0), (1, 701.0), (2, 702.0)):
             add(folder, outcome("t::b", 600.0), outcome("t::a", gbps), environment=self.at(second))
         names, series = self.found(folder)
-        assert [(name.test, name.runs) for name in names] == [("t::a", 3), ("t::b", 3)]
+        assert [(name.test, name.since.second) for name in names] == [("t::a", 1), ("t::b", 1)]
         assert [round(point.gbps) for point in series[0].points] == [701, 702, 703]
         assert series[0].device == "Imaginary GPU"
         assert [round(point.gbps) for point in self.found(folder, newest=2)[1][0].points] == [702, 703]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 
 from pytest_bandwidth.domain.form import LARGEST, SMALLEST
@@ -26,19 +27,19 @@ _OF_DEVICE = "($1 IS NULL OR device = $1 OR serial = $1)"
 
 @dataclass(frozen=True, slots=True)
 class SeriesName:
-    """A series that the history holds, and how many runs it has."""
+    """A series that the history holds, and when the oldest of its newest runs began."""
 
     test: str
     device_kind: str
     device: str
-    runs: int
+    since: datetime
 
 
-def names_in(history: History, device: str | None = None) -> list[SeriesName]:
-    """Every test on every model of device, by name. device: only those of this model or serial."""
+def names_in(history: History, newest: int, device: str | None = None) -> list[SeriesName]:
+    """Every test on every model of device, by name. newest: as in `series_in`; device: only of this model or serial."""
     rows = history.rows(
-        f"SELECT {_SAME}, count(*) FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} "
-        f"GROUP BY ALL ORDER BY ALL LIMIT {SERIES_AT_MOST}",
+        f"SELECT {_SAME}, {_since(newest)} FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} "
+        f"GROUP BY {_NAMES} ORDER BY {_NAMES} LIMIT {SERIES_AT_MOST}",
         [device],
     )
     return [SeriesName(*row) for row in rows]
@@ -46,12 +47,14 @@ def names_in(history: History, device: str | None = None) -> list[SeriesName]:
 
 def series_in(history: History, names: Sequence[SeriesName], newest: int, device: str | None = None) -> list[Series]:
     """The named series, with at most the `newest` runs of each, the oldest first. device: as in `names_in`."""
-    # Where the newest runs begin is found first: ranking whole rows takes ten times as long, and files, which are of a
+    if not names:
+        return []
+    # Where the newest runs begin is known first: ranking whole rows takes ten times as long, and files, which are of a
     # time each, are skipped where none of them can be among these.
+    begin = min(name.since for name in names)
     tests = sorted({name.test for name in names})
     chosen = f"FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} AND coalesce(test, '') IN (SELECT unnest($2::VARCHAR[]))"
-    begins = f"SELECT {_SAME}, list_min(max(started_at, {int(newest)})) AS since {chosen}"
-    [(begin,)] = history.rows(f"SELECT min(since) FROM ({begins} GROUP BY {_NAMES})", [device, tests])
+    begins = f"SELECT {_SAME}, {_since(newest)} AS since {chosen}"
     late = "AND started_at >= $3"
     rows = history.rows(
         f"SELECT seen.* FROM (SELECT {_SAME}, {_POINT} {chosen} {late}) AS seen "
@@ -65,6 +68,10 @@ def series_in(history: History, names: Sequence[SeriesName], newest: int, device
         for (test, device_kind, model), group in groupby(rows, key=lambda row: row[:3])
         if (test, device_kind, model) in wanted
     ]
+
+
+def _since(newest: int) -> str:
+    return f"list_min(max(started_at, {int(newest)}))"
 
 
 def _point(row: Row) -> Point:
