@@ -8,8 +8,10 @@ PYTEST_ARGS ?=
 
 # These tests compute and render: several run at a time. The others measure, watch processes and locks, or look back on
 # one another: one by one.
-BESIDE_OTHERS := $(addprefix tests/,domain kernels suite storage rendering commands browser test_revision.py test_wheel.py \
-	test_make.py $(addprefix plugin/,test_traffic_device.py test_verdict_table.py test_against_verdict_table.py))
+HOST_KERNELS := $(addprefix test_host_,access arithmetic arrays attention kernels matrix pointwise rows signature stream)
+BESIDE_OTHERS := $(addprefix tests/,domain kernels suite ptx storage rendering commands browser test_revision.py test_wheel.py \
+	test_make.py $(addprefix plugin/,test_traffic_device.py test_verdict_table.py test_against_verdict_table.py) \
+	$(HOST_KERNELS:%=devices/%.py))
 
 # CuPy for the CUDA that the driver speaks, where there is an NVIDIA driver; the host's memory otherwise.
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
