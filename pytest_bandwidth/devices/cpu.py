@@ -5,7 +5,6 @@ Without Numba everything but the shipped kernels works; the probe is then NumPy'
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from pytest_bandwidth.devices.host_probes import (
 )
 from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.garbage import garbage_kept
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
 from pytest_bandwidth.domain.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
@@ -149,15 +149,10 @@ class CpuDevice:
         """One call between two readings of the clock, caches cold, no garbage collection."""
         del stream  # the host has none: everything is in order
         self._eviction.evict()
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with garbage_kept():
             started = time.perf_counter_ns()
             call()
             ended = time.perf_counter_ns()
-        finally:
-            if collects:
-                gc.enable()
         seconds = (ended - started) * 1e-9
         return Sample(seconds, seconds)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.domain.garbage import garbage_kept
 from pytest_bandwidth.domain.measurement import Conditions
 from pytest_bandwidth.domain.samples import Dropped, Rounds, StopReason, precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
@@ -76,7 +75,7 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         return device.time(call, workload.stream)
 
     started = device.now()
-    with _garbage_kept():
+    with garbage_kept():
         first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
         probe = device.probe(workload.traffic) if workload.traffic.bytes_moved else None
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
@@ -212,15 +211,3 @@ def _progress_text(tally: _Tally, spent: float, budget: Budget) -> str:
     precision = precision_of_median(kernel)
     exactness = "" if math.isinf(precision) else f", ±{precision * 100:.1f} %"
     return f"{len(kernel)} samples, {format_seconds(median(kernel))} each{exactness}"
-
-
-@contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """No garbage collection inside a sample."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.garbage import garbage_kept
 from pytest_bandwidth.storage.canonical import CanonicalReader
 from pytest_bandwidth.storage.layout import ENTRIES_LINE, Layout, divide
 from pytest_bandwidth.storage.schema import SchemaReader
@@ -70,24 +70,12 @@ def read_undivided(source: SourceText, file: str) -> Document:
 def _read_with(reader: Callable[[SourceText, Problems], Document], source: SourceText, file: str) -> Document:
     problems = Problems(file)
     try:
-        with _nothing_collected():
+        with garbage_kept():  # what a file holds stays: looking through it again and again slows a large file's load
             document = reader(source, problems)
     except Unreadable as problem:
         problems.add(problem.line, problem.message)
     problems.raise_all()
     return document
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """What a file holds stays: looking through it for garbage again and again is a tenth of a large file's load."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _read(source: SourceText, problems: Problems) -> Document:
