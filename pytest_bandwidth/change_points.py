@@ -6,13 +6,11 @@ exactly (Killick et al. 2012, PELT; Arlot et al. 2019). https://centre-borelli.g
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import math
 from collections.abc import Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history import MISSING
 
 # A level is of so many runs at least: one strange run is no change.
 RUNS_OF_LEVEL = 3
@@ -24,10 +22,9 @@ LEAST_SPREAD = 1e-3
 OUTLIER = 3.0
 
 
-def load_ruptures() -> None:
-    """Imports ruptures, if it is there: with SciPy that takes as long as a question of the history."""
-    if importlib.util.find_spec("ruptures") is not None:
-        importlib.import_module("ruptures")
+def needs_ruptures(values: Sequence[float], *, exact: bool) -> bool:
+    """Whether `change_points` has to search: counts differ or do not, and a few runs have one level."""
+    return not exact and len(values) >= 2 * RUNS_OF_LEVEL
 
 
 def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:
@@ -37,9 +34,11 @@ def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:
     """
     if exact:
         return [i for i in range(1, len(values)) if values[i] != values[i - 1]]
-    if len(values) < 2 * RUNS_OF_LEVEL:
+    if not needs_ruptures(values, exact=exact):
         return []
     if importlib.util.find_spec("ruptures") is None:
+        from pytest_bandwidth.storage.history import MISSING  # takes a process that has ruptures too long to import
+
         raise UsageError(MISSING)
     import numpy as np
     from ruptures import KernelCPD

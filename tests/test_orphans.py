@@ -58,6 +58,13 @@ import sys
 if any("selftest_process" in word for word in sys.orig_argv):
 {indent(STUCK_DEVICE, "    ")}
 """
+ORDERS_CHANGE_POINTS = """
+from pytest_bandwidth.change_points_beside import change_points_beside
+with change_points_beside() as search:
+    search([([1.0] * 10, False)])
+"""
+# Found in the place of ruptures, whose import the process begins with.
+STUCK_IMPORT = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
 
 
 def ends_with(parent_code, folder, how, **environment):
@@ -98,6 +105,11 @@ def test_a_probe_alone_ends_with_its_parent(tmp_path):
 def test_a_process_of_the_selftest_ends_with_its_parent(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(STUCK_IN_CHILDREN)
     assert ends_with(ORDERS_A_SELFTEST, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+
+
+def test_a_process_that_finds_change_points_ends_with_its_parent(tmp_path):
+    (tmp_path / "ruptures.py").write_text(STUCK_IMPORT)
+    assert ends_with(ORDERS_CHANGE_POINTS, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
 
 
 def test_a_parent_that_was_gone_before_is_noticed():

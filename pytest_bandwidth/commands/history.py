@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from pytest_bandwidth.change_points_beside import change_points_beside
 from pytest_bandwidth.domain.trend import FIGURES
 
 # Runs of each test that are looked at: change points take time that grows with their square.
@@ -36,17 +36,10 @@ def run(options: argparse.Namespace) -> int:
 
         return history_show.add(options) if options.add else history_show.answer(options)
     newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        beside.submit(_load_ruptures)  # with SciPy it takes as long as all else together
+    with change_points_beside() as search:
         from pytest_bandwidth.commands import history_show
 
-        return history_show.show(options, newest)
-
-
-def _load_ruptures() -> None:
-    from pytest_bandwidth.change_points import load_ruptures
-
-    load_ruptures()
+        return history_show.show(options, newest, search)
 
 
 def _runs(text: str) -> int:

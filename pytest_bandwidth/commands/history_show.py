@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_bandwidth.change_points import change_points
+from pytest_bandwidth.change_points_beside import Search
 from pytest_bandwidth.commands.baseline_files import matching
 from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.saved_run import load_run
-from pytest_bandwidth.domain.trend import Series, Trend, TrendFigure, figure_of, points_with, trend_of
+from pytest_bandwidth.domain.trend import Point, Series, Trend, TrendFigure, figure_of, points_with, trend_of
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.rendering.trends import (
     COMMIT_HEADINGS,
@@ -32,11 +32,11 @@ from pytest_bandwidth.storage.history.series import names_in, series_in
 BARS_WIDE = 100
 
 
-def show(options: argparse.Namespace, newest: int) -> int:
-    """Trends as a page, JSON, one by one or in a table. newest: the runs of each test that are looked at."""
+def show(options: argparse.Namespace, newest: int, search: Search) -> int:
+    """Trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
     if options.output is not None and options.output.suffix.lower() != ".html":
         raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
-    trends = _trends(options, newest)
+    trends = _trends(options, newest, search)
     if options.output is not None:
         return _write_page(options.output, trends)
     if options.json:
@@ -70,28 +70,28 @@ def _lines(trend: Trend, commits: int) -> list[str]:
     ]
 
 
-def _trends(options: argparse.Namespace, newest: int) -> list[Trend]:
+def _trends(options: argparse.Namespace, newest: int, search: Search) -> list[Trend]:
     def series(history: History) -> list[Series]:
         names = names_in(history, newest, options.device)
         wanted = set(matching(sorted({name.test for name in names}), options.tests))
         chosen = [name for name in names if name.test in wanted]
         return series_in(history, chosen, newest, options.device)
 
-    found = ask(options.path, series)
-    trends = [trend for one in found if (trend := _trend(one, options.figure)) is not None]
-    if not trends:
+    found = [measured for one in ask(options.path, series) if (measured := _measured(one, options.figure)) is not None]
+    if not found:
         among = f" of {options.device!r}" if options.device else ""
         raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
-    return trends
+    changes = search(
+        [([point.figure(figure) or 0.0 for point in points], figure == "sectors") for _, figure, points in found]
+    )
+    return [trend_of(*measured, places) for measured, places in zip(found, changes, strict=True)]
 
 
-def _trend(series: Series, figure: TrendFigure | None) -> Trend | None:
+def _measured(series: Series, figure: TrendFigure | None) -> tuple[Series, TrendFigure, tuple[Point, ...]] | None:
+    """The series with its figure and the points that have it; None without one."""
     chosen = figure or figure_of(series)
     points = () if chosen is None else points_with(series, chosen)
-    if chosen is None or not points:
-        return None
-    values = [point.figure(chosen) or 0.0 for point in points]
-    return trend_of(series, chosen, points, change_points(values, exact=chosen == "sectors"))
+    return (series, chosen, points) if chosen is not None and points else None
 
 
 def answer(options: argparse.Namespace) -> int:

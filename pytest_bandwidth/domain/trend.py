@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, takewhile
 from statistics import median
 from typing import Literal
 
@@ -123,21 +123,32 @@ def by_commit(trend: Trend) -> list[CommitRow]:
     rows = []
     begins = {level.start: level for level in trend.levels[1:]}
     place = 0
-    for commit, group in groupby(trend.points, key=lambda point: point.commit_name):
+    for _, group in groupby(trend.points, key=lambda point: point.commit_name):
         runs = list(group)
-        rows.append(
-            CommitRow(
-                commit,
-                runs[0].at,
-                len(runs),
-                _median(point.gbps for point in runs),
-                _median(point.relative for point in runs),
-                _median(point.figure("sectors") for point in runs),
-                tuple(begins[i] for i in range(place, place + len(runs)) if i in begins),
-            )
-        )
+        changes = tuple(begins[i] for i in range(place, place + len(runs)) if i in begins)
+        rows.append(_commit_row(runs, changes))
         place += len(runs)
     return rows
+
+
+def newest_commit(trend: Trend) -> CommitRow:
+    """The last of `by_commit`'s rows."""
+    name = trend.points[-1].commit_name
+    runs = list(takewhile(lambda point: point.commit_name == name, reversed(trend.points)))[::-1]
+    start = len(trend.points) - len(runs)
+    return _commit_row(runs, tuple(level for level in trend.levels[1:] if level.start >= start))
+
+
+def _commit_row(runs: Sequence[Point], changes: tuple[Level, ...]) -> CommitRow:
+    return CommitRow(
+        runs[0].commit_name,
+        runs[0].at,
+        len(runs),
+        _median(point.gbps for point in runs),
+        _median(point.relative for point in runs),
+        _median(point.sectors for point in runs),
+        changes,
+    )
 
 
 def _known(value: float | None) -> bool:

@@ -17,7 +17,7 @@ TICKS = 5
 
 def trend_spec(trend: Trend) -> Spec:
     """Points for runs, the oldest at the left; a line for each level, and its change beside it."""
-    points = [_point(trend, i) for i in range(len(trend.points))]
+    points = [_point(trend, i, value) for i, value in enumerate(trend.values)]
     levels = [_level(trend, level) for level in trend.levels]
     spec = base("", "", f"{FIGURE_WORDS[trend.figure]} of {len(points)} runs, the oldest first", 170)
     del spec["title"]
@@ -60,8 +60,8 @@ def trend_spec(trend: Trend) -> Spec:
     return spec
 
 
-def _point(trend: Trend, position: int) -> dict[str, Any]:
-    point, value = trend.points[position], trend.values[position]
+def _point(trend: Trend, position: int, value: float) -> dict[str, Any]:
+    point = trend.points[position]
     known = Status.__members__.get(point.status)
     return {
         "position": position,

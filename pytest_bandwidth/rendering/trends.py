@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from pytest_bandwidth.domain.trend import CommitRow, Level, Trend, TrendFigure, by_commit
+from pytest_bandwidth.domain.trend import CommitRow, Level, Trend, TrendFigure, by_commit, newest_commit
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.rendering.headline import signed_percent
 
@@ -46,7 +46,7 @@ def commit_rows(trend: Trend) -> list[tuple[str, ...]]:
 
 def overview_row(trend: Trend) -> tuple[str, ...]:
     """The whole trend in one row, by OVERVIEW_HEADINGS."""
-    newest, last = by_commit(trend)[-1], trend.levels[-1]
+    newest, last = newest_commit(trend), trend.levels[-1]
     changed = trend.points[last.start].commit_name if last.change is not None else ""
     return (
         trend.series.test,
