@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_bandwidth.change_points_beside import change_points_beside
+from pytest_bandwidth.domain.garbage import garbage_kept
 from pytest_bandwidth.domain.trend import FIGURES
 
 # Runs of each test that are looked at: change points take time that grows with their square.
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
         return history_show.add(options) if options.add else history_show.answer(options)
     newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
-    with change_points_beside() as search:
+    with change_points_beside() as search, garbage_kept():
         from pytest_bandwidth.commands import history_show
 
         return history_show.show(options, newest, search)

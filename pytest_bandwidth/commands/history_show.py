@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_bandwidth.change_points_beside import Search
@@ -14,7 +14,7 @@ from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.saved_run import load_run
-from pytest_bandwidth.domain.trend import Point, Series, Trend, TrendFigure, figure_of, points_with, trend_of
+from pytest_bandwidth.domain.trend import Measured, Series, Trend, measured_of, trend_of
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.rendering.trends import (
     COMMIT_HEADINGS,
@@ -36,9 +36,15 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     """Trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
     if options.output is not None and options.output.suffix.lower() != ".html":
         raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
-    trends = _trends(options, newest, search)
+    measured = _measured(options, newest)
+
+    def changed() -> list[Trend]:
+        starts = search([(one.values, one.figure == "sectors") for one in measured])
+        return [trend_of(one, places) for one, places in zip(measured, starts, strict=True)]
+
     if options.output is not None:
-        return _write_page(options.output, trends)
+        return _write_page(options.output, measured, changed)
+    trends = changed()
     if options.json:
         print_json({"trends": [trend_plain(trend) for trend in trends]})
     elif len(trends) == 1 or options.tests:
@@ -49,10 +55,10 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
     return 0
 
 
-def _write_page(output: Path, trends: Sequence[Trend]) -> int:
+def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> int:
     from pytest_bandwidth.rendering.history_html import render_history
 
-    write_output(output, render_history(trends))
+    write_output(output, render_history(measured, changed))
     return 0
 
 
@@ -70,28 +76,19 @@ def _lines(trend: Trend, commits: int) -> list[str]:
     ]
 
 
-def _trends(options: argparse.Namespace, newest: int, search: Search) -> list[Trend]:
+def _measured(options: argparse.Namespace, newest: int) -> list[Measured]:
     def series(history: History) -> list[Series]:
         names = names_in(history, newest, options.device)
         wanted = set(matching(sorted({name.test for name in names}), options.tests))
         chosen = [name for name in names if name.test in wanted]
         return series_in(history, chosen, newest, options.device)
 
-    found = [measured for one in ask(options.path, series) if (measured := _measured(one, options.figure)) is not None]
-    if not found:
+    found = ask(options.path, series)
+    measured = [one for every in found if (one := measured_of(every, options.figure)) is not None]
+    if not measured:
         among = f" of {options.device!r}" if options.device else ""
         raise UsageError(f"{options.path}: found no figures{among}, expected runs that measured something")
-    changes = search(
-        [([point.figure(figure) or 0.0 for point in points], figure == "sectors") for _, figure, points in found]
-    )
-    return [trend_of(*measured, places) for measured, places in zip(found, changes, strict=True)]
-
-
-def _measured(series: Series, figure: TrendFigure | None) -> tuple[Series, TrendFigure, tuple[Point, ...]] | None:
-    """The series with its figure and the points that have it; None without one."""
-    chosen = figure or figure_of(series)
-    points = () if chosen is None else points_with(series, chosen)
-    return (series, chosen, points) if chosen is not None and points else None
+    return measured
 
 
 def answer(options: argparse.Namespace) -> int:

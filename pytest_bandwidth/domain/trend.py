@@ -67,17 +67,23 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Trend:
-    """A series' points that have the figure, and its levels; there is at least one of each."""
+class Measured:
+    """A series' points that have the figure; there is at least one."""
 
     series: Series
     figure: TrendFigure
     points: tuple[Point, ...]
-    levels: tuple[Level, ...]
 
     @property
     def values(self) -> tuple[float, ...]:
         return tuple(value for point in self.points if (value := point.figure(self.figure)) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend(Measured):
+    """With its levels; there is at least one."""
+
+    levels: tuple[Level, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +114,21 @@ def points_with(series: Series, figure: TrendFigure) -> tuple[Point, ...]:
     return tuple(point for point in series.points if _known(point.figure(figure)))
 
 
-def trend_of(series: Series, figure: TrendFigure, points: Sequence[Point], starts: Sequence[int]) -> Trend:
+def measured_of(series: Series, figure: TrendFigure | None) -> Measured | None:
+    """The series by that figure, by default `figure_of` it; None where no point has it."""
+    chosen = figure or figure_of(series)
+    points = () if chosen is None else points_with(series, chosen)
+    return Measured(series, chosen, points) if chosen is not None and points else None
+
+
+def trend_of(measured: Measured, starts: Sequence[int]) -> Trend:
     """Levels from the places where new ones start (rising, each within the points, without 0)."""
-    values = [point.figure(figure) or 0.0 for point in points]
+    values = measured.values
     levels: list[Level] = []
-    for start, stop in zip((0, *starts), (*starts, len(points)), strict=True):
+    for start, stop in zip((0, *starts), (*starts, len(values)), strict=True):
         value = median(values[start:stop])
         levels.append(Level(start, stop, value, value / levels[-1].value - 1 if levels else None))
-    return Trend(series, figure, tuple(points), tuple(levels))
+    return Trend(measured.series, measured.figure, measured.points, tuple(levels))
 
 
 def by_commit(trend: Trend) -> list[CommitRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_bandwidth.domain.trend import Level, Trend
+from pytest_bandwidth.domain.trend import Level, Measured, Trend
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.rendering.charts_parts import ENDINGS, WIDE_ONLY, base, ending_encoding, gravest_last, tooltip
 from pytest_bandwidth.rendering.charts_theme import Spec
@@ -15,9 +15,13 @@ from pytest_bandwidth.rendering.trends import FIGURE_WORDS, value_text
 TICKS = 5
 
 
-def trend_spec(trend: Trend) -> Spec:
-    """Points for runs, the oldest at the left; a line for each level, and its change beside it."""
-    points = [_point(trend, i, value) for i, value in enumerate(trend.values)]
+def run_points(measured: Measured) -> list[dict[str, Any]]:
+    """What a chart tells of each run."""
+    return [_point(measured, i, value) for i, value in enumerate(measured.values)]
+
+
+def trend_spec(trend: Trend, points: list[dict[str, Any]]) -> Spec:
+    """Points for runs, from `run_points`, the oldest at the left; a line for each level, and its change beside it."""
     levels = [_level(trend, level) for level in trend.levels]
     spec = base("", "", f"{FIGURE_WORDS[trend.figure]} of {len(points)} runs, the oldest first", 170)
     del spec["title"]
@@ -60,15 +64,15 @@ def trend_spec(trend: Trend) -> Spec:
     return spec
 
 
-def _point(trend: Trend, position: int, value: float) -> dict[str, Any]:
-    point = trend.points[position]
+def _point(measured: Measured, position: int, value: float) -> dict[str, Any]:
+    point = measured.points[position]
     known = Status.__members__.get(point.status)
     return {
         "position": position,
-        "value": _scaled(trend, value),
+        "value": _scaled(measured, value),
         "ending": ENDINGS["warn" if known is None else tone_of(known, strict=False)],
         "run": one_line(point.commit_name, 40),
-        "figure": value_text(trend.figure, value),
+        "figure": value_text(measured.figure, value),
         "GB/s": "–" if point.gbps is None else f"{point.gbps:.4g}",
         "status": one_line(point.status, 40),
         "when": f"{point.at:%Y-%m-%d %H:%M}",
@@ -86,8 +90,8 @@ def _level(trend: Trend, level: Level) -> dict[str, Any]:
     }
 
 
-def _scaled(trend: Trend, value: float) -> float:
-    return float(f"{value * (100 if trend.figure == 'relative' else 1):.6g}")
+def _scaled(measured: Measured, value: float) -> float:
+    return float(f"{value * (100 if measured.figure == 'relative' else 1):.6g}")
 
 
 def _x(trend: Trend, field: str) -> Spec:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.trend import Trend
+from pytest_bandwidth.domain.trend import Measured, Trend
 from pytest_bandwidth.rendering.charts import MISSING
 from pytest_bandwidth.rendering.charts_library import charts_available, javascript_bundle
 from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
-from pytest_bandwidth.rendering.charts_trend import trend_spec
+from pytest_bandwidth.rendering.charts_trend import run_points, trend_spec
 from pytest_bandwidth.rendering.html_page import embedded, policy, render, script_of, style_sheet
 from pytest_bandwidth.rendering.texts import clean, one_line
 from pytest_bandwidth.rendering.trends import (
@@ -46,16 +46,21 @@ class _Section:
     left_out: int
 
 
-def render_history(trends: Sequence[Trend]) -> str:
-    """The page. Raises UsageError for more trends or runs than a page can hold."""
-    runs = sum(len(trend.points) for trend in trends)
-    if len(trends) > TRENDS_AT_MOST:
-        raise UsageError(f"found {len(trends)} trends, expected at most {TRENDS_AT_MOST} on a page: choose by KEY")
+def render_history(measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> str:
+    """The page. changed: gives the trends of what was measured; called once all is done that does not need them.
+
+    Raises UsageError for more trends or runs than a page can hold.
+    """
+    runs = sum(len(one.points) for one in measured)
+    if len(measured) > TRENDS_AT_MOST:
+        raise UsageError(f"found {len(measured)} trends, expected at most {TRENDS_AT_MOST} on a page: choose by KEY")
     if runs > RUNS_AT_MOST:
         raise UsageError(f"found {runs} runs, expected at most {RUNS_AT_MOST} on a page: use --newest or choose by KEY")
+    drawn = [run_points(one) for one in measured] if charts_available() else []
+    style, script, library = style_sheet(), script_of("history.js"), javascript_bundle() if drawn else ""
+    trends = changed()
     columns = _filled([overview_row(trend)[1:-1] for trend in trends])
-    charts = {str(i): trend_spec(trend) for i, trend in enumerate(trends)} if charts_available() else {}
-    style, script, library = style_sheet(), script_of("history.js"), javascript_bundle() if charts else ""
+    charts = {str(i): trend_spec(trends[i], points) for i, points in enumerate(drawn)}
     return render(
         "history.html.j2",
         policy=policy(style, [script, *([library] if library else [])]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 TEXT_AT_MOST = 4_000
 # Controls, line separators, lone surrogates, and the marks that reorder or hide text around them (Unicode TR36, TR39).
@@ -24,6 +25,7 @@ def prose(value: str, at_most: int = TEXT_AT_MOST) -> str:
     return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", clean(value, at_most))
 
 
+@lru_cache(maxsize=1024)  # commits, statuses and devices stand in thousands of rows
 def one_line(value: str, at_most: int) -> str:
     """Cleaned text on one line; where too long, its middle gives way to an ellipsis, for the ends tell tests apart."""
     flat = " ".join(value.split())

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from chromium import DESKTOP, PHONE
 from hostile_texts import HOSTILE
-from test_history_page import trend
+from test_history_page import page_of, trend
 from test_report_accessibility import axe, violations
 
 from pytest_bandwidth.rendering.charts import MISSING
 from pytest_bandwidth.rendering.charts_library import charts_available
-from pytest_bandwidth.rendering.history_html import render_history
 
 if TYPE_CHECKING:
     from chromium import Open
@@ -32,9 +31,7 @@ def scroll_through(page) -> None:
 
 @pytest.fixture(scope="module")
 def history() -> str:
-    return render_history(
-        [trend(), trend(test="tests/a_folder/test_stream.py::test_triad[float32-16777216]", starts=())]
-    )
+    return page_of([trend(), trend(test="tests/a_folder/test_stream.py::test_triad[float32-16777216]", starts=())])
 
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
@@ -73,7 +70,7 @@ def test_without_javascript_the_tables_are_there(open_page: Open, history: str) 
 def test_hostile_texts_run_nothing(open_page: Open, first: int) -> None:
     texts = HOSTILE[first : first + TEXTS_A_PAGE]
     hostile = [trend(6, (3,), test=t, device=t, commit=t, serial=t, status=t[:30]) for t in texts]
-    page = open_page(render_history(hostile)).page
+    page = open_page(page_of(hostile)).page
     scroll_through(page)
     for figure in page.locator("figure").all()[:5]:
         figure.locator(".mark-symbol.role-mark path").first.hover(force=True)

@@ -12,7 +12,7 @@ import pytest
 from hostile_texts import HOSTILE
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.trend import Point, Series, Trend, by_commit, figure_of, points_with, trend_of
+from pytest_bandwidth.domain.trend import Measured, Point, Series, Trend, by_commit, figure_of, points_with, trend_of
 from pytest_bandwidth.rendering import history_html
 from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.history_html import render_history
@@ -39,7 +39,12 @@ def point(number: int, **changes) -> Point:
 
 def trend(count: int = 20, starts=(10,), test="tests/t.py::test_copy", device="Imaginary GPU", **changes) -> Trend:
     points = tuple(point(i, **changes) for i in range(count))
-    return trend_of(Series(test, "cuda", device, points), "relative", points, [s for s in starts if s < count])
+    measured = Measured(Series(test, "cuda", device, points), "relative", points)
+    return trend_of(measured, [s for s in starts if s < count])
+
+
+def page_of(trends: list[Trend]) -> str:
+    return render_history(trends, lambda: trends)
 
 
 class Elements(HTMLParser):
@@ -96,7 +101,7 @@ def test_bars_show_steps_and_do_not_blow_up_noise():
 
 
 def test_the_page_holds_overview_charts_and_commits():
-    page = render_history([trend(), trend(test="tests/t.py::test_triad", starts=())])
+    page = page_of([trend(), trend(test="tests/t.py::test_triad", starts=())])
     assert "<h1>1 of 2 trends changed level</h1>" in page
     assert '<a class="test" href="#trend-0">tests/t.py::test_copy</a>' in page
     assert "<td>−5.6 %</td><td>c5</td>" in page
@@ -110,7 +115,7 @@ def test_the_page_holds_overview_charts_and_commits():
 
 def test_without_charts_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(history_html, "charts_available", lambda: False)
-    page = render_history([trend()])
+    page = page_of([trend()])
     assert "pip install &#39;pytest-bandwidth[report]&#39;" in page
     assert "<figure" not in page
 
@@ -119,12 +124,12 @@ def test_without_charts_it_says_what_to_install(monkeypatch):
 def test_more_than_a_page_holds_is_refused(monkeypatch, name, most):
     monkeypatch.setattr(history_html, name, most)
     with pytest.raises(UsageError, match=f"expected at most {most} on a page"):
-        render_history([trend(), trend()])
+        page_of([trend(), trend()])
 
 
 def test_hostile_texts_stay_text():
     hostile = [trend(6, (), test=t, device=t, commit=t, serial=t, status=t[:30]) for t in HOSTILE]
-    page = render_history(hostile[: history_html.TRENDS_AT_MOST])
+    page = page_of(hostile[: history_html.TRENDS_AT_MOST])
     found = Elements()
     found.feed(page)
     assert found.names.pop("script") <= 3
