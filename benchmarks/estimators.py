@@ -64,6 +64,7 @@ ESTIMATORS: dict[str, Callable[[Run], float]] = {
     "GB/s: best sample": lambda r: r.gbps(min(r.kernel)),
     "GB/s: mean of seconds": lambda r: r.gbps(fmean(r.kernel)),
     "ratio: median of the rounds' ratios": lambda r: median(ratios(r)),
+    "the same, of the first half of the rounds": lambda r: median(ratios(r)[: len(r.kernel) // 2]),
     "ratio: middle half's mean of the rounds' ratios": lambda r: trimmed_mean(ratios(r)),
     "ratio of medians": lambda r: r.ratio(median(r.kernel), median(r.probe)),
     "ratio of upper quartiles": lambda r: r.ratio(quantile(r.kernel, 0.25), quantile(r.probe, 0.25)),

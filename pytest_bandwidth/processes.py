@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -37,17 +36,19 @@ class FreshProcessFailed(BandwidthError):
 class Order:
     """What a child is asked for.
 
-    report: the file for its outcomes, a JSON list of plain rows.
     device: the device's name, already chosen.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     paces: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if possible.
+    rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
+    report: the file for its outcomes, a JSON list of plain rows; who starts the child chooses it.
     """
 
-    report: str
     device: str
     nodeid: str | None = None
     target: str | None = None
     paces: Sequence[tuple[str | None, float]] = ()
+    rounds_share: float = 1.0
+    report: str = ""
 
     def pace(self, label: str | None) -> float | None:
         """The fastest probe for the measurement of that label; None where any will do."""
@@ -108,22 +109,12 @@ def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
     write_whole(Path(order.report), json.dumps(rows).encode())
 
 
-def run_fresh(
-    invocation: Invocation,
-    device: str,
-    timeout_seconds: float,
-    *,
-    nodeid: str | None = None,
-    target: str | None = None,
-    paces: Mapping[str | None, float] = MappingProxyType({}),
-) -> list[dict[str, Any]]:
-    """Runs one test (or all) in a fresh process and returns its outcomes as plain rows; arguments as in `Order`.
+def run_fresh(invocation: Invocation, order: Order, timeout_seconds: float) -> list[dict[str, Any]]:
+    """Runs one test (or all) in a fresh process and returns its outcomes as plain rows.
 
     Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
     """
-    ended = run_child(
-        invocation.command(), invocation.folder, device, timeout_seconds, nodeid=nodeid, target=target, paces=paces
-    )
+    ended = run_child(invocation.command(), invocation.folder, order, timeout_seconds)
     if not ended.rows:
         raise FreshProcessFailed(f"a fresh process {ended}")
     return ended.rows
@@ -132,19 +123,14 @@ def run_fresh(
 def run_child(
     command: Sequence[str],
     folder: Path,
-    device: str,
+    order: Order,
     timeout_seconds: float,
-    *,
-    nodeid: str | None = None,
-    target: str | None = None,
-    paces: Mapping[str | None, float] = MappingProxyType({}),
     environment: Mapping[str, str] = os.environ,
 ) -> Ended:
     """Starts a child with an order and waits for it. Whatever ends this call, no child is left behind."""
     with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
         report, order_file = Path(own, "report.json"), Path(own, "order.json")
-        order = Order(str(report), device, nodeid, target, tuple(paces.items()))
-        order_file.write_text(json.dumps(asdict(order)), encoding="utf-8")
+        order_file.write_text(json.dumps(asdict(replace(order, report=str(report)))), encoding="utf-8")
         rows: list[dict[str, Any]] = []
         with Path(own, "output").open("w+b") as output:
             code = _run(

@@ -15,7 +15,7 @@ from typing import Any
 from pytest_bandwidth import tree_process
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.interpreter import interpreter_options
-from pytest_bandwidth.processes import Ended, FreshProcessFailed, Invocation, run_child
+from pytest_bandwidth.processes import Ended, FreshProcessFailed, Invocation, Order, run_child
 from pytest_bandwidth.worktree import Revision
 
 # What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
@@ -97,11 +97,9 @@ class Sides:
             ended = run_child(
                 [sys.executable, *interpreter_options(), tree_process.__file__, str(plan_file), *arguments],
                 invocation.folder,
-                self.device,
+                Order(self.device, self.nodeid, str(target)),
                 self.timeout_seconds,
-                nodeid=self.nodeid,
-                target=str(target),
-                environment=environment,
+                environment,
             )
             if ended.code is None or not proof_file.exists():
                 if ended.rows:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
-from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, Paces
+from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
 from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import name_of, open_device
@@ -178,8 +178,9 @@ class BandwidthRun:
             most = settings.confirm if done <= settings.confirm else MOST_FRESH_FACTOR * settings.confirm
             self.tell(f"suspect: fresh process {done} of at most {most}")
             waits = self._waits(paces)
+            order = Order(self.device_name, nodeid, target, tuple(waits.items()), ROUNDS_SHARE)
             with self._lock.held():
-                rows = run_fresh(self._invocation, self.device_name, timeout, nodeid=nodeid, target=target, paces=waits)
+                rows = run_fresh(self._invocation, order, timeout)
             figures = _figures_by_label(rows, self.peak)
             if waits:
                 met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
@@ -215,6 +216,7 @@ class BandwidthRun:
             marker.max_time or settings.max_time,
             settings.precision,
             None if fastest is None else Pace(fastest, self._patience),
+            1.0 if self.order is None else self.order.rounds_share,
         )
 
     def _run_untimed(self, workload: Workload) -> Measurement:

@@ -31,7 +31,7 @@ from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.environment import commit, now
 from pytest_bandwidth.gate import Pools, pools_of, prior_of, tolerance_of
 from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import FreshProcessFailed, Invocation, run_fresh
+from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
 from pytest_bandwidth.rendering.changes import change_lines
 from pytest_bandwidth.rendering.json import identity_of
 from pytest_bandwidth.rendering.terminal import Line
@@ -197,7 +197,7 @@ def further_runs(
     for i in range(1, wanted):
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
         with DeviceLock(identity, settings.lock_timeout, on_long_wait=tell).held():
-            further.append(run_fresh(invocation, name_of(identity), WHOLE_RUN_SECONDS))
+            further.append(run_fresh(invocation, Order(name_of(identity)), WHOLE_RUN_SECONDS))
     return further
 
 

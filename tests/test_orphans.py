@@ -25,9 +25,9 @@ def test_endless(bandwidth):
 """
 ORDERS_A_TEST = """
 from pathlib import Path
-from pytest_bandwidth.processes import Invocation, run_fresh
-run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), "cpu", 600, nodeid="test_endless.py::test_endless",
-          target="test_endless.py::test_endless")
+from pytest_bandwidth.processes import Invocation, Order, run_fresh
+order = Order("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
+run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), order, 600)
 """
 ORDERS_A_TREE = """
 from pathlib import Path

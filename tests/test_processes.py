@@ -35,27 +35,27 @@ json.dump([{"order": order, "args": sys.argv[1:], "stdin": sys.stdin.read()}], o
 
 def test_child_gets_options_order_and_no_input(tmp_path):
     (row,) = run_fresh(
-        invocation(tmp_path, REPORTS), "cpu", 60, nodeid="t.py::t", target="/p/t.py::t", paces={None: 44.0, "b": 9.5}
+        invocation(tmp_path, REPORTS), Order("cpu", "t.py::t", "/p/t.py::t", ((None, 44.0), ("b", 9.5)), 0.5), 60
     )
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
     assert (row["order"]["device"], row["order"]["nodeid"], row["order"]["target"]) == ("cpu", "t.py::t", "/p/t.py::t")
     order = Order(**row["order"])
-    assert (order.pace(None), order.pace("b"), order.pace("c")) == (44.0, 9.5, None)
+    assert (order.pace(None), order.pace("b"), order.pace("c"), order.rounds_share) == (44.0, 9.5, None, 0.5)
     assert not Path(row["order"]["report"]).parent.exists(), "the folder of the order is gone"
 
 
 def test_what_the_child_said_is_in_the_message(tmp_path):
     code = "print('\\n'.join(f'line {i}' for i in range(40)))\nraise SystemExit(4)\n"
     with pytest.raises(FreshProcessFailed, match=r"ended with exit status 4(.|\n)*line 39") as error:
-        run_fresh(invocation(tmp_path, code), "cpu", 60)
+        run_fresh(invocation(tmp_path, code), Order("cpu"), 60)
     assert "line 5\n" not in str(error.value)
 
 
 def test_a_report_without_rows_is_a_failure(tmp_path):
     code = REPORTS.replace("json.dump([", "json.dump([][:0] and [")
     with pytest.raises(FreshProcessFailed, match="measured nothing"):
-        run_fresh(invocation(tmp_path, code), "cpu", 60)
+        run_fresh(invocation(tmp_path, code), Order("cpu"), 60)
 
 
 def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
@@ -66,7 +66,7 @@ def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
         "time.sleep(600)\n"
     )
     with pytest.raises(FreshProcessFailed, match="did not end in 3 s"):
-        run_fresh(invocation(tmp_path, code), "cpu", 3)
+        run_fresh(invocation(tmp_path, code), Order("cpu"), 3)
     assert gone(int((tmp_path / "pid").read_text()))
 
 
@@ -82,8 +82,8 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
         [
             sys.executable,
             "-c",
-            "from pathlib import Path\nfrom pytest_bandwidth.processes import Invocation, run_fresh\n"
-            f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), 'cpu', 600)",
+            "from pathlib import Path\nfrom pytest_bandwidth.processes import Invocation, Order, run_fresh\n"
+            f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), Order('cpu'), 600)",
         ],
         stderr=subprocess.DEVNULL,
     )
@@ -98,4 +98,4 @@ def test_without_the_variable_there_is_no_order(tmp_path):
     assert order_of_environment({}) is None
     file = tmp_path / "order.json"
     file.write_text(json.dumps({"report": "r", "device": "cpu"}))
-    assert order_of_environment({ORDER_VARIABLE: str(file)}) == Order("r", "cpu")
+    assert order_of_environment({ORDER_VARIABLE: str(file)}) == Order("cpu", report="r")

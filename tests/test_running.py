@@ -41,6 +41,8 @@ with open("seen", "a") as seen:
 order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
 with open("paces", "a") as paces:
     paces.write(json.dumps(order["paces"]) + "\\n")
+with open("shares", "a") as shares:
+    shares.write(f"{order['rounds_share']}\\n")
 Path(order["report"]).write_text(Path("rows.json").read_text())
 """
 
@@ -187,13 +189,26 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
 
     def first_probe(label):
         ordered = BandwidthRun(
-            run.settings, Invocation((), run.root, True), run.root, Order("r", "cpu", paces=[("b", 1.05)])
+            run.settings, Invocation((), run.root, True), run.root, Order("cpu", paces=[("b", 1.05)])
         )
         ordered.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
         workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
         return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
 
     assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
+
+
+def test_fresh_processes_take_rounds_for_half_of_the_time(run, tmp_path):
+    run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    assert (tmp_path / "shares").read_text().split() == ["0.5", "0.5"]
+
+    def rounds(order):
+        one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, order)
+        one.device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))  # never precise
+        workload = Workload(lambda: None, Traffic(500_000, 500_000))
+        return len(one.measure(workload, MarkerOptions(max_time=1.0)).rounds.kernel_seconds)
+
+    assert rounds(Order("cpu", rounds_share=0.5)) == pytest.approx(rounds(Order("cpu")) / 2, abs=1)
 
 
 @pytest.mark.parametrize(("probe_gbps", "waits"), [(100.0, [True] * 4), (146.0, [True] * 4 + [False] * 4)])

@@ -29,7 +29,7 @@ GRID = 132 * 16
 def run_of(asked: Mapping[str, Any]) -> BandwidthRun:
     """What a fresh process of a test measures with: the device's lock is its parent's, and it judges nothing."""
     settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
-    return BandwidthRun(settings, Invocation((), Path(), as_module=True), Path(), Order("", asked["device"]))
+    return BandwidthRun(settings, Invocation((), Path(), as_module=True), Path(), Order(asked["device"]))
 
 
 def answer(run: BandwidthRun, asked: Mapping[str, Any]) -> dict[str, Any]:

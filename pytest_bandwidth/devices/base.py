@@ -69,13 +69,19 @@ class Workload:
 class Budget:
     """How long one measurement may take and how exact it should be (see `domain.samples.precision_of_median`).
 
-    pace: beside how fast a probe samples are wanted; None = any.
+    pace: beside how fast a probe samples are wanted; None = any. rounds_share: of the time, the share for rounds.
     """
 
     min_samples: int = 30
     max_seconds: float = 1.0
     precision: float = 0.005
     pace: Pace | None = None
+    rounds_share: float = 1.0
+
+    @property
+    def rounds_seconds(self) -> float:
+        """How long rounds are taken at most, after the warm-up."""
+        return self.rounds_share * self.max_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,13 +180,13 @@ def _sampler(device: TimedDevice, call: Call, stream: object) -> Callable[[], Sa
 
 def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
     kept = len(tally.kernel)
-    late = spent >= budget.max_seconds
+    late = spent >= budget.rounds_seconds
     if kept >= min(FEWEST_ROUNDS, budget.min_samples) or len(tally.dropped) >= MOST_DROPPED:
         if late or len(tally.dropped) >= MOST_DROPPED:
             return "max-time" if kept else "no-samples"
         if kept >= MOST_ROUNDS:
             return "max-rounds"
-    elif late and tally.dropped and spent >= 2 * budget.max_seconds:
+    elif late and tally.dropped and spent >= 2 * budget.rounds_seconds:
         return "max-time" if kept else "no-samples"
     # The median's precision is not cheap to know: look at it from min_samples on, every eighth round.
     if kept >= budget.min_samples and kept % 8 == 0 and _precise(tally, budget.precision):
@@ -207,7 +207,9 @@ def _precise(tally: _Tally, asked: float) -> bool:
 def _progress_text(tally: _Tally, spent: float, budget: Budget) -> str:
     kernel = [s.seconds for s in tally.kernel]
     if not kernel:
-        return f"{len(tally.dropped)} samples dropped, {format_seconds(spent)} of {format_seconds(budget.max_seconds)}"
+        return (
+            f"{len(tally.dropped)} samples dropped, {format_seconds(spent)} of {format_seconds(budget.rounds_seconds)}"
+        )
     precision = precision_of_median(kernel)
     exactness = "" if math.isinf(precision) else f", ±{precision * 100:.1f} %"
     return f"{len(kernel)} samples, {format_seconds(median(kernel))} each{exactness}"

@@ -81,6 +81,16 @@ def test_warm_up_of_what_never_settles_ends_in_time():
     assert rounds.warmup_seconds <= 0.3 * QUIET.max_seconds + 0.2
 
 
+def test_a_share_of_the_time_is_a_share_of_the_rounds_and_not_of_the_warm_up():
+    def taken(share):
+        device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))  # never precise
+        return take(device, budget=Budget(30, 1.0, 0.0, rounds_share=share))
+
+    whole, half = taken(1.0), taken(0.5)
+    assert (half.stop, half.warmup_runs) == ("max-time", whole.warmup_runs)
+    assert len(half.kernel_seconds) == pytest.approx(len(whole.kernel_seconds) / 2, abs=1)
+
+
 def test_a_dropped_sample_takes_its_round_along_and_is_listed():
     device = ScriptedDevice(kernel_script=except_at(range(300, 303), dropped("throttled"), repeat(1e-3)))
     rounds = take(device, budget=Budget(200, 10.0, 0.005))

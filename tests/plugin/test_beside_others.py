@@ -155,6 +155,36 @@ def test_later(shared):
     assert len({process for _, process in told}) == 1
 
 
+def test_only_fresh_processes_end_without_a_last_search_for_garbage(project):
+    project.file(
+        "conftest.py",
+        """
+import atexit, gc, os
+
+def tell():
+    with open("frozen", "a") as file:
+        file.write(f"{'PYTEST_BANDWIDTH_ORDER' in os.environ} {gc.get_freeze_count() > 0}\\n")
+
+atexit.register(tell)
+""",
+    )
+    project.file(
+        "test_copy.py",
+        """
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(min_gbps="90 TB/s")
+def test_copy(bandwidth):
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+""",
+    )
+    project.run("--bandwidth-confirm=1").assert_outcomes(failed=1)
+    # The fresh process ends first.
+    assert (project.path / "frozen").read_text() == "True True\nFalse False\n"
+
+
 def test_fresh_processes_leave_the_files_of_other_plugins_alone(project):
     pytest.importorskip("pytest_benchmark")
     project.file("pytest.ini", "[pytest]\naddopts = -p no:randomly\nbandwidth_busy_processors = 1000\n")
