@@ -1,11 +1,12 @@
 """Change points by a process beside this one, which imports ruptures and SciPy while this one reads a history.
 
-A thread would not do: the import holds Python's lock, and takes as long as all else together.
+A thread would not do: the import holds Python's lock for most of its time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import subprocess
 import sys
@@ -52,6 +53,7 @@ def _search(asked: Sequence[Asked]) -> list[list[int]]:
 def main() -> None:
     """Reads the values from standard input, and prints their change points, both as JSON."""
     end_with_parent()
-    with contextlib.suppress(ImportError):  # said where it is needed, which is not where runs are few
-        import ruptures  # noqa: F401
+    # Now, while the values are still being read. Where it is missing, the search will say so.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ruptures")
     json.dump(_search(json.load(sys.stdin)), sys.stdout)

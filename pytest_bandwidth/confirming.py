@@ -22,8 +22,8 @@ Paces = Mapping[str | None, float]
 FreshRun = Callable[[Paces], Mapping[str | None, Figures]]
 # So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
 MOST_FRESH_FACTOR = 2
-# Of a measurement's time budget, for the rounds of one of them: their medians differ by more than half of the rounds
-# make of it (benchmarks/estimators.py), and the test waits for them all.
+# Of a measurement's time budget, for the rounds of a fresh process: the test waits for all of them, and they differ
+# from each other by more than the other half of the rounds would change any (benchmarks/estimators.py).
 ROUNDS_SHARE = 0.5
 
 

@@ -12,7 +12,17 @@ import pytest
 from hostile_texts import HOSTILE
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.trend import Measured, Point, Series, Trend, by_commit, figure_of, points_with, trend_of
+from pytest_bandwidth.domain.trend import (
+    Measured,
+    Point,
+    Series,
+    Trend,
+    by_commit,
+    figure_of,
+    newest_commit,
+    points_with,
+    trend_of,
+)
 from pytest_bandwidth.rendering import history_html
 from pytest_bandwidth.rendering.charts_library import charts_available
 from pytest_bandwidth.rendering.history_html import render_history
@@ -74,7 +84,16 @@ def test_levels_commits_and_changes_are_told():
     rows = by_commit(one)
     assert [(row.commit, row.runs) for row in rows] == [(f"c{i}", 2) for i in range(10)]
     assert [row.commit for row in rows if row.changes] == ["c5"]
+    assert newest_commit(one) == rows[-1]
     assert summary_of(one).endswith("1 change of level, the last −5.6 % at c5 (2026-01-03): now 85.0 % of probe")
+
+
+@pytest.mark.parametrize("starts", [(), (17,), (18,), (19,)])
+def test_the_newest_commit_is_the_last_of_all(starts):
+    one = trend(starts=starts)
+    newest = newest_commit(one)
+    assert newest == by_commit(one)[-1]
+    assert [level.start for level in newest.changes] == [start for start in starts if start >= 18]
 
 
 def test_the_figure_is_what_was_judged_else_what_a_slow_device_moves_least():
