@@ -20,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,7 @@ from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
 JUDGED_PER_BASELINE = 10
 LIMIT_SECONDS = 10.0
+LONG_WAIT_SECONDS = 0.2
 BASELINE_TRIES = 3
 TEST = """
 import os
@@ -91,6 +94,7 @@ class Arena:
         self.ours = Tool(f"pytest-bandwidth, tolerance {tolerance}")
         self.median = Tool("pytest-benchmark, median:5%")
         self.minimum = Tool("pytest-benchmark, min:5%")
+        self.fresh: list[dict[str, Any]] = []
 
     def take_baselines(self) -> None:
         baseline = self._folder / "ours.yaml"
@@ -117,6 +121,9 @@ class Arena:
         self.ours.add(drop, code != 0, seconds, row["status"])
         if row["status"] != ("REGRESSED" if drop else "WITHIN"):
             print(f"  drop {format_percent(drop)}: {row['status']}: {row['reason']}", flush=True)
+        if seconds > LIMIT_SECONDS:
+            print(f"  drop {format_percent(drop)}: {seconds:.1f} s; {costs(row)}", flush=True)
+        self.fresh += row["fresh"]
         fails = ("--benchmark-compare-fail=median:5%", "--benchmark-compare-fail=min:5%")
         _, text, seconds = self._pytest(drop, "test_theirs", "--benchmark-compare", *fails, *self._theirs())
         self.median.add(drop, "Field 'median' has failed" in text, seconds)
@@ -181,6 +188,21 @@ def spent(seconds: list[float]) -> str:
     )
 
 
+def costs(row: Mapping[str, Any]) -> str:
+    """What a judged test's seconds went to: sampling here, and each fresh process with what it waited for."""
+    own = sum(row["samples"]) + sum(row["probe_samples"]) + row["warmup_seconds"]
+    fresh = ", ".join(f"{f['wall_seconds']:.1f} ({f['waited_seconds']:.1f} of them waiting)" for f in row["fresh"])
+    return f"sampled for {own:.1f} s here, fresh processes: {fresh or 'none'}"
+
+
+def waits(fresh: list[dict[str, Any]]) -> str:
+    """How many fresh processes there were, and how many of them waited for the baseline's pace for how long."""
+    # A look at the pace takes a moment, too.
+    waited = [f["waited_seconds"] for f in fresh if f["waited_seconds"] > LONG_WAIT_SECONDS]
+    longest = f", at most {max(waited):.1f} s" if waited else ""
+    return f"{len(fresh)} fresh processes, {len(waited)} of them waited for the baseline's pace{longest}"
+
+
 def has_drops(i: int, judged: int, dropped: int) -> bool:
     """Whether the i-th judged test comes with dropped ones, so that these are spread evenly."""
     return (i + 1) * dropped // judged > i * dropped // judged
@@ -209,6 +231,7 @@ def main() -> None:
             so_far = ", ".join(f"{format_percent(drop)}: {counted(arena.ours, drop)}" for drop in drops)
             print(f"… {i + 1} of {options.judged}; alarms by drop: {so_far}", file=sys.stderr, flush=True)
         print(table([arena.ours, arena.median, arena.minimum], drops))
+        print(waits(arena.fresh))
         for drop, statuses in sorted(arena.ours.statuses.items()):
             counts = ", ".join(f"{statuses.count(s)} {s}" for s in dict.fromkeys(statuses))
             print(f"  drop {format_percent(drop)}: {counts}")

@@ -1,6 +1,6 @@
 """How long the host's memory keeps its pace, and how often waiting for a slower one is worth it.
 
-    python benchmarks/pace.py [--seconds 60] [--mib 256] [--nap 0.1 --nap 0.4]
+    python benchmarks/pace.py [--seconds 60] [--mib 256] [--nap 0.03 --nap 0.1 --nap 0.4]
 
 A look is the median of three samples of the probe that stands beside a triad. The pace has changed where two looks in a
 row are more than 20 % above it, or below. Each length of nap is tried for so many seconds, no nap first. The last
@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="for each length of nap (default: 60)")
     parser.add_argument("--mib", type=int, default=256, help="MiB of each of the probe's three arrays (default: 256)")
-    parser.add_argument("--nap", type=float, action="append", help=f"seconds (default: {NAP_SECONDS} 0.4)")
+    parser.add_argument("--nap", type=float, action="append", help=f"seconds (default: {NAP_SECONDS} 0.1 0.4)")
     options = parser.parse_args()
     device = open_device("cpu")
     assert isinstance(device, TimedDevice)
@@ -101,7 +101,7 @@ def main() -> None:
     print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {device.identity.name}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; {probe.name}, {options.mib} MiB arrays\n")
     print(f"| nap, s | looks | paces, GB/s | slower within {LONGEST_SECONDS:g} s of a faster look |\n|---|---|---|---|")
-    for nap in (0.0, *(options.nap or (NAP_SECONDS, 0.4))):
+    for nap in (0.0, *(options.nap or (NAP_SECONDS, 0.1, 0.4))):
         found = looks(device, probe, nap, options.seconds)
         cut = pieces(found)
         print(f"| {nap:g} | {len(found)} | {lengths(cut)} | {worth_waiting(cut)} |", flush=True)

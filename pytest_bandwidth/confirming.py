@@ -18,8 +18,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.
 Paces = Mapping[str | None, float]
-# Figures by label, from one fresh process each.
-FreshRun = Callable[[Paces], Mapping[str | None, Figures]]
+# Figures by label, from one fresh process each; None for more than were asked for where there is no time for it.
+FreshRun = Callable[[Paces], Mapping[str | None, Figures] | None]
 # So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
 MOST_FRESH_FACTOR = 2
 # Of a measurement's time budget, for the rounds of a fresh process: the test waits for all of them, and they differ
@@ -58,9 +58,12 @@ def fresh_figures(
         wanted = [] if floors else wanting
         paces = {c.measurement.label: device_change.fastest_alike(c.known) for c in wanted if c.known}
         try:
-            seen.append(fresh_run(paces))
+            figures = fresh_run(paces)
         except BandwidthError as error:
             return seen, error
+        if figures is None:
+            return seen, None
+        seen.append(figures)
 
 
 def last_word(

@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.figures import (
     figures_of_measurement,
 )
 from pytest_bandwidth.domain.floors import Floors, is_by_floor, look_at_floors
+from pytest_bandwidth.domain.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.judging import conduct_of, look, not_comparable, without_share
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
@@ -53,11 +54,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A measurement, what the baseline knows of it, and the verdict."""
+    """A measurement, what the baseline knows of it, the verdict, and what its fresh processes saw."""
 
     measurement: Measurement
     entry: Entry | None
     verdict: Verdict
+    fresh: tuple[FreshRow, ...] = ()
 
 
 def pools_of(baseline: Baseline | None) -> Pools:

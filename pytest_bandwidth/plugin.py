@@ -101,6 +101,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     return [session.header()] if session is not None and shown else []
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    bandwidth_session = session.config.stash.get(_SESSION, None)
+    if bandwidth_session is not None:
+        bandwidth_session.stand_by()
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     bandwidth_session = session.config.stash.get(_SESSION, None)
     if bandwidth_session is not None:

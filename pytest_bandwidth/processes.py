@@ -1,7 +1,7 @@
 """The same tests again in fresh processes: same interpreter, options, plugins and root folder.
 
 The parent writes an Order to a file and names it in the environment; the child's plugin obeys it: it collects what the
-order names, measures, writes its outcomes to the order's report and judges nothing.
+order names, stands by until it is given Leave, measures, writes its outcomes to the order's report and judges nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -23,6 +26,8 @@ from pytest_bandwidth.orphans import as_parent
 from pytest_bandwidth.whole_files import write_whole
 
 ORDER_VARIABLE = "PYTEST_BANDWIDTH_ORDER"
+# The descriptor of a socket: a child says on it that it stands by, and is given leave.
+LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
 # Like `pytest` itself: the current folder is not put on sys.path, as `python -m pytest` would.
 _LIKE_CONSOLE_SCRIPT = "import sys; sys.path[:1] = []; from pytest import console_main; sys.exit(console_main())"
@@ -38,7 +43,6 @@ class Order:
 
     device: the device's name, already chosen.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
-    paces: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if possible.
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
     report: the file for its outcomes, a JSON list of plain rows; who starts the child chooses it.
     """
@@ -46,9 +50,20 @@ class Order:
     device: str
     nodeid: str | None = None
     target: str | None = None
-    paces: Sequence[tuple[str | None, float]] = ()
     rounds_share: float = 1.0
     report: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """What a child is told when its turn to measure has come.
+
+    paces: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if possible.
+    wait_seconds: how long the child may wait for that, whatever it measures.
+    """
+
+    paces: Sequence[tuple[str | None, float]] = ()
+    wait_seconds: float = 0.0
 
     def pace(self, label: str | None) -> float | None:
         """The fastest probe for the measurement of that label; None where any will do."""
@@ -101,6 +116,20 @@ def order_of_environment(environment: Mapping[str, str] = os.environ) -> Order |
     return Order(**json.loads(Path(path).read_text(encoding="utf-8")))
 
 
+def stand_by() -> Leave:
+    """In a child: says that it is ready, and waits for its turn. Raises SystemExit where the parent gives no leave."""
+    descriptor = os.environ.pop(LINE_VARIABLE, None)
+    if descriptor is None:
+        return Leave()
+    with socket.socket(fileno=int(descriptor)) as line, line.makefile("rw", encoding="utf-8") as text:
+        text.write("ready\n")
+        text.flush()
+        told = text.readline()
+    if not told:
+        raise SystemExit("the process that ordered this one needs it no more")
+    return Leave(**json.loads(told))
+
+
 def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
     """Hands a child's outcomes to the process that ordered them; nothing happens in any other process."""
     order = order_of_environment()
@@ -109,15 +138,87 @@ def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
     write_whole(Path(order.report), json.dumps(rows).encode())
 
 
-def run_fresh(invocation: Invocation, order: Order, timeout_seconds: float) -> list[dict[str, Any]]:
-    """Runs one test (or all) in a fresh process and returns its outcomes as plain rows.
+class Child:
+    """A process that was started with an order. A context: whatever ends it, no child and no file is left behind."""
 
-    Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
-    """
-    ended = run_child(invocation.command(), invocation.folder, order, timeout_seconds)
+    def __init__(
+        self, command: Sequence[str], folder: Path, order: Order, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        with ExitStack() as stack:
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="pytest-bandwidth-"))
+            self._report, order_file = Path(own, "report.json"), Path(own, "order.json")
+            order_file.write_text(json.dumps(asdict(replace(order, report=str(self._report)))), encoding="utf-8")
+            self._output = stack.enter_context(Path(own, "output").open("w+b"))
+            self._line, theirs = socket.socketpair()
+            stack.enter_context(self._line)
+            with theirs:
+                told = {ORDER_VARIABLE: str(order_file), LINE_VARIABLE: str(theirs.fileno())}
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env={**as_parent(environment), **told},
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=(theirs.fileno(),),
+                )
+            stack.callback(_end, self._process)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def wait_until_ready(self, timeout_seconds: float) -> None:
+        """Until the child stands by, has ended or the time is over: what it is worth, `finish` tells."""
+        self._line.settimeout(timeout_seconds)
+        with suppress(OSError):
+            self._line.recv(1)
+
+    def finish(self, leave: Leave, timeout_seconds: float) -> Ended:
+        """Lets the child measure and waits for its end."""
+        with suppress(OSError):  # it has ended
+            self._line.sendall(json.dumps(asdict(leave)).encode() + b"\n")
+        rows: list[dict[str, Any]] = []
+        code = self._ended(timeout_seconds)
+        if code is not None and self._report.exists():
+            rows = json.loads(self._report.read_text(encoding="utf-8"))
+        self._output.seek(0)
+        tail = self._output.read().decode(errors="replace").strip().splitlines()[-OUTPUT_LINES_KEPT:]
+        return Ended(code, rows, tuple(tail), timeout_seconds)
+
+    def _ended(self, timeout_seconds: float) -> int | None:
+        """Exit status, or None after the time-out, after which the child is ended with its own children."""
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            _end(self._process)
+            return None
+
+
+def start_fresh(invocation: Invocation, order: Order) -> Child:
+    """Starts the order's test (or all) in a fresh process, which stands by before it measures."""
+    return Child(invocation.command(), invocation.folder, order)
+
+
+def rows_of(child: Child, leave: Leave, timeout_seconds: float) -> list[dict[str, Any]]:
+    """A fresh process's outcomes as plain rows. Raises FreshProcessFailed where it gives none."""
+    ended = child.finish(leave, timeout_seconds)
     if not ended.rows:
         raise FreshProcessFailed(f"a fresh process {ended}")
     return ended.rows
+
+
+def run_fresh(invocation: Invocation, order: Order, timeout_seconds: float) -> list[dict[str, Any]]:
+    """Runs one test (or all) in a fresh process at once and returns its outcomes as plain rows.
+
+    Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
+    """
+    with start_fresh(invocation, order) as child:
+        return rows_of(child, Leave(), timeout_seconds)
 
 
 def run_child(
@@ -128,44 +229,14 @@ def run_child(
     environment: Mapping[str, str] = os.environ,
 ) -> Ended:
     """Starts a child with an order and waits for it. Whatever ends this call, no child is left behind."""
-    with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
-        report, order_file = Path(own, "report.json"), Path(own, "order.json")
-        order_file.write_text(json.dumps(asdict(replace(order, report=str(report)))), encoding="utf-8")
-        rows: list[dict[str, Any]] = []
-        with Path(own, "output").open("w+b") as output:
-            code = _run(
-                command, folder, {**as_parent(environment), ORDER_VARIABLE: str(order_file)}, output, timeout_seconds
-            )
-            if code is not None and report.exists():
-                rows = json.loads(report.read_text(encoding="utf-8"))
-            output.seek(0)
-            tail = output.read().decode(errors="replace").strip().splitlines()[-OUTPUT_LINES_KEPT:]
-        return Ended(code, rows, tuple(tail), timeout_seconds)
-
-
-def _run(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: Any, timeout_seconds: float
-) -> int | None:
-    """Exit status, or None after the time-out. A child that has not ended by itself is, with its own children."""
-    child = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        return child.wait(timeout_seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        if child.poll() is None:
-            _end(child)
+    with Child(command, folder, order, environment) as child:
+        return child.finish(Leave(), timeout_seconds)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ends the child with its own children; nothing where it has ended by itself."""
+    if child.poll() is not None:
+        return
     if hasattr(os, "killpg"):
         os.killpg(child.pid, signal.SIGKILL)
     else:

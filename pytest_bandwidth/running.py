@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
-from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
-from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
+from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE
+from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
+from pytest_bandwidth.devices.host_memory import usable_processors
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import name_of, open_device
 from pytest_bandwidth.devices.pace import Pace, Patience
@@ -19,15 +19,14 @@ from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.drift import drift_of
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
-from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
-from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.fresh_probe import probe_alone
+from pytest_bandwidth.fresh_processes import FreshProcesses, Waiting
 from pytest_bandwidth.gate import Judged, Limits, Pools, judge_test, pools_of
 from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
+from pytest_bandwidth.processes import Invocation, Leave, Order, stand_by, start_fresh
 from pytest_bandwidth.revision import Sides
 from pytest_bandwidth.settings import MarkerOptions, Settings
 from pytest_bandwidth.worktree import Revision
@@ -60,9 +59,8 @@ class BandwidthRun:
         self._invocation = invocation
         self._lost: str | None = None
         self._probes_alone: dict[tuple[int, int], float] = {}
+        self._leave = Leave()
         self._patience = Patience()
-        # Fresh processes in a row, of any test, that waited for a pace and did not meet it.
-        self._waited_in_vain = 0
 
     @cached_property
     def device(self) -> Device:
@@ -116,6 +114,10 @@ class BandwidthRun:
         return pools_of(self.baseline)
 
     @cached_property
+    def _waiting(self) -> Waiting:
+        return Waiting(self.device.identity.on_host, MOST_FRESH_FACTOR * self.settings.confirm)
+
+    @cached_property
     def _lock(self) -> DeviceLock:
         return DeviceLock(
             self.device.identity,
@@ -129,6 +131,15 @@ class BandwidthRun:
         """Opens the device and reads the baseline now, so that what is wrong is said before any test runs."""
         _ = self.device.identity
         _ = self.baseline
+
+    def stand_by(self) -> None:
+        """In a fresh process: does what comes before a test is measured, then waits for its turn."""
+        if self.order is None:
+            return
+        if isinstance(self.device, ReadyDevice):
+            self.device.make_ready()
+        self._leave = stand_by()
+        self._patience = Patience(self._leave.wait_seconds)
 
     def begin_test(self) -> None:
         """Nothing of the tests before shows in what this one counts."""
@@ -170,39 +181,33 @@ class BandwidthRun:
             "all" if settings.update else "new" if settings.update_new else "none",
         )
         timeout = max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * test_seconds)
-        done = 0
-
-        def fresh_run(paces: Paces) -> dict[str | None, Figures]:
-            nonlocal done
-            done += 1
-            most = settings.confirm if done <= settings.confirm else MOST_FRESH_FACTOR * settings.confirm
-            self.tell(f"suspect: fresh process {done} of at most {most}")
-            waits = self._waits(paces)
-            order = Order(self.device_name, nodeid, target, tuple(waits.items()), ROUNDS_SHARE)
-            with self._lock.held():
-                rows = run_fresh(self._invocation, order, timeout)
-            figures = _figures_by_label(rows, self.peak)
-            if waits:
-                met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
-                self._waited_in_vain = 0 if met else self._waited_in_vain + 1
-            return figures
-
         self.device.release()
-        if self.revision is None:
-            judged = judge_test(measurements, self.baseline, limits, fresh_run, self._probe_alone, self._pools)
-            return {key: _with_drift(one) for key, one in judged.items()}
-        file = Path(target.partition("::")[0])
-        sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
-        judged = judge_against(measurements, limits, sides, settings.pairs, self.tell, self._lock.held)
-        if not limits.floors:
-            return judged
-        return with_floors(judged, judge_test(measurements, None, limits, fresh_run, self._probe_alone))
+        with self._fresh_processes(nodeid, target, test_seconds, timeout) as fresh:
+            if self.revision is None:
+                judged = judge_test(measurements, self.baseline, limits, fresh.run, self._probe_alone, self._pools)
+                judged = {key: _with_drift(one) for key, one in judged.items()}
+            else:
+                file = Path(target.partition("::")[0])
+                sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
+                judged = judge_against(measurements, limits, sides, settings.pairs, self.tell, self._lock.held)
+                if limits.floors:
+                    judged = with_floors(judged, judge_test(measurements, None, limits, fresh.run, self._probe_alone))
+            return {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
 
-    def _waits(self, paces: Paces) -> Paces:
-        """Those worth waiting for: none on a GPU, which keeps its pace for longer, nor where it was in vain before."""
-        if not self.device.identity.on_host or self._waited_in_vain >= MOST_FRESH_FACTOR * self.settings.confirm:
-            return {}
-        return paces
+    def _fresh_processes(self, nodeid: str, target: str, test_seconds: float, timeout_seconds: float) -> FreshProcesses:
+        order = Order(self.device_name, nodeid, target, ROUNDS_SHARE)
+        return FreshProcesses(
+            lambda: start_fresh(self._invocation, order),
+            self._lock.held,
+            lambda text: self.tell(text),
+            self._waiting,
+            confirm=self.settings.confirm,
+            # A GPU is opened by one at a time: each keeps memory of it.
+            side_by_side=len(usable_processors()) if self.device.identity.on_host else 1,
+            peak=self.peak,
+            timeout_seconds=timeout_seconds,
+            measured_seconds=test_seconds,
+        )
 
     def unjudged(self, measurements: Mapping[str, Measurement]) -> dict[str, Judged]:
         """What a fresh process reports: figures without a verdict; its parent judges."""
@@ -210,7 +215,7 @@ class BandwidthRun:
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         settings = self.settings
-        fastest = None if self.order is None else self.order.pace(label)
+        fastest = self._leave.pace(label)
         return Budget(
             marker.min_samples or settings.min_samples,
             marker.max_time or settings.max_time,
@@ -273,27 +278,3 @@ def _no_verdict(measurement: Measurement) -> Verdict:
     if measurement.invalid is not None:
         return Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
     return Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
-
-
-def _figures_by_label(rows: list[dict[str, Any]], peak: Peak | None) -> dict[str | None, Figures]:
-    """What a fresh process saw, by label, of all that it measured validly. Raises FreshProcessFailed for nothing."""
-    trouble = {row["label"]: _trouble(row, peak) for row in rows}
-    valid = [row for row in rows if trouble[row["label"]] is None]
-    if not valid:
-        raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
-    return {row["label"]: _figures(row, peak) for row in valid}
-
-
-def _trouble(row: Mapping[str, Any], peak: Peak | None) -> str | None:
-    """Why a fresh process's row is no evidence; None where it is."""
-    if row.get("status") == "INVALID" or not row.get("gbps"):
-        return str(row.get("reason"))
-    if peak is not None and row["gbps"] > peak.gbps:
-        return f"{format_gbps(row['gbps'])} is more than the peak"
-    return None
-
-
-def _figures(row: Mapping[str, Any], peak: Peak | None) -> Figures:
-    # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
-    share = None if peak is None else row["gbps"] / peak.gbps
-    return Figures(row["gbps"], row["relative"], row["probe_gbps"], share)

@@ -62,6 +62,10 @@ class BandwidthSession:
             run.device.identity.kind,
         )
 
+    def stand_by(self) -> None:
+        """In a fresh process: waits for its turn, before any fixture of a test is set up."""
+        self._run.stand_by()
+
     def note_absent(self, items: Sequence[pytest.Item]) -> None:
         """Remembers the baseline's entries for which nothing was collected."""
         if self._problem is None and not self._config.option.collectonly and self._run.baseline is not None:
@@ -167,6 +171,7 @@ class BandwidthSession:
                 line=None if line is None else line + 1,
                 tags=checked_tags(fixture.tags),
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
+                fresh=one.fresh,
             )
             asked = {"tolerance": fixture.marker.tolerance, "judged_on": fixture.marker.judged_on}
             item.stash[_ROWS].append({**outcome.to_plain(), ASKED: asked})

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from children import gone, wait_for
 
 from pytest_bandwidth.processes import (
+    LINE_VARIABLE,
     ORDER_VARIABLE,
     FreshProcessFailed,
     Invocation,
+    Leave,
     Order,
     order_of_environment,
     run_fresh,
+    stand_by,
 )
 
 
@@ -34,14 +38,11 @@ json.dump([{"order": order, "args": sys.argv[1:], "stdin": sys.stdin.read()}], o
 
 
 def test_child_gets_options_order_and_no_input(tmp_path):
-    (row,) = run_fresh(
-        invocation(tmp_path, REPORTS), Order("cpu", "t.py::t", "/p/t.py::t", ((None, 44.0), ("b", 9.5)), 0.5), 60
-    )
+    (row,) = run_fresh(invocation(tmp_path, REPORTS), Order("cpu", "t.py::t", "/p/t.py::t", 0.5), 60)
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
     assert (row["order"]["device"], row["order"]["nodeid"], row["order"]["target"]) == ("cpu", "t.py::t", "/p/t.py::t")
-    order = Order(**row["order"])
-    assert (order.pace(None), order.pace("b"), order.pace("c"), order.rounds_share) == (44.0, 9.5, None, 0.5)
+    assert Order(**row["order"]).rounds_share == 0.5
     assert not Path(row["order"]["report"]).parent.exists(), "the folder of the order is gone"
 
 
@@ -92,6 +93,29 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
     assert parent.wait(30) != 0
     assert gone(int((tmp_path / "pid").read_text()))
     assert not Path((tmp_path / "order").read_text()).parent.exists()
+
+
+@pytest.fixture
+def line(monkeypatch):
+    """A parent's end of the line to this process."""
+    ours, theirs = socket.socketpair()
+    monkeypatch.setenv(LINE_VARIABLE, str(theirs.detach()))
+    with ours:
+        yield ours
+
+
+def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
+    line.sendall(b'{"paces": [[null, 44.0], ["b", 9.5]], "wait_seconds": 1.5}\n')
+    leave = stand_by()
+    assert line.recv(100) == b"ready\n"
+    assert (leave.pace(None), leave.pace("b"), leave.pace("c"), leave.wait_seconds) == (44.0, 9.5, None, 1.5)
+    assert stand_by() == Leave(), "one turn a process: what it starts itself waits for nobody"
+
+
+def test_a_child_that_is_not_wanted_any_more_ends(line):
+    line.shutdown(socket.SHUT_WR)
+    with pytest.raises(SystemExit, match="needs it no more"):
+        stand_by()
 
 
 def test_without_the_variable_there_is_no_order(tmp_path):

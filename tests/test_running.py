@@ -18,17 +18,20 @@ from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import Invocation, Order
+from pytest_bandwidth.processes import Invocation, Leave, Order
 from pytest_bandwidth.running import BandwidthRun
 from pytest_bandwidth.settings import MarkerOptions, Settings
 
 BYTES = 10**9
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.
 FRESH = """
-import json, os
+import json, os, socket
 from pathlib import Path
 from filelock import FileLock, Timeout
 
+with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
+    print("ready", file=text, flush=True)
+    leave = json.loads(text.readline())
 held = False
 for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
     try:
@@ -40,7 +43,7 @@ with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
 order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
 with open("paces", "a") as paces:
-    paces.write(json.dumps(order["paces"]) + "\\n")
+    paces.write(json.dumps(leave["paces"]) + "\\n")
 with open("shares", "a") as shares:
     shares.write(f"{order['rounds_share']}\\n")
 Path(order["report"]).write_text(Path("rows.json").read_text())
@@ -188,9 +191,9 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
     monkeypatch.setattr(pace, "NAP_SECONDS", 0.0)
 
     def first_probe(label):
-        ordered = BandwidthRun(
-            run.settings, Invocation((), run.root, True), run.root, Order("cpu", paces=[("b", 1.05)])
-        )
+        ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, Order("cpu"))
+        monkeypatch.setattr(running, "stand_by", lambda: Leave([("b", 1.05)], 4.0))
+        ordered.stand_by()
         ordered.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
         workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
         return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]

@@ -149,6 +149,14 @@ class ReproducibleDevice(Protocol):
 
 
 @runtime_checkable
+class ReadyDevice(Protocol):
+    """A device whose libraries take a while to load, which may be done before it is a process's turn to measure."""
+
+    def make_ready(self) -> None:
+        """Loads what any measurement takes; the device's memory is left alone."""
+
+
+@runtime_checkable
 class TimedDevice(Protocol):
     """What the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
 

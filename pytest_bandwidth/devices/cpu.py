@@ -54,7 +54,8 @@ class CpuDevice:
         self._probes = HostProbes(operations)
         self._eviction = CacheEviction(operations.read, operations.write, read_caches().last_level)
         nothing = np.empty(0, np.float32)
-        self._ceilings = HostCeilings(lambda: operations.copy(nothing, nothing))
+        self._operate: Call = lambda: operations.copy(nothing, nothing)
+        self._ceilings = HostCeilings(self._operate)
         self._watch = ActivityWatch()
 
     @property
@@ -159,6 +160,14 @@ class CpuDevice:
     def probe(self, traffic: Traffic) -> Probe:
         """The plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
         return self._probes.probe(traffic)
+
+    def make_ready(self) -> None:
+        """Has Numba load its registries and the shipped kernels, and start its threads."""
+        self._operate()
+        if self._threads is not None:
+            from pytest_bandwidth.devices import host_kernels
+
+            del host_kernels
 
     def conditions(self) -> Conditions:
         return self._watch.conditions()

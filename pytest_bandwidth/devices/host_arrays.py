@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.cuda_random import WORD_BYTES, checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.devices.host_memory import usable_processors
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 
@@ -60,15 +62,36 @@ class RandomSource:
         return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
 
     def _fill(self, out: Array, keep: np.uint64, fixed: np.uint64) -> None:
-        """out = (random & keep) | fixed, block by block: each block is the first one under another random mask."""
+        """out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
+
+        On all processors, each in a part of its own: a page belongs to the memory of who touches it first.
+        """
         block = self._words(min(out.size, RANDOM_BLOCK_WORDS)) & keep | fixed
         variations = self._words(-(-out.size // RANDOM_BLOCK_WORDS)) & keep
-        for number, variation in enumerate(variations):
-            part = out[number * RANDOM_BLOCK_WORDS : (number + 1) * RANDOM_BLOCK_WORDS]
-            np.bitwise_xor(block[: part.size], variation, out=part)
+        whole, rest = divmod(out.size, RANDOM_BLOCK_WORDS)
+        blocks = out[: out.size - rest].reshape(whole, RANDOM_BLOCK_WORDS)
+
+        def fill(part: slice) -> None:
+            np.bitwise_xor(block, variations[:whole][part, None], out=blocks[part])
+
+        parts = _parts(whole, len(usable_processors()))
+        if len(parts) > 1:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(fill, parts))
+        else:
+            for part in parts:
+                fill(part)
+        if rest:
+            np.bitwise_xor(block[:rest], variations[-1], out=out[-rest:])
 
     def _words(self, count: int) -> Array:
         return self._generator.integers(0, 2**64, count, np.uint64)
+
+
+def _parts(count: int, most: int) -> list[slice]:
+    """So many things in parts of about the same size, as many as there may be; none is empty."""
+    parts = min(most, count)
+    return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
 def host_nbytes(array: Any) -> int:

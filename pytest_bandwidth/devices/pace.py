@@ -16,11 +16,11 @@ from pytest_bandwidth.domain.errors import BandwidthError
 if TYPE_CHECKING:
     from pytest_bandwidth.devices.base import Probe, TimedDevice
 
-# For all measurements of a process. Longer would often help, but every fresh process of a confirmation may wait.
+# For all measurements of a process; a confirmation mostly has less time to give (see `fresh_processes`).
 LONGEST_SECONDS = 4.0
 LOOK_SAMPLES = 3
-# Looking takes memory from whoever else is on the machine.
-NAP_SECONDS = 0.1
+# Looking takes memory from whoever else is on the machine. benchmarks/pace.py tries longer ones.
+NAP_SECONDS = 0.03
 
 
 class NoPace(BandwidthError):
@@ -54,13 +54,15 @@ class Pace:
     fastest_gbps: float
     patience: Patience = field(default_factory=Patience)
 
-    def wait(self, device: TimedDevice, probe: Probe, stream: Any) -> None:
-        """Looks and naps in turn until the probe is no faster, or has no figure, or patience ends."""
+    def wait(self, device: TimedDevice, probe: Probe, stream: Any) -> float:
+        """Looks and naps in turn until the probe is no faster, or has no figure, or patience ends; seconds taken."""
         started = device.now()
         left = self.patience.seconds_left
-        while self._is_faster(device, probe, stream) and device.now() - started < left:
+        while device.now() - started < left and self._is_faster(device, probe, stream):
             time.sleep(NAP_SECONDS)  # nothing tells when a hypervisor moves processors
-        self.patience.seconds_left = max(0.0, left - (device.now() - started))
+        taken = device.now() - started
+        self.patience.seconds_left = max(0.0, left - taken)
+        return taken
 
     def _is_faster(self, device: TimedDevice, probe: Probe, stream: Any) -> bool:
         try:

@@ -79,9 +79,10 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
         probe = device.probe(workload.traffic) if workload.traffic.bytes_moved else None
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
-        if probe is not None and budget.pace is not None:
-            budget.pace.wait(device, probe, workload.stream)
         warmed = device.now()
+        waited = 0.0
+        if probe is not None and budget.pace is not None:
+            waited = budget.pace.wait(device, probe, workload.stream)
         before = device.conditions()
         tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
         after = device.conditions()
@@ -99,6 +100,7 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
             stop=stop,
             warmup_seconds=warmed - started,
             warmup_runs=warm_runs,
+            waited_seconds=waited,
             wall_seconds=ended - started,
         ),
         before,

@@ -21,6 +21,18 @@ ENOUGH_ALIKE = 2
 
 
 @dataclass(frozen=True, slots=True)
+class FreshRow:
+    """What one fresh process saw of one measurement, and what it cost.
+
+    waited_seconds: for the baseline's pace. wall_seconds: from its leave to measure until its end, waiting included.
+    """
+
+    figures: Figures
+    waited_seconds: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """The fresh processes that count, and how many of them must hold the figure that is judged."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS, ClassBounds, regime_of, ridge_of, utilization_class
 from pytest_bandwidth.domain.samples import noise, precision_of_median
@@ -25,6 +26,7 @@ class Outcome:
     message: what the failing test says; None where it passed.
     verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
     samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
+    fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, waited_seconds, wall_seconds.
     bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
     detail: what one kind of device adds (the traffic device: per kernel and source line).
     tags: what a suite says of a row (operation, precision, M, N, K, …).
@@ -69,6 +71,8 @@ class Outcome:
     stop: str = ""
     warmup_seconds: float = 0.0
     warmup_runs: int = 0
+    waited_seconds: float = 0.0
+    fresh: tuple[Mapping[str, Any], ...] = ()
     probe: Mapping[str, Any] = field(default_factory=dict)
     conditions: Mapping[str, Any] = field(default_factory=dict)
     resources: Mapping[str, Any] | None = None
@@ -106,7 +110,7 @@ class Outcome:
 
 
 _NAMES = frozenset(f.name for f in fields(Outcome))
-_SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings")
+_SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings", "fresh")
 
 
 def outcome_of(
@@ -121,6 +125,7 @@ def outcome_of(
     line: int | None = None,
     tags: Mapping[str, Any] | None = None,
     class_bounds: ClassBounds = CLASS_BOUNDS,
+    fresh: Sequence[FreshRow] = (),
 ) -> Outcome:
     """Flattens a measurement and its verdict into a row."""
     rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
@@ -167,6 +172,8 @@ def outcome_of(
         stop=rounds.stop,
         warmup_seconds=rounds.warmup_seconds,
         warmup_runs=rounds.warmup_runs,
+        waited_seconds=rounds.waited_seconds,
+        fresh=tuple(_fresh_plain(row) for row in fresh),
         probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
         conditions={
             "before": asdict(measurement.conditions_before),
@@ -203,6 +210,17 @@ def _verdict_plain(verdict: Verdict) -> Plain:
     plain = asdict(verdict)
     plain["status"] = verdict.status.value
     return plain
+
+
+def _fresh_plain(row: FreshRow) -> Plain:
+    seen = row.figures
+    return {
+        "gbps": seen.gbps,
+        "relative": seen.relative,
+        "probe_gbps": seen.probe_gbps,
+        "waited_seconds": row.waited_seconds,
+        "wall_seconds": row.wall_seconds,
+    }
 
 
 def _entry_plain(entry: Entry) -> Plain:

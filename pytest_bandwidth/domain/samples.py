@@ -27,6 +27,7 @@ class Rounds:
 
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
     beside: seconds of further callables that were sampled in the same rounds, in the order they were given.
+    waited_seconds: after the warm-up, for memory to be at a pace that was asked for.
     """
 
     kernel_seconds: tuple[float, ...] = ()
@@ -40,6 +41,7 @@ class Rounds:
     stop: StopReason = "counted"
     warmup_seconds: float = 0.0
     warmup_runs: int = 0
+    waited_seconds: float = 0.0
     wall_seconds: float = field(default=0.0, compare=False)
 
     @property

@@ -126,8 +126,9 @@ _FIELDS: tuple[tuple[_Reader, tuple[str, ...]], ...] = (
     (number, ("line", "bytes_read", "bytes_written", "flop", "requested_read", "requested_written")),
     (number, ("gbps", "utilization", "relative", "probe_gbps", "arithmetic_intensity", "ridge_point")),
     (number, ("seconds", "host_seconds", "noise", "median_precision", "warmup_seconds", "warmup_runs")),
+    (number, ("waited_seconds",)),
     (numbers, ("samples", "probe_samples", "host_samples")),
-    (mappings, ("dropped", "findings")),
+    (mappings, ("dropped", "findings", "fresh")),
     (mapping, ("probe", "conditions", "resources", "verdict", "baseline", "counts", "detail", "tags")),
 )
 _REQUIRED = ("nodeid", "key", "status", "code", "reason")

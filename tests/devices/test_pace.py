@@ -44,7 +44,7 @@ def test_gives_up_in_time_and_the_next_measurement_waits_no_more(wanted):
     device = ScriptedDevice(probe_script=repeat(FAST), overhead_seconds=0.4)
     assert waits(wanted, device) > LOOK_SAMPLES
     assert LONGEST_SECONDS <= device.clock < LONGEST_SECONDS + 1.5
-    assert waits(Pace(1.05, wanted.patience), device) == LOOK_SAMPLES
+    assert waits(Pace(1.05, wanted.patience), device) == 0
 
 
 @pytest.mark.parametrize("waited", [False, True])
@@ -53,6 +53,8 @@ def test_rounds_begin_at_the_pace(wanted, waited):
     budget = Budget(min_samples=8, max_seconds=0.5, pace=wanted if waited else None)
     rounds = take_rounds(device, Workload(lambda: None, TRAFFIC), budget, lambda _: None).rounds
     assert set(rounds.probe_seconds) == ({SLOW} if waited else {FAST})
+    assert (rounds.waited_seconds > 0) is waited
+    assert rounds.warmup_seconds <= 0.3 * budget.max_seconds + 0.1, "the wait is no part of it"
 
 
 def gbps(*steps, samples):

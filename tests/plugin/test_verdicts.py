@@ -6,6 +6,8 @@ import re
 import pytest
 from plugin_texts import COPY
 
+from pytest_bandwidth.devices.host_memory import usable_processors
+
 # How many of three fresh processes count: one beside a probe faster than any of the baseline's does not.
 COUNTED = "[23]"
 SLEEPY = """
@@ -51,6 +53,30 @@ def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
     (row,) = json.loads((known.path / "run.json").read_text())["results"]
     assert row["status"] == "REGRESSED"
     assert re.fullmatch(COUNTED, str(len(row["verdict"]["confirmations"])))
+
+
+def test_fresh_processes_load_side_by_side_and_set_up_no_fixture_before_their_turn(known, monkeypatch):
+    known.file(
+        "conftest.py",
+        "import pytest\n"
+        "def note(text):\n"
+        "    with open('seen', 'a') as seen:\n"
+        "        seen.write(text + '\\n')\n"
+        "note('conftest')\n"
+        "@pytest.fixture(scope='session', autouse=True)\n"
+        "def around():\n"
+        "    note('before')\n"
+        "    yield\n"
+        "    note('after')\n",
+    )
+    monkeypatch.setenv("SLOW", "0.02")
+    known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-json=run.json")
+    side_by_side = min(2, len(usable_processors()))
+    here, fresh = ["conftest", "before"], ["conftest"] * side_by_side + ["before", "after"]
+    assert (known.path / "seen").read_text().split()[: len(here + fresh)] == here + fresh
+    (row,) = json.loads((known.path / "run.json").read_text())["results"]
+    assert len(row["fresh"]) >= 2
+    assert all(seen["gbps"] < row["baseline"]["gbps"] and seen["wall_seconds"] > 0 for seen in row["fresh"])
 
 
 def test_the_unchanged_kernel_passes(known):

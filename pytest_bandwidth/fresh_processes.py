@@ -1,0 +1,157 @@
+"""The fresh processes of one suspect test: started side by side, measured one by one, in the time they may take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, Paces
+from pytest_bandwidth.devices.pace import LONGEST_SECONDS
+from pytest_bandwidth.domain.figures import Figures
+from pytest_bandwidth.domain.fresh_evidence import ENOUGH_ALIKE, FreshRow
+from pytest_bandwidth.domain.measurement import Peak
+from pytest_bandwidth.domain.units import format_gbps
+from pytest_bandwidth.processes import Child, FreshProcessFailed, Leave, rows_of
+
+# Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
+# tried while no more seconds have gone than this, or than those asked for take without waiting, where that is more.
+LEAST_SECONDS = 5.5
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Whether a pace is worth waiting for: on a host, until so many processes in a row, of any test, did in vain."""
+
+    on_host: bool
+    most_in_vain: int
+    in_vain: int = 0
+
+    def worth(self, paces: Paces) -> Paces:
+        """The paces to wait for. A GPU keeps its own for longer than anybody waits."""
+        return paces if self.on_host and self.in_vain < self.most_in_vain else {}
+
+    def has_met(self, waits: Paces, figures: Mapping[str | None, Figures]) -> bool:
+        """Whether a process that was to wait met one of the paces, which is kept in mind."""
+        met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
+        if waits:
+            self.in_vain = 0 if met else self.in_vain + 1
+        return met
+
+
+class FreshProcesses:
+    """Of one test. A context: the processes that stand by when it ends are ended.
+
+    start: starts one. side_by_side: how many may start at once, before any measures. lock: the device's; held while
+    processes start or one measures, and free in between. measured_seconds: how long the test itself was measured.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Child],
+        lock: Callable[[], AbstractContextManager[object]],
+        tell: Callable[[str], None],
+        waiting: Waiting,
+        *,
+        confirm: int,
+        side_by_side: int,
+        peak: Peak | None,
+        timeout_seconds: float,
+        measured_seconds: float,
+    ) -> None:
+        self._start, self._lock, self._tell, self._waiting = start, lock, tell, waiting
+        self._confirm, self._side_by_side, self._peak = confirm, side_by_side, peak
+        self._timeout_seconds = timeout_seconds
+        self._spent_seconds = 0.0
+        self._start_seconds = 0.0
+        self._stack = ExitStack()
+        self._standing_by: list[Child] = []
+        self._longest_seconds = measured_seconds
+        self._met = 0
+        self.rows: list[Mapping[str | None, FreshRow]] = []
+
+    def __enter__(self) -> FreshProcesses:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def run(self, paces: Paces) -> Mapping[str | None, Figures] | None:
+        """Figures by label from one more process; None where more were asked for than there is time for.
+
+        paces: by label, GB/s of the fastest probe beside which it shall measure where it can.
+        Raises FreshProcessFailed where it measured nothing valid, DeviceUnavailable where the device stays taken.
+        """
+        done = len(self.rows)
+        if done >= self._confirm and self._left_seconds() < self._start_seconds + self._longest_seconds:
+            return None
+        most = self._confirm if done < self._confirm else MOST_FRESH_FACTOR * self._confirm
+        self._tell(f"suspect: fresh process {done + 1} of at most {most}")
+        waits = self._waiting.worth(paces)
+        with self._lock():
+            child = self._next()
+            begun = time.monotonic()
+            rows = rows_of(child, Leave(tuple(waits.items()), self._patience_seconds()), self._timeout_seconds)
+            seconds = time.monotonic() - begun
+        self._spent_seconds += seconds
+        self.rows.append(_by_label(rows, self._peak, seconds))
+        seen = {label: row.figures for label, row in self.rows[-1].items()}
+        waited = max(row.waited_seconds for row in self.rows[-1].values())
+        self._longest_seconds = max(self._longest_seconds, seconds - waited)
+        self._met += self._waiting.has_met(waits, seen)
+        return seen
+
+    def of(self, label: str | None) -> tuple[FreshRow, ...]:
+        """What each process saw of the measurement of that label."""
+        return tuple(row[label] for row in self.rows if label in row)
+
+    def _next(self) -> Child:
+        if not self._standing_by:
+            # Of those asked for, the first that agree spare the rest.
+            count = 1 if self.rows else min(self._confirm // 2 + 1, self._side_by_side)
+            begun = time.monotonic()
+            self._standing_by = [self._stack.enter_context(self._start()) for _ in range(count)]
+            for child in self._standing_by:
+                child.wait_until_ready(self._timeout_seconds)
+            seconds = time.monotonic() - begun
+            self._spent_seconds += seconds
+            self._start_seconds = max(self._start_seconds, seconds / count)
+        return self._standing_by.pop(0)
+
+    def _left_seconds(self) -> float:
+        """What is left for waits and further processes. Who waits for the device itself spends nothing."""
+        asked_for = self._confirm * (self._start_seconds + self._longest_seconds)
+        return max(LEAST_SECONDS, asked_for) - self._spent_seconds
+
+    def _patience_seconds(self) -> float:
+        """How long the next process may wait, so that those that are needed after it find time as well."""
+        needed = max(1, ENOUGH_ALIKE - self._met)
+        left = self._left_seconds() - needed * self._longest_seconds
+        return min(LONGEST_SECONDS, max(0.0, left))
+
+
+def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> dict[str | None, FreshRow]:
+    """What a fresh process saw, by label, of all that it measured validly. Raises FreshProcessFailed for nothing."""
+    trouble = {row["label"]: _trouble(row, peak) for row in rows}
+    valid = [row for row in rows if trouble[row["label"]] is None]
+    if not valid:
+        raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
+    return {row["label"]: FreshRow(_figures(row, peak), row.get("waited_seconds", 0.0), seconds) for row in valid}
+
+
+def _trouble(row: Mapping[str, Any], peak: Peak | None) -> str | None:
+    """Why a fresh process's row is no evidence; None where it is."""
+    if row.get("status") == "INVALID" or not row.get("gbps"):
+        return str(row.get("reason"))
+    if peak is not None and row["gbps"] > peak.gbps:
+        return f"{format_gbps(row['gbps'])} is more than the peak"
+    return None
+
+
+def _figures(row: Mapping[str, Any], peak: Peak | None) -> Figures:
+    # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
+    share = None if peak is None else row["gbps"] / peak.gbps
+    return Figures(row["gbps"], row["relative"], row["probe_gbps"], share)

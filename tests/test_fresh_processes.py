@@ -1,0 +1,175 @@
+"""The fresh processes of one suspect: who starts when, how long each may wait, and that none is left behind."""
+
+import json
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from children import gone
+
+from pytest_bandwidth import fresh_processes
+from pytest_bandwidth.devices.pace import LONGEST_SECONDS
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.fresh_processes import FreshProcesses, Waiting
+from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, start_fresh
+
+# A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
+FRESH = """
+import json, os, socket
+from pathlib import Path
+
+def note(text):
+    with open("seen", "a") as seen:
+        seen.write(text + "\\n")
+
+Path("folder").write_text(os.environ["PYTEST_BANDWIDTH_ORDER"])
+with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
+    note("ready")
+    Path(f"pid-{os.getpid()}").touch()
+    print("ready", file=text, flush=True)
+    leave = json.loads(text.readline())
+note(f"waits:{leave['wait_seconds']}" if leave["paces"] else "measures")
+order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
+Path(order["report"]).write_text(Path("rows.json").read_text())
+note("reported")
+"""
+ROW = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+TURN = ["measures", "reported"]
+PACE = {None: 110.0}
+
+
+class Clock:
+    """Seconds that pass only where a test says so."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def monotonic(self):
+        return self.seconds
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    (tmp_path / "pytest.py").write_text(FRESH)
+    (tmp_path / "rows.json").write_text(json.dumps([ROW]))
+    monkeypatch.chdir(tmp_path)
+    invocation = Invocation((), tmp_path, as_module=True)
+
+    def begin(waiting=None, lock=nullcontext, **given):
+        options = {"confirm": 3, "side_by_side": 2, "peak": None, "timeout_seconds": 60.0, "measured_seconds": 1.0}
+        return FreshProcesses(
+            lambda: start_fresh(invocation, Order("cpu")),
+            lock,
+            lambda _: None,
+            waiting or Waiting(on_host=True, most_in_vain=6),
+            **{**options, **given},
+        )
+
+    return begin
+
+
+def seen():
+    return Path("seen").read_text().split()
+
+
+@pytest.mark.parametrize(
+    ("confirm", "side_by_side", "expected"),
+    [
+        (3, 2, ["ready", "ready", *TURN, *TURN, "ready", *TURN]),
+        (3, 1, ["ready", *TURN] * 3),
+        (3, 64, ["ready", "ready", *TURN, *TURN, "ready", *TURN]),
+        (5, 64, ["ready"] * 3 + TURN * 3),
+    ],
+)
+def test_a_majority_stands_by_before_the_first_measures_and_then_they_take_turns(
+    fresh, confirm, side_by_side, expected
+):
+    with fresh(confirm=confirm, side_by_side=side_by_side) as processes:
+        for _ in range(3):
+            processes.run({})
+    assert seen() == expected
+
+
+def test_who_is_needed_no_more_is_ended(fresh):
+    with fresh() as processes:
+        processes.run({})
+        (standing_by,) = [pid for pid in pids() if Path(f"/proc/{pid}").exists()]
+    assert gone(standing_by)
+    assert seen() == ["ready", "ready", *TURN]
+    assert not Path(Path("folder").read_text()).parent.exists()
+
+
+def pids():
+    """Of all that stood by."""
+    return [int(file.name.partition("-")[2]) for file in Path().glob("pid-*")]
+
+
+def test_the_others_are_ended_where_the_first_fails(fresh):
+    Path("rows.json").write_text("[]")
+    with pytest.raises(FreshProcessFailed, match="measured nothing"), fresh() as processes:
+        processes.run({})
+    assert len(pids()) == 2
+    assert all(gone(pid) for pid in pids())
+
+
+def test_none_starts_while_somebody_else_measures(fresh):
+    @contextmanager
+    def taken():
+        raise DeviceUnavailable("taken")
+        yield
+
+    with pytest.raises(DeviceUnavailable), fresh(lock=taken) as processes:
+        processes.run({})
+    assert not Path("seen").exists()
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(1000.0, True), (0.0, False)])
+def test_more_than_were_asked_for_run_while_there_is_time(fresh, monkeypatch, seconds, runs):
+    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", seconds)
+    with fresh(confirm=1, measured_seconds=0.0) as processes:
+        assert processes.run(PACE) is not None
+        assert (processes.run(PACE) is not None) is runs
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(1000.0, LONGEST_SECONDS), (3.0, 1.0), (1.0, 0.0)])
+def test_who_waits_leaves_time_for_the_two_that_have_to_meet_the_pace(fresh, monkeypatch, seconds, waits):
+    monkeypatch.setattr(fresh_processes, "time", Clock())
+    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", seconds)
+    with fresh(confirm=1, measured_seconds=1.0) as processes:
+        processes.run(PACE)
+    assert seen()[1] == f"waits:{waits}"
+
+
+def test_once_one_has_met_the_pace_another_may_wait_for_longer(fresh, monkeypatch):
+    monkeypatch.setattr(fresh_processes, "time", Clock())
+    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 3.0)
+    with fresh(confirm=3, measured_seconds=1.0) as processes:
+        processes.run(PACE)
+        processes.run(PACE)
+    assert [word for word in seen() if word.startswith("waits")] == ["waits:1.0", "waits:2.0"]
+
+
+def test_waiting_for_the_device_takes_no_time_from_waiting_for_its_pace(fresh, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(fresh_processes, "time", clock)
+
+    @contextmanager
+    def after_a_while():
+        clock.seconds += 1000.0
+        yield
+
+    with fresh(lock=after_a_while, measured_seconds=0.1) as processes:
+        processes.run(PACE)
+        processes.run(PACE)
+    assert [word for word in seen() if word.startswith("waits")] == [f"waits:{LONGEST_SECONDS}"] * 2
+
+
+def test_what_each_saw_and_waited_is_kept_by_label(fresh):
+    rows = [{**ROW, "label": "a", "waited_seconds": 0.25}, {**ROW, "label": "b", "status": "INVALID", "reason": "hot"}]
+    Path("rows.json").write_text(json.dumps(rows))
+    with fresh() as processes:
+        figures = processes.run({})
+    assert list(figures) == ["a"]
+    (row,) = processes.of("a")
+    assert (row.figures.gbps, row.waited_seconds, row.wall_seconds > 0) == (80.0, 0.25, True)
+    assert processes.of("b") == ()
