@@ -20,6 +20,9 @@ from pytest_bandwidth.processes import Child, FreshProcessFailed, Leave, rows_of
 # Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
 # tried while no more seconds have gone than this, or than those asked for take without waiting, where that is more.
 LEAST_SECONDS = 5.5
+# A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
+# late, when the memory that the others used has gone back to a hypervisor.
+BEYOND_MAJORITY = 1
 
 
 @dataclass(slots=True)
@@ -45,8 +48,8 @@ class Waiting:
 class FreshProcesses:
     """Of one test. A context: the processes that stand by when it ends are ended.
 
-    start: starts one. side_by_side: how many may start at once, before any measures. lock: the device's; held while
-    processes start or one measures, and free in between. measured_seconds: how long the test itself was measured.
+    start: starts one. side_by_side: whether several may start at once, before any measures. lock: the device's; held
+    while processes start or one measures, and free in between. measured_seconds: how long the test itself was measured.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class FreshProcesses:
         waiting: Waiting,
         *,
         confirm: int,
-        side_by_side: int,
+        side_by_side: bool,
         peak: Peak | None,
         timeout_seconds: float,
         measured_seconds: float,
@@ -110,8 +113,11 @@ class FreshProcesses:
 
     def _next(self) -> Child:
         if not self._standing_by:
-            # Of those asked for, the first that agree spare the rest.
-            count = 1 if self.rows else min(self._confirm // 2 + 1, self._side_by_side)
+            count = (
+                1
+                if self.rows or not self._side_by_side
+                else min(self._confirm, _majority(self._confirm) + BEYOND_MAJORITY)
+            )
             begun = time.monotonic()
             self._standing_by = [self._stack.enter_context(self._start()) for _ in range(count)]
             for child in self._standing_by:
@@ -131,6 +137,10 @@ class FreshProcesses:
         needed = max(1, ENOUGH_ALIKE - self._met)
         left = self._left_seconds() - needed * self._longest_seconds
         return min(LONGEST_SECONDS, max(0.0, left))
+
+
+def _majority(count: int) -> int:
+    return count // 2 + 1
 
 
 def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> dict[str | None, FreshRow]:

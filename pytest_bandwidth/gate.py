@@ -90,8 +90,8 @@ def judge_test(
 ) -> dict[str, Judged]:
     """Verdicts by key. Suspects are measured again by `fresh_run`, `limits.confirm` times for all of them together.
 
-    Fewer times where the rest could change nothing, and up to as many again where a device that changes its pace kept
-    from the baseline's; see `fresh_evidence`.
+    Fewer times where the rest could change nothing, and up to as many again, in time, where a device that changes its
+    pace kept from the baseline's; see `fresh_evidence`.
 
     pools: of the baseline (`pools_of`), where they are known already.
     Raises UsageError for a floor that is a share of an unknown peak.

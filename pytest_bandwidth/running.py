@@ -11,7 +11,6 @@ from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
-from pytest_bandwidth.devices.host_memory import usable_processors
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import name_of, open_device
 from pytest_bandwidth.devices.pace import Pace, Patience
@@ -203,7 +202,7 @@ class BandwidthRun:
             self._waiting,
             confirm=self.settings.confirm,
             # A GPU is opened by one at a time: each keeps memory of it.
-            side_by_side=len(usable_processors()) if self.device.identity.on_host else 1,
+            side_by_side=self.device.identity.on_host,
             peak=self.peak,
             timeout_seconds=timeout_seconds,
             measured_seconds=test_seconds,

@@ -1,6 +1,10 @@
 """The fresh processes of one suspect: who starts when, how long each may wait, and that none is left behind."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -22,16 +26,27 @@ def note(text):
     with open("seen", "a") as seen:
         seen.write(text + "\\n")
 
-Path("folder").write_text(os.environ["PYTEST_BANDWIDTH_ORDER"])
 with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
     note("ready")
-    Path(f"pid-{os.getpid()}").touch()
+    Path(f"pid-{os.getpid()}").write_text(os.environ["PYTEST_BANDWIDTH_ORDER"])
     print("ready", file=text, flush=True)
     leave = json.loads(text.readline())
 note(f"waits:{leave['wait_seconds']}" if leave["paces"] else "measures")
 order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
 Path(order["report"]).write_text(Path("rows.json").read_text())
 note("reported")
+"""
+# Asks for fresh processes as a test does, in a process that may be interrupted.
+PARENT = """
+from contextlib import nullcontext
+from pathlib import Path
+from pytest_bandwidth.fresh_processes import FreshProcesses, Waiting
+from pytest_bandwidth.processes import Invocation, Order, start_fresh
+
+invocation, waiting = Invocation((), Path.cwd(), as_module=True), Waiting(on_host=True, most_in_vain=6)
+budget = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 600.0, "measured_seconds": 1.0}
+with FreshProcesses(lambda: start_fresh(invocation, Order("cpu")), nullcontext, print, waiting, **budget) as processes:
+    processes.run({})
 """
 ROW = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 TURN = ["measures", "reported"]
@@ -56,7 +71,7 @@ def fresh(tmp_path, monkeypatch):
     invocation = Invocation((), tmp_path, as_module=True)
 
     def begin(waiting=None, lock=nullcontext, **given):
-        options = {"confirm": 3, "side_by_side": 2, "peak": None, "timeout_seconds": 60.0, "measured_seconds": 1.0}
+        options = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 60.0, "measured_seconds": 1.0}
         return FreshProcesses(
             lambda: start_fresh(invocation, Order("cpu")),
             lock,
@@ -75,15 +90,14 @@ def seen():
 @pytest.mark.parametrize(
     ("confirm", "side_by_side", "expected"),
     [
-        (3, 2, ["ready", "ready", *TURN, *TURN, "ready", *TURN]),
-        (3, 1, ["ready", *TURN] * 3),
-        (3, 64, ["ready", "ready", *TURN, *TURN, "ready", *TURN]),
-        (5, 64, ["ready"] * 3 + TURN * 3),
+        (3, True, ["ready"] * 3 + TURN * 3),
+        (3, False, ["ready", *TURN] * 3),
+        (2, True, ["ready"] * 2 + TURN * 2 + ["ready", *TURN]),
+        (1, True, ["ready", *TURN] * 3),
+        (7, True, ["ready"] * 5 + TURN * 3),
     ],
 )
-def test_a_majority_stands_by_before_the_first_measures_and_then_they_take_turns(
-    fresh, confirm, side_by_side, expected
-):
+def test_most_stand_by_before_the_first_measures_and_then_they_take_turns(fresh, confirm, side_by_side, expected):
     with fresh(confirm=confirm, side_by_side=side_by_side) as processes:
         for _ in range(3):
             processes.run({})
@@ -96,12 +110,34 @@ def test_who_is_needed_no_more_is_ended(fresh):
         (standing_by,) = [pid for pid in pids() if Path(f"/proc/{pid}").exists()]
     assert gone(standing_by)
     assert seen() == ["ready", "ready", *TURN]
-    assert not Path(Path("folder").read_text()).parent.exists()
+    assert not any(folder.exists() for folder in folders())
 
 
 def pids():
     """Of all that stood by."""
     return [int(file.name.partition("-")[2]) for file in Path().glob("pid-*")]
+
+
+def folders():
+    """Those of the orders, which also take the output."""
+    return [Path(file.read_text()).parent for file in Path().glob("pid-*")]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_interrupt_ends_who_measures_and_who_stands_by(tmp_path):
+    never_returns = "import time\nnote('measures')\ntime.sleep(600)\n"
+    Path("pytest.py").write_text(FRESH[: FRESH.index("order =")] + never_returns)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    for _ in range(300):
+        if Path("seen").exists() and "measures" in seen():
+            break
+        time.sleep(0.1)  # its file is all that a grandchild tells
+    assert seen() == ["ready", "ready", "measures", "measures"]
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(30) != 0
+    assert len(pids()) == 2
+    assert all(gone(pid) for pid in pids())
+    assert not any(folder.exists() for folder in folders())
 
 
 def test_the_others_are_ended_where_the_first_fails(fresh):

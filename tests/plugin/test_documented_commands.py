@@ -48,6 +48,8 @@ exec sh -c "$last"
 NAMED = re.compile(r"pytest-bandwidth (?:COMMAND --help|[a-z]+(?: [a-z]+)?)")
 # By tests/test_benchmarks.py and tests/test_make.py.
 RUN_ELSEWHERE = ("python benchmarks/", "make ")
+# Take minutes; tests/test_selftest_processes.py does the same with fewer runs.
+MINUTES = ("pytest-bandwidth selftest --runs 20",)
 # Small budgets, and counting where a command names no device: a busy machine must not decide whether it runs.
 INI = """[pytest]
 addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark -p no:cacheprovider
@@ -272,7 +274,12 @@ def test_commands_that_the_text_names_say_how_they_are_used(command, shell):
 
 @pytest.mark.usefixtures("with_baselines")
 @pytest.mark.parametrize(
-    "command", [c for c in commands_in_text() if not c.startswith(RUN_ELSEWHERE) and not NAMED.fullmatch(c)]
+    "command",
+    [
+        pytest.param(c, marks=pytest.mark.experiment if c in MINUTES else ())
+        for c in commands_in_text()
+        if not c.startswith(RUN_ELSEWHERE) and not NAMED.fullmatch(c)
+    ],
 )
 def test_commands_in_the_text_run(command, shell):
     program, *args = words(command, ROOT)

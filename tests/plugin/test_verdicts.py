@@ -6,8 +6,6 @@ import re
 import pytest
 from plugin_texts import COPY
 
-from pytest_bandwidth.devices.host_memory import usable_processors
-
 # How many of three fresh processes count: one beside a probe faster than any of the baseline's does not.
 COUNTED = "[23]"
 SLEEPY = """
@@ -71,8 +69,7 @@ def test_fresh_processes_load_side_by_side_and_set_up_no_fixture_before_their_tu
     )
     monkeypatch.setenv("SLOW", "0.02")
     known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-json=run.json")
-    side_by_side = min(2, len(usable_processors()))
-    here, fresh = ["conftest", "before"], ["conftest"] * side_by_side + ["before", "after"]
+    here, fresh = ["conftest", "before"], ["conftest"] * 3 + ["before", "after"]
     assert (known.path / "seen").read_text().split()[: len(here + fresh)] == here + fresh
     (row,) = json.loads((known.path / "run.json").read_text())["results"]
     assert len(row["fresh"]) >= 2
