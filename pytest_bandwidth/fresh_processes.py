@@ -72,7 +72,9 @@ class FreshProcesses:
         self._start_seconds = 0.0
         self._stack = ExitStack()
         self._standing_by: list[Child] = []
-        self._longest_seconds = measured_seconds
+        self._measured_seconds = measured_seconds
+        # Of those so far, without what they waited.
+        self._longest_seconds = 0.0
         self._met = 0
         self.rows: list[Mapping[str | None, FreshRow]] = []
 
@@ -135,7 +137,7 @@ class FreshProcesses:
     def _patience_seconds(self) -> float:
         """How long the next process may wait, so that those that are needed after it find time as well."""
         needed = max(1, ENOUGH_ALIKE - self._met)
-        left = self._left_seconds() - needed * self._longest_seconds
+        left = self._left_seconds() - needed * (self._longest_seconds or self._measured_seconds)
         return min(LONGEST_SECONDS, max(0.0, left))
 
 
