@@ -53,16 +53,18 @@ def work(device, launcher):
     b, c = device.random(N, "float32"), device.random(N, "float32")
     arrays = device.empty(N, "float32"), b, c, np.float32(3)
     calls = [launcher((*arrays, np.int64(n))) for n in (*[N] * WHOLE, REST) if n]
-    return calls[0] if len(calls) == 1 else lambda: [call() for call in calls]
+    return arrays, calls[0] if len(calls) == 1 else lambda: [call() for call in calls]
 
 def test_ours(bandwidth):
     triad = bandwidth.kernel("stream.cu", "triad_f32")
-    bandwidth(work(bandwidth, lambda args: bandwidth.bind(triad, GRID, BLOCK, args)), reads=8 * N, writes=4 * N)
+    (a, b, c, _), call = work(bandwidth, lambda args: bandwidth.bind(triad, GRID, BLOCK, args))
+    bandwidth(call, reads=(b, c), writes=a)
 
 def test_theirs(benchmark):
     device = open_device("cpu")
     kernel = device.kernel(read_source("stream.cu", "triad_f32", ()))
-    benchmark(work(device, lambda args: device.launcher(Launch(kernel, GRID, BLOCK, args), None)))
+    _, call = work(device, lambda args: device.launcher(Launch(kernel, GRID, BLOCK, args), None))
+    benchmark(call)
 """
 
 

@@ -64,6 +64,11 @@ class Workload:
     blocks: int | None = None
     flop_declared: bool = True
 
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """What it reads: the arrays that were declared, or else all that its launch is given."""
+        return self.reads or (self.launch.args if self.launch is not None else ())
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -166,7 +171,10 @@ class TimedDevice(Protocol):
     def time(self, call: Call, stream: Any) -> Sample:
         """Makes caches cold, runs `call` once and times it on its stream."""
 
-    def probe(self, traffic: Traffic) -> Probe:
-        """A probe that matches the traffic's size and mix. Raises OutOfMemory."""
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """A probe that matches the traffic's size and mix. Raises OutOfMemory.
+
+        inputs: arrays that the workload reads, for devices where it matters in which memory the probe reads.
+        """
 
     def conditions(self) -> Conditions: ...

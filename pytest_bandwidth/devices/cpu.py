@@ -19,6 +19,7 @@ from pytest_bandwidth.devices.host_caches import CacheEviction
 from pytest_bandwidth.devices.host_ceilings import HostCeilings
 from pytest_bandwidth.devices.host_memory import identify, read_caches
 from pytest_bandwidth.devices.host_probes import (
+    ELEMENT,
     HostProbes,
     NumbaOperations,
     NumpyOperations,
@@ -53,7 +54,7 @@ class CpuDevice:
         self._random = RandomSource()
         self._probes = HostProbes(operations)
         self._eviction = CacheEviction(operations.read, operations.write, read_caches().last_level)
-        nothing = np.empty(0, np.float32)
+        nothing = np.empty(0, ELEMENT)
         self._operate: Call = lambda: operations.copy(nothing, nothing)
         self._ceilings = HostCeilings(self._operate)
         self._watch = ActivityWatch()
@@ -157,9 +158,9 @@ class CpuDevice:
         seconds = (ended - started) * 1e-9
         return Sample(seconds, seconds)
 
-    def probe(self, traffic: Traffic) -> Probe:
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """The plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
-        return self._probes.probe(traffic)
+        return self._probes.probe(traffic, inputs)
 
     def make_ready(self) -> None:
         """Has Numba load its registries and the shipped kernels, and start its threads."""

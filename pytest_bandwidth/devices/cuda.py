@@ -194,8 +194,9 @@ class CudaDevice:
         with self._current():
             return self._timer.time(call, stream, own=own)
 
-    def probe(self, traffic: Traffic) -> Probe:
-        """A read, write, copy or 2:1 add of like size and mix. Raises OutOfMemory."""
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """A read, write, copy or 2:1 add of like size and mix, on buffers of its own. Raises OutOfMemory."""
+        del inputs
         with self._current():
             return self._probes.probe(traffic)
 

@@ -44,7 +44,7 @@ class CacheEviction:
         self._needed = data_bytes < COLD_BY_ITSELF * self.cache_bytes
         self._seconds = []
         if self._needed and self._buffer is None:
-            buffer = empty_array(self.eviction_bytes // 4, "float32")
+            buffer = empty_array(self.eviction_bytes // 4, "int32")
             self._write(buffer)
             self._read(buffer)  # compiles
             self._buffer = buffer

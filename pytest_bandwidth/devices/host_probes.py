@@ -1,13 +1,15 @@
-"""The host's probes: the plainest read, write, copy and add, on arrays of their own.
+"""The host's probes: the plainest read, write, copy and add.
 
 How fast memory is depends on the mix of reads and writes, so a workload is held against the probe of the nearest mix.
+It also depends on where memory lies and by which pages a hypervisor backs it, so a probe reads what its workload reads
+where it can: what then tells the two apart is what they do (benchmarks/placement.py measures how much that is worth).
 With Numba the probes run on all threads and bypass the caches when they write: the best that this host can do. Without
 it they are NumPy's own operations, on one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,14 +19,17 @@ from pytest_bandwidth.devices.base import Probe
 from pytest_bandwidth.devices.host_arrays import Array, empty_array
 from pytest_bandwidth.domain.traffic import Traffic
 
-ELEMENT = np.dtype(np.float32)
+# Whole numbers: a test's arrays hold anything, and processors are slow to add some floats (denormal ones).
+ELEMENT = np.dtype(np.int32)
 # A probe of fewer bytes shows the cost of a call, one of more shows nothing new: 1 GiB leaves every cache.
 SMALLEST_BYTES = 4096
 LARGEST_BYTES = 1 << 30
+# A workload's own arrays serve a probe that is smaller than the workload, but no smaller than this share of it.
+LEAST_SHARE = 0.9
 
 
 class ProbeOperations(Protocol):
-    """The four operations, on float32 arrays of one length."""
+    """The four operations, on arrays of `ELEMENT` of one length."""
 
     name: str
 
@@ -65,10 +70,10 @@ class NumbaOperations:
         self._sink = np.zeros(1, ELEMENT)
 
     def read(self, x: Array) -> None:
-        self._kernels.read(self._threads, self._sink, x, np.float32(np.nan), x.size)
+        self._kernels.read(self._threads, self._sink, x, ELEMENT.type(0), x.size)
 
     def write(self, out: Array) -> None:
-        self._kernels.write(self._threads, out, np.float32(1), out.size)
+        self._kernels.write(self._threads, out, ELEMENT.type(1), out.size)
 
     def copy(self, out: Array, x: Array) -> None:
         self._kernels.copy(self._threads, out, x, x.size)
@@ -113,16 +118,25 @@ class HostProbes:
         self._operations = operations
         self._kept: list[Array] = []
 
-    def probe(self, traffic: Traffic) -> Probe:
-        """A probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory."""
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """A probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory.
+
+        inputs: what the workload reads. Where NumPy arrays among them are as many and as large as the probe reads, it
+        reads those; it writes to arrays of its own.
+        """
         mix = nearest_mix(traffic)
         wanted = min(max(traffic.bytes_moved, SMALLEST_BYTES), LARGEST_BYTES)
         elements = wanted // (mix.arrays * ELEMENT.itemsize)
-        arrays = self._arrays(mix.arrays, elements)
-        operation: Callable[..., None] = getattr(self._operations, mix.name)
+        lent = lent_arrays(inputs, mix.reads, elements)
+        elements = min(elements, *(array.size for array in lent)) if lent else elements
         # The output comes first; a read has none.
+        arrays = (*self._arrays(mix.arrays - len(lent), elements), *(array[:elements] for array in lent))
+        operation: Callable[..., None] = getattr(self._operations, mix.name)
+        whose = ", reading the test's arrays" if lent else ""
         return Probe(
-            f"{self._operations.name} {mix.name}", lambda: operation(*arrays), elements * ELEMENT.itemsize * mix.arrays
+            f"{self._operations.name} {mix.name}{whose}",
+            lambda: operation(*arrays),
+            elements * ELEMENT.itemsize * mix.arrays,
         )
 
     def release(self) -> None:
@@ -139,6 +153,34 @@ class HostProbes:
             self._operations.write(array)
             self._kept.append(array)
         return tuple(array[:elements] for array in self._kept[:count])
+
+
+def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]:
+    """So many of a workload's arrays as flat ones of `ELEMENT`, the largest first; none where they do not do.
+
+    They do where each holds about as many elements, and no two share memory: a cache would serve the second.
+    """
+    found: list[Array] = []
+    for array in sorted(map(_flat, filter(_is_plain, inputs)), key=len, reverse=True):
+        if not any(np.may_share_memory(array, other) for other in found):
+            found.append(array)
+    enough = [array for array in found[:count] if array.size >= LEAST_SHARE * elements]
+    return enough if len(enough) == count else []
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether it is an array that lies in memory as one piece of plain numbers."""
+    return (
+        isinstance(array, np.ndarray)
+        and not array.dtype.hasobject
+        and (array.flags.c_contiguous or array.flags.f_contiguous)
+        and array.ctypes.data % ELEMENT.itemsize == 0
+    )
+
+
+def _flat(array: Array) -> Array:
+    raw = np.asarray(array).reshape(-1, order="A").view(np.uint8)
+    return raw[: raw.size // ELEMENT.itemsize * ELEMENT.itemsize].view(ELEMENT)
 
 
 def numba_threads() -> tuple[int, str] | None:

@@ -77,7 +77,7 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
     started = device.now()
     with garbage_kept():
         first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
-        probe = device.probe(workload.traffic) if workload.traffic.bytes_moved else None
+        probe = device.probe(workload.traffic, workload.inputs) if workload.traffic.bytes_moved else None
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
         warmed = device.now()
         waited = 0.0

@@ -151,8 +151,9 @@ class ScriptedDevice:
         self.clock += sample.seconds + self.overhead_seconds
         return sample
 
-    def probe(self, traffic: Traffic) -> Probe:
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """A probe that does nothing, and moves `probe_bytes`."""
+        del inputs
 
         def call() -> None:
             pass

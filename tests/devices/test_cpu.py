@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result(devic
     np.testing.assert_allclose(a, b + 3 * c, rtol=1e-6)
     assert measurement.method == "clock"
     assert len(measurement.samples) >= 3
-    assert measurement.rounds.probe_name == "Numba add"
+    assert measurement.rounds.probe_name == "Numba add, reading the test's arrays"
     assert abs(measurement.rounds.probe_bytes - 12 * n) < 12
     assert measurement.relative > 0
     assert measurement.gbps > 0
@@ -64,6 +65,12 @@ def test_a_measurement_has_samples_a_probe_of_the_same_size_and_the_result(devic
     assert measurement.resources is None
     assert measurement.invalid is None
     assert measurement.conditions_after.load_average is not None or sys.platform == "win32"
+
+
+def test_where_bytes_are_declared_the_probe_reads_what_the_kernel_is_launched_with(device):
+    workload, _ = triad(device, 100_000)
+    measurement = device.measure(replace(workload, reads=(), writes=()), SHORT, silent)
+    assert measurement.rounds.probe_name == "Numba add, reading the test's arrays"
 
 
 def test_small_data_is_cold_and_a_finding_says_how(device):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.host_probes import (
+    ELEMENT,
     LARGEST_BYTES,
     SMALLEST_BYTES,
     HostProbes,
@@ -65,12 +66,106 @@ def test_the_arrays_of_a_probe_are_allocated_one_by_one():
     assert len({array.base.ctypes.data for array in recorder.calls[-1][1:]}) == 3
 
 
+def probed(traffic, *inputs):
+    """A probe, and the arrays that it is called with."""
+    recorder = Recorder()
+    probe = HostProbes(recorder).probe(traffic, inputs)
+    recorder.calls.clear()
+    probe.call()
+    return probe, recorder.calls[0][1:]
+
+
+MIB = 1 << 20
+
+
+def test_a_probe_reads_the_workloads_arrays_and_writes_to_its_own():
+    b, c = np.ones((512, 512)), np.ones((512, 512), order="F")
+    probe, (out, *read) = probed(Traffic(4 * MIB, 2 * MIB), b, c)
+    assert probe.name == "NumPy add, reading the test's arrays"
+    assert probe.bytes_moved == 6 * MIB
+    assert [array.ctypes.data for array in read] == [b.ctypes.data, c.ctypes.data]
+    assert not any(np.shares_memory(out, array) for array in (b, c))
+    assert out.nbytes == read[0].nbytes == read[1].nbytes == 2 * MIB
+
+
+def test_what_a_probe_reads_is_left_as_it_was():
+    x = np.full(MIB // 8, np.nan)
+    x[::3] = 5e-324
+    before = x.tobytes()
+    probe = HostProbes(NumpyOperations()).probe(Traffic(MIB, MIB), (x,))
+    probe.call()
+    assert x.tobytes() == before
+
+
+def test_of_many_arrays_the_largest_are_read():
+    small, large = np.ones(64), np.ones(MIB // 8)
+    _, (_, read) = probed(Traffic(MIB, MIB), small, large)
+    assert read.ctypes.data == large.ctypes.data
+
+
+def test_a_probe_is_a_little_smaller_where_the_workload_moves_more_than_its_array():
+    x = np.ones(MIB // 4, np.float32)
+    probe, (read,) = probed(Traffic(MIB, 4096), x)
+    assert read.ctypes.data == x.ctypes.data
+    assert probe.bytes_moved == MIB
+
+
+READ_ONLY = np.ones(MIB // 4, np.float32)
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.ones(MIB, np.uint8),
+        np.zeros(MIB // 2 + 2, np.float16)[2:],
+        np.zeros(MIB // 16, [("a", np.float64), ("b", np.int64)]),
+        np.ma.ones((512, 512), np.float32),
+        READ_ONLY,
+    ],
+    ids=["bytes", "shifted", "structured", "masked", "read-only"],
+)
+def test_any_array_of_plain_numbers_can_be_read(x):
+    _, (read,) = probed(Traffic(MIB, 0), x)
+    assert read.ctypes.data == x.ctypes.data
+    assert read.dtype == ELEMENT
+    assert read.ndim == 1
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (),
+        (MIB,),
+        (np.ones(MIB // 8 // 2),),
+        (np.ones((2, MIB // 8))[:, ::2],),
+        (np.broadcast_to(np.float32(1), MIB // 4),),
+        (np.full(MIB // 8, None),),
+        (np.zeros(MIB + 1, np.uint8)[1:],),
+        ([1.0] * 8,),
+    ],
+    ids=["none", "bytes", "small", "strided", "broadcast", "objects", "odd address", "list"],
+)
+def test_without_an_array_that_it_can_read_a_probe_reads_its_own(inputs):
+    probe, (read,) = probed(Traffic(MIB, 0), *inputs)
+    assert probe.name == "NumPy read"
+    assert probe.bytes_moved == MIB
+    assert not any(np.shares_memory(read, x) for x in inputs if isinstance(x, np.ndarray))
+
+
+def test_memory_that_is_declared_twice_is_not_read_twice():
+    x = np.ones(MIB // 8)
+    for inputs in ((x, x), (x, x[1:]), (x, x.reshape(2, -1))):
+        _, (_, *read) = probed(Traffic(2 * MIB, MIB), *inputs)
+        assert not any(np.shares_memory(x, array) for array in read)
+
+
 def test_sizes_are_kept_within_reason(monkeypatch):
     recorder = Recorder()
     assert HostProbes(recorder).probe(Traffic(1, 0)).bytes_moved == SMALLEST_BYTES
     # A gigabyte of zeros that takes no memory: the recorder only looks at its size.
     monkeypatch.setattr(
-        "pytest_bandwidth.devices.host_probes.empty_array", lambda n, _: np.broadcast_to(np.float32(0), n)
+        "pytest_bandwidth.devices.host_probes.empty_array", lambda n, _: np.broadcast_to(ELEMENT.type(0), n)
     )
     assert HostProbes(recorder).probe(Traffic(1 << 45, 0)).bytes_moved == LARGEST_BYTES
 
@@ -114,21 +209,21 @@ class TestOperations:
     """Both kinds do the same."""
 
     def test_write(self, operation):
-        out = np.zeros(1003, np.float32)
+        out = np.zeros(1003, ELEMENT)
         operation.write(out)
         assert (out == 1).all()
 
     def test_copy(self, operation):
-        x, out = np.arange(1003, dtype=np.float32), np.zeros(1003, np.float32)
+        x, out = np.arange(1003, dtype=ELEMENT), np.zeros(1003, ELEMENT)
         operation.copy(out, x)
         np.testing.assert_array_equal(out, x)
 
     def test_add(self, operation):
-        x, out = np.arange(1003, dtype=np.float32), np.zeros(1003, np.float32)
+        x, out = np.arange(1003, dtype=ELEMENT), np.zeros(1003, ELEMENT)
         operation.add(out, x, x)
         np.testing.assert_array_equal(out, 2 * x)
 
     def test_read_changes_nothing(self, operation):
-        x = np.arange(1003, dtype=np.float32)
+        x = np.arange(1003, dtype=ELEMENT)
         operation.read(x)
         np.testing.assert_array_equal(x, np.arange(1003))
