@@ -91,7 +91,8 @@ def last_word(
         return _not_confirmed(first, f"a probe ran in {len(values)} of {len(evidence.processes)} fresh processes")
     verdict = confirm_drop(first, case.reference, values, case.tolerance)
     if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
-        return device_verdict(verdict, device_change.blame_when_up(evidence.processes, case.known)) or verdict
+        blame = device_change.blame_when_up(case.figures, evidence.processes, case.known)
+        return device_verdict(verdict, blame) or verdict
     return verdict
 
 

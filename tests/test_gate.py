@@ -168,6 +168,11 @@ def test_a_faster_device_is_not_a_slower_kernel():
     assert len(processes) == 2 * LIMITS.confirm  # in the hope of some at the baseline's pace
 
 
+def test_a_drop_seen_before_the_device_became_faster_is_the_kernels():
+    verdict = judge(measured(84.0), FIVE, fresh=lambda _paces: {None: Figures(120.0, 0.83, 145.0)})
+    assert verdict.status is Status.REGRESSED
+
+
 @pytest.mark.parametrize(("share", "status"), [(0.90, Status.UNCONFIRMED), (0.81, Status.REGRESSED)])
 def test_fresh_processes_at_the_baselines_pace_outweigh_those_on_a_faster_device(share, status):
     probes = iter((145.0, 100.0, 144.0, 145.0, 101.0, 145.0))

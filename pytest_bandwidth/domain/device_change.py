@@ -15,7 +15,7 @@ from statistics import median
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.reference import Reference
-from pytest_bandwidth.domain.rule import SUSPECT_LEVEL
+from pytest_bandwidth.domain.rule import SUSPECT_LEVEL, fresh_gate
 from pytest_bandwidth.domain.units import format_gbps, format_percent, log_of_drop
 
 # The code of the finding that the evidence for a device that is down could not be had.
@@ -81,11 +81,14 @@ def blame_when_down(figures: Figures, probe_gbps: float, known: Known) -> str | 
     )
 
 
-def blame_when_up(fresh: Sequence[Figures], known: Known) -> str | None:
-    """Why a kernel whose share dropped is not to blame, given its fresh processes.
+def blame_when_up(first: Figures, fresh: Sequence[Figures], known: Known) -> str | None:
+    """Why a kernel whose share dropped is not to blame, given the suspect itself and its fresh processes.
 
     None unless they kept the baseline's GB/s but for the tolerance, beside probes that are faster than the baseline's.
+    None as well where the suspect had dropped clearly beside a probe that was no faster: that no device explains.
     """
+    if _dropped_at_known_pace(first, known):
+        return None
     gbps = median(f.gbps for f in fresh)
     probes = [f.probe_gbps for f in fresh if f.probe_gbps is not None]
     if not probes or known.gbps.centre - log(gbps) > log_of_drop(known.tolerance):
@@ -97,6 +100,13 @@ def blame_when_up(fresh: Sequence[Figures], known: Known) -> str | None:
         f"the device is up, not the kernel down: {_compared(probe_gbps, known.fastest_probe)}; "
         f"the kernel's {format_gbps(gbps)} are no less than they were ({format_gbps(known.gbps.value)})"
     )
+
+
+def _dropped_at_known_pace(figures: Figures, known: Known) -> bool:
+    """Whether the share is past what confirms a drop in one process, beside a probe no faster than the baseline's."""
+    if figures.relative is None or figures.probe_gbps is None or is_faster(figures.probe_gbps, known):
+        return False
+    return known.relative.centre - log(figures.relative) > fresh_gate(known.relative, known.tolerance, 1)
 
 
 def _compared(probe_gbps: float, then: float) -> str:

@@ -68,13 +68,27 @@ def test_a_kernel_is_excused_by_a_device_that_is_down_and_by_no_other():
 )
 def test_a_kernel_is_excused_by_a_device_that_is_up_where_it_kept_its_gbps(gbps, probe, excused):
     fresh = [Figures(gbps, None if probe is None else gbps / probe, probe)] * 3
-    assert (blame_when_up(fresh, known()) is not None) is excused
+    assert (blame_when_up(fresh[0], fresh, known()) is not None) is excused
 
 
 def test_medians_of_the_fresh_processes_decide_whether_the_device_is_up():
     up, same = Figures(90.0, 0.62, 145.0), Figures(90.0, 0.9, 100.0)
-    assert blame_when_up([up, up, same], known()) is not None
-    assert blame_when_up([up, same, same], known()) is None
+    assert blame_when_up(up, [up, up, same], known()) is not None
+    assert blame_when_up(up, [up, same, same], known()) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "probe", "excused"),
+    [
+        (0.9 * math.exp(-LIMIT - 1e-9), 100.0, False),
+        (0.9 * math.exp(-LIMIT + 1e-9), 100.0, True),  # noise may have made it a suspect
+        (0.9 * math.exp(-LIMIT - 1e-9), 145.0, True),
+        (0.9 * math.exp(-LIMIT - 1e-9), None, True),
+    ],
+)
+def test_no_faster_device_excuses_a_suspect_that_dropped_beside_a_probe_no_faster(share, probe, excused):
+    first, fresh = Figures(100 * share, share, probe), [Figures(90.0, 0.62, 145.0)] * 3
+    assert (blame_when_up(first, fresh, known()) is not None) is excused
 
 
 @pytest.mark.parametrize("side", [-1e-9, 1e-9])
