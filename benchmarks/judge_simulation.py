@@ -66,13 +66,18 @@ class Constants:
 
     prior: float = reference.PRIOR_SPREAD["relative"]
     prior_degrees: int = reference.PRIOR_DEGREES
+    doubt_level: float = rule.DOUBT_LEVEL
     suspect_level: float = rule.SUSPECT_LEVEL
     regressed_level: float = rule.REGRESSED_LEVEL
     confirm: int = CONFIRM
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        levels = {"SUSPECT_LEVEL": self.suspect_level, "REGRESSED_LEVEL": self.regressed_level}
+        levels = {
+            "DOUBT_LEVEL": self.doubt_level,
+            "SUSPECT_LEVEL": self.suspect_level,
+            "REGRESSED_LEVEL": self.regressed_level,
+        }
         with patch.object(reference, "PRIOR_DEGREES", self.prior_degrees), patch.multiple(rule, **levels):
             yield
 
@@ -84,6 +89,8 @@ OTHERS = {
     "prior 2 %": replace(CHOSEN, prior=0.02),
     "2 prior degrees": replace(CHOSEN, prior_degrees=2),
     "10 prior degrees": replace(CHOSEN, prior_degrees=10),
+    "no doubt": replace(CHOSEN, doubt_level=1 - 1e-9),
+    "doubt at 90 %": replace(CHOSEN, doubt_level=0.9),
     "suspect at 95 %": replace(CHOSEN, suspect_level=0.95),
     "suspect at 99.9 %": replace(CHOSEN, suspect_level=0.999),
     "regressed at 99 %": replace(CHOSEN, regressed_level=0.99),

@@ -22,9 +22,9 @@ Paces = Mapping[str | None, float]
 FreshRun = Callable[[Paces], Mapping[str | None, Figures] | None]
 # So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
 MOST_FRESH_FACTOR = 2
-# Of a measurement's time budget, for the rounds of a fresh process: the test waits for all of them, and they differ
-# from each other by more than the other half of the rounds would change any (benchmarks/estimators.py).
-ROUNDS_SHARE = 0.5
+# Of a measurement's time budget, for the rounds of a fresh process: a test waits for two or three of them, and their
+# median is steadier than any (benchmarks/gate.py has the seconds, and what is found).
+ROUNDS_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.figures import (
 )
 from pytest_bandwidth.domain.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.fresh_evidence import FreshRow
-from pytest_bandwidth.domain.judging import conduct_of, look, not_comparable, without_share
+from pytest_bandwidth.domain.judging import conduct_of, is_doubtful, look, not_comparable, without_share
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
@@ -88,7 +88,7 @@ def judge_test(
     probe_alone: ProbeAlone,
     pools: Pools | None = None,
 ) -> dict[str, Judged]:
-    """Verdicts by key. Suspects are measured again by `fresh_run`, `limits.confirm` times for all of them together.
+    """Verdicts by key. Suspects and doubtful drops are measured again by `fresh_run`, `limits.confirm` times for all.
 
     Fewer times where the rest could change nothing, and up to as many again, in time, where a device that changes its
     pace kept from the baseline's; see `fresh_evidence`.
@@ -103,7 +103,7 @@ def judge_test(
         entry = baseline.find(key) if baseline else None
         case, verdict = _first_look(measurement, entry, baseline, pools, limits, probe_alone)
         judged[key] = Judged(case.measurement if case else measurement, entry, verdict)
-        if verdict.status is Status.SUSPECT and case is not None:
+        if case is not None and (verdict.status is Status.SUSPECT or _is_doubtful(verdict, case, limits)):
             suspects[key] = case
     if not suspects:
         return judged
@@ -112,8 +112,14 @@ def judge_test(
     fresh, trouble = fresh_figures(fresh_run, limits.confirm, dropped, floors=bool(by_floor))
     for key, case in suspects.items():
         verdict = last_word(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
-        judged[key] = replace(judged[key], verdict=verdict)
+        # What was allowed at first stays so, unless it is a regression after all.
+        if judged[key].verdict.status is Status.SUSPECT or verdict.status is Status.REGRESSED:
+            judged[key] = replace(judged[key], verdict=verdict)
     return judged
+
+
+def _is_doubtful(verdict: Verdict, case: Case, limits: Limits) -> bool:
+    return case.reference is not None and is_doubtful(verdict, case.reference, case.tolerance, limits.confirm)
 
 
 def _first_look(

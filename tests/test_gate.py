@@ -107,6 +107,42 @@ def test_unconfirmed_when_the_label_does_not_turn_up_again():
     assert verdict.status is Status.UNCONFIRMED
 
 
+# Between the drop that noise seldom shows, seen from 5 %, and those 5 %.
+IN_DOUBT = 90.0 * 0.962
+
+
+@pytest.mark.parametrize(("fresh", "status"), [((85.0, 85.0), Status.REGRESSED), ((IN_DOUBT, IN_DOUBT), Status.WITHIN)])
+def test_a_drop_that_is_allowed_and_in_doubt_is_held_to_fresh_processes(fresh, status):
+    verdict = judge(measured(IN_DOUBT), FIVE, fresh=fresh_processes(*fresh))
+    assert verdict.status is status
+    assert len(verdict.confirmations) == (2 if status is Status.REGRESSED else 0)
+
+
+def test_what_noise_explains_or_the_tolerance_is_far_from_is_in_no_doubt():
+    assert judge(measured(90.0 * 0.966), FIVE).status is Status.WITHIN
+    assert judge(measured(IN_DOUBT), FIVE, LIMITS_10).status is Status.WITHIN
+    assert judge(measured(IN_DOUBT), FIVE, replace(LIMITS, confirm=0)).status is Status.WITHIN
+
+
+def test_a_doubt_that_fresh_processes_cannot_settle_changes_nothing():
+    def broken(_paces):
+        raise BandwidthError("a fresh process ended with exit status 4")
+
+    def on_faster_device(_paces):
+        return {None: Figures(90.0, 0.62, 146.0)}
+
+    assert judge(measured(IN_DOUBT), FIVE, fresh=broken).status is Status.WITHIN
+    assert judge(measured(IN_DOUBT), FIVE, fresh=on_faster_device).status is Status.WITHIN
+
+
+def test_a_doubtful_entry_of_too_few_runs_advises_none_where_it_tells_after_all():
+    noisy = baseline(88.0, 92.0, 89.0, 91.0, 90.0)
+    limits = replace(LIMITS, tolerance_of_options=0.03)
+    assert judge(measured(87.0), noisy, limits, fresh=fresh_processes(87.0, 87.0, 87.0)).status is Status.INSUFFICIENT
+    found = judge(measured(87.0), noisy, limits, fresh=fresh_processes(80.0, 80.0))
+    assert (found.status, found.runs_advised) == (Status.REGRESSED, None)
+
+
 def test_insufficient():
     assert judge(measured(90.0), baseline(90.0)).status is Status.INSUFFICIENT
 
@@ -357,12 +393,12 @@ def test_what_was_always_past_its_probe_and_what_is_judged_on_gbps_is_judged():
 
 def test_tolerance_of_the_marker_beats_entry_beats_file_beats_option():
     slow = measured(80.0)
-    entry_allows = baseline(90.0, 90.0, 90.0, 90.0, 90.0, tolerance=0.2)
+    entry_allows = baseline(90.0, 90.0, 90.0, 90.0, 90.0, tolerance=0.3)
     assert judge(slow, entry_allows).status is Status.WITHIN
-    assert judge(slow, replace(FIVE, tolerance=0.2)).status is Status.WITHIN
+    assert judge(slow, replace(FIVE, tolerance=0.3)).status is Status.WITHIN
     strict = replace(LIMITS, tolerance_of_marker=0.05)
     assert judge(slow, entry_allows, strict, fresh=fresh_processes(80.0, 80.0, 80.0)).status is Status.REGRESSED
-    assert judge(slow, FIVE, replace(LIMITS, tolerance_of_options=0.2)).status is Status.WITHIN
+    assert judge(slow, FIVE, replace(LIMITS, tolerance_of_options=0.3)).status is Status.WITHIN
 
 
 def test_update_writes_instead_of_judging():

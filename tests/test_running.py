@@ -201,9 +201,9 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
     assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
 
 
-def test_fresh_processes_take_rounds_for_half_of_the_time(run, tmp_path):
+def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
     run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
-    assert (tmp_path / "shares").read_text().split() == ["0.5", "0.5"]
+    assert (tmp_path / "shares").read_text().split() == ["0.75", "0.75"]
 
     def rounds(order):
         one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, order)

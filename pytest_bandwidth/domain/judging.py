@@ -100,6 +100,13 @@ def look(figures: Figures, reference: Reference, tolerance: float, confirm: int)
     return Verdict(status, _CODES[status], f"{drop_sentence(seen)}{advice}", *seen)
 
 
+def is_doubtful(first: Verdict, reference: Reference, tolerance: float, confirm: int) -> bool:
+    """Whether a look allowed a drop that noise alone seldom shows, so that fresh processes have to look, too."""
+    if first.status not in (Status.WITHIN, Status.INSUFFICIENT) or first.observed is None:
+        return False
+    return reference.centre - math.log(first.observed) > bounds_of(reference, tolerance, confirm).doubt
+
+
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:
     """REGRESSED where the fresh processes' median is past the gate, else UNCONFIRMED. The suspect does not count."""
     gate, drop = fresh_gate(reference, tolerance, len(fresh)), median_drop(reference, fresh)
@@ -109,6 +116,7 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
         drop=drop_of_log(drop),
         allowed_drop=drop_of_log(gate),
         confirmations=tuple(fresh),
+        runs_advised=None,
     )
     if drop > gate:
         return replace(seen, status=Status.REGRESSED, code="drop", reason=drop_sentence(seen))

@@ -33,7 +33,11 @@ class Reference:
 
     def bound(self, level: float, tolerance: float, processes: int) -> float:
         """Log drop that `processes` fresh ones may show: never under the tolerance, never under what noise explains."""
-        return max(log_of_drop(tolerance), noise_bound(level, self.spread, self.degrees, self.runs, processes))
+        return max(log_of_drop(tolerance), self.noise(level, processes))
+
+    def noise(self, level: float, processes: int) -> float:
+        """Log drop of the median of `processes` fresh ones that noise explains."""
+        return noise_bound(level, self.spread, self.degrees, self.runs, processes)
 
     @property
     def value(self) -> float:

@@ -79,11 +79,13 @@ class Judge:
     def status(self, judged: Sequence[Run]) -> Status:
         """What the rule says of a test: a suspect and its `confirm` fresh processes, which hold the figure."""
         first, *fresh = [value for run in judged if (value := value_of_run(run, self._figure)) is not None]
-        status = first_status(self._reference.centre - log(first), self._bounds, self._confirm)
-        if status is not Status.SUSPECT:
+        drop = self._reference.centre - log(first)
+        status = first_status(drop, self._bounds, self._confirm)
+        if status is not Status.SUSPECT and drop <= self._bounds.doubt:
             return status
-        regressed = median_drop(self._reference, fresh) > self._bounds.gate
-        return Status.REGRESSED if regressed else Status.UNCONFIRMED
+        if median_drop(self._reference, fresh) > self._bounds.gate:
+            return Status.REGRESSED
+        return Status.UNCONFIRMED if status is Status.SUSPECT else status
 
 
 def upper_limit(events: int, cases: int, confidence: float = 0.95) -> float:

@@ -15,6 +15,8 @@ from pytest_bandwidth.domain.units import log_of_drop
 from pytest_bandwidth.domain.verdict import Status
 
 SUSPECT_LEVEL = 0.99
+# Of unchanged tests no more than one in twenty takes fresh processes for it, where the entry's spread is the true one.
+DOUBT_LEVEL = 0.95
 REGRESSED_LEVEL = 0.999
 # A gate that is the tolerance's own log drop may come out one rounding above it.
 _ROUNDING = 1 + 1e-12
@@ -24,9 +26,11 @@ _ROUNDING = 1 + 1e-12
 class Bounds:
     """Log drops. allowed: what one process may show; gate: past which its fresh ones would be REGRESSED.
 
+    doubt: past which fresh processes are asked although it is allowed; infinite where there are none.
     tells: whether a drop of the tolerance can be told from noise.
     """
 
+    doubt: float
     allowed: float
     gate: float
     tells: bool
@@ -36,7 +40,18 @@ def bounds_of(reference: Reference, tolerance: float, confirm: int) -> Bounds:
     """What a first look holds a figure to; confirm: how many fresh processes a suspect has, 0 for none."""
     gate = fresh_gate(reference, tolerance, max(confirm, 1))
     level = SUSPECT_LEVEL if confirm else REGRESSED_LEVEL
-    return Bounds(reference.bound(level, tolerance, 1), gate, tells(gate, tolerance))
+    return Bounds(
+        _doubt(reference, tolerance) if confirm else math.inf,
+        reference.bound(level, tolerance, 1),
+        gate,
+        tells(gate, tolerance),
+    )
+
+
+def _doubt(reference: Reference, tolerance: float) -> float:
+    """The log drop that noise seldom shows, and from which it may be no further to the tolerance."""
+    noise = reference.noise(DOUBT_LEVEL, 1)
+    return max(noise, log_of_drop(tolerance) - noise)
 
 
 def first_status(drop: float, bounds: Bounds, confirm: int) -> Status:
