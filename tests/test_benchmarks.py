@@ -20,6 +20,7 @@ SMALLEST = {
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "pace.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
+    "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
     "readme.py": ((), r"REGRESSED"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
     "scale.py": (("100",), r"\| 100 \|"),
@@ -31,7 +32,7 @@ LONG = {"against.py", "readme.py"}
 ELSEWHERE = {"demo.py", "gpu.py", "gpu_page.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "estimators.py", "gate.py", "overhead.py", "pace.py"), MEASURES),
+    **dict.fromkeys(("ceiling.py", "estimators.py", "gate.py", "overhead.py", "pace.py", "placement.py"), MEASURES),
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
