@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.figures import FIGURES, Figures, choose_figure, figures_of_run
 from pytest_bandwidth.domain.judging import Conduct, drop_sentence, insufficient, moved, not_comparable, runs_needed
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.reference import Reference, pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.rule import fresh_gate, median_drop, tells
 from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -92,7 +92,7 @@ def compare_sides(
     tolerance: for all tests; None takes what the newest file's verdict used, else `default`.
     """
     entries = {key: _entry(key, _side(reference, key)) for key in measured_keys(reference)}
-    pools = {figure: pool_of([e for e in entries.values() if e], figure).spread for figure in FIGURES}
+    pools = {figure: pool_of([e for e in entries.values() if e], figure) for figure in FIGURES}
     compared = []
     for key in measured_keys(fresh):
         before, after = _side(reference, key), _side(fresh, key)
@@ -208,7 +208,7 @@ def _verdict(
     before: _Side,
     after: _Side,
     tolerance: float,
-    pools: Mapping[Figure, float],
+    pools: Mapping[Figure, Pool],
     on_host: bool,
 ) -> Verdict:
     if not known:
@@ -220,7 +220,7 @@ def _verdict(
         if different is not None:
             return different
     figure, values = _judged_values(entry, after)
-    reference = reference_of(entry, figure, prior_spread(figure, on_host, pools[figure]))
+    reference = reference_of(entry, figure, prior_spread(figure, on_host, pools[figure].spread_without(entry.key)))
     if reference is None:
         raise ValueError(f"the reference of {entry.key} holds no {figure}")
     return judge_processes(reference, values, tolerance)

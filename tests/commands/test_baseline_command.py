@@ -60,6 +60,16 @@ def test_show_columns_are_aligned(command, baseline):
     assert all(row[:column].endswith(gbps) for row, gbps in zip(rows, ("800", "700", "500"), strict=True))
 
 
+def test_an_entrys_own_spread_is_not_one_of_the_others(command, tmp_path):
+    noisy, steady = entry(COPY, 700.0, 800.0, 900.0, 750.0, 850.0, 800.0), entry(TRIAD, *(700.0,) * 5)
+    alone, beside = write(tmp_path / "alone.yaml", noisy), write(tmp_path / "beside.yaml", noisy, steady)
+
+    def seen(path):
+        return json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]["visible_drop"]
+
+    assert seen(beside) == seen(alone)  # the steady one's spread is under the prior's
+
+
 def test_show_says_what_the_gate_would(command, baseline):
     shown = {
         e["key"]: e for e in json.loads(command("baseline", "show", baseline, "--json").out)["files"][0]["entries"]
