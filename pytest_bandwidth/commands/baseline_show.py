@@ -12,11 +12,12 @@ from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.drift import since_anchor
-from pytest_bandwidth.domain.figures import FIGURES, figures_of_run
+from pytest_bandwidth.domain.figures import figures_of_run
 from pytest_bandwidth.domain.measurement import HOST_KINDS
-from pytest_bandwidth.domain.reference import Pool, pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.reference import reference_of
 from pytest_bandwidth.domain.rule import fresh_gate
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
+from pytest_bandwidth.gate import Pools, pools_of, prior_of
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
 
@@ -58,18 +59,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
-    pools = {figure: pool_of(baseline.entries.values(), figure) for figure in FIGURES}
+    pools = pools_of(baseline)
     return [_of(baseline, entry, pools) for key, entry in baseline.entries.items() if key in wanted]
 
 
-def _of(baseline: Baseline, entry: Entry, pools: dict[Figure, Pool]) -> Shown:
+def _of(baseline: Baseline, entry: Entry, pools: Pools) -> Shown:
     figure: Figure = entry.judged_on or "gbps"
     if reference_of(entry, figure, 0.0) is None:
         figure = "gbps"
     tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
     # Without the device's kind the larger prior, so that no more is promised than holds on a host.
     kind = baseline.device.kind if baseline.device else None
-    prior = prior_spread(figure, kind is None or kind in HOST_KINDS, pools[figure].spread_without(entry.key))
+    prior = prior_of(entry, figure, kind is None or kind in HOST_KINDS, pools)
     reference = reference_of(entry, figure, prior)
     sees = None
     if reference is not None and not entry.counts:

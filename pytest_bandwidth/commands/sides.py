@@ -15,10 +15,11 @@ from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.figures import FIGURES, Figures, choose_figure, figures_of_run
 from pytest_bandwidth.domain.judging import Conduct, drop_sentence, insufficient, moved, not_comparable, runs_needed
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.reference import Reference, pool_of, reference_of
 from pytest_bandwidth.domain.rule import fresh_gate, median_drop, tells
 from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.gate import Pools, prior_of
 
 # What messages call the runs that others are compared with.
 REFERENCE = "the reference"
@@ -208,7 +209,7 @@ def _verdict(
     before: _Side,
     after: _Side,
     tolerance: float,
-    pools: Mapping[Figure, Pool],
+    pools: Pools,
     on_host: bool,
 ) -> Verdict:
     if not known:
@@ -220,7 +221,7 @@ def _verdict(
         if different is not None:
             return different
     figure, values = _judged_values(entry, after)
-    reference = reference_of(entry, figure, prior_spread(figure, on_host, pools[figure].spread_without(entry.key)))
+    reference = reference_of(entry, figure, prior_of(entry, figure, on_host, pools))
     if reference is None:
         raise ValueError(f"the reference of {entry.key} holds no {figure}")
     return judge_processes(reference, values, tolerance)
