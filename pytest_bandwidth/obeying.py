@@ -41,14 +41,21 @@ def obey(config: pytest.Config) -> None:
 
 
 class _Obedient:
+    def __init__(self) -> None:
+        # Whoever ordered this process waits while it loads, and what it loads stays: there is no garbage to look for.
+        self._collects = gc.isenabled()
+        gc.disable()
+
+    def pytest_runtestloop(self) -> None:
+        # Called after the plugin's own, which loads the device and stands by. Later searches leave all of it out, those
+        # at the interpreter's end as well.
+        gc.freeze()
+        if self._collects:
+            gc.enable()
+
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         for name in _NOT_IN_A_FRESH_PROCESS:
             plugin = config.pluginmanager.get_plugin(name)
             if plugin is not None:
                 config.pluginmanager.unregister(plugin)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_unconfigure(self) -> None:
-        # The interpreter ends by searching all that is left, several times, for what is garbage: the parent waits.
-        gc.freeze()

@@ -18,6 +18,7 @@ from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.drift import drift_of
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
+from pytest_bandwidth.domain.garbage import garbage_kept
 from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -128,7 +129,8 @@ class BandwidthRun:
 
     def prepare(self) -> None:
         """Opens the device and reads the baseline now, so that what is wrong is said before any test runs."""
-        _ = self.device.identity
+        with garbage_kept():  # the device's libraries are large, and stay
+            _ = self.device.identity
         _ = self.baseline
 
     def stand_by(self) -> None:

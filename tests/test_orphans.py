@@ -69,9 +69,9 @@ STUCK_IMPORT = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.
 
 def ends_with(parent_code, folder, how, **environment):
     """Whether the process that writes `pid` is gone once the parent that ordered it was killed."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", parent_code], cwd=folder, env={**os.environ, **environment}, stderr=subprocess.DEVNULL
-    )
+    # What a killed process kept in the temporary folder stays there.
+    told = {**os.environ, "TMPDIR": str(folder), **environment}
+    parent = subprocess.Popen([sys.executable, "-c", parent_code], cwd=folder, env=told, stderr=subprocess.DEVNULL)
     try:
         wait_for(folder / "pid")
     finally:

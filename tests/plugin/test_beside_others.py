@@ -155,15 +155,23 @@ def test_later(shared):
     assert len({process for _, process in told}) == 1
 
 
-def test_only_fresh_processes_end_without_a_last_search_for_garbage(project):
+def test_only_fresh_processes_load_and_end_without_a_search_for_garbage(project):
     project.file(
         "conftest.py",
         """
 import atexit, gc, os
 
+seen = []
+
 def tell():
-    with open("frozen", "a") as file:
-        file.write(f"{'PYTEST_BANDWIDTH_ORDER' in os.environ} {gc.get_freeze_count() > 0}\\n")
+    with open("collects", "a") as file:
+        print("PYTEST_BANDWIDTH_ORDER" in os.environ, *seen, file=file)
+
+def look():
+    seen.append(f"{gc.isenabled()}, {'few' if gc.get_freeze_count() else 'all'}")
+
+def pytest_collection_finish():
+    look()
 
 atexit.register(tell)
 """,
@@ -173,16 +181,21 @@ atexit.register(tell)
         """
 import numpy as np
 import pytest
+from conftest import look
 
 @pytest.mark.bandwidth(min_gbps="90 TB/s")
 def test_copy(bandwidth):
+    look()
     a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
     bandwidth(np.copyto, b, a, reads=a, writes=b)
 """,
     )
     project.run("--bandwidth-confirm=1").assert_outcomes(failed=1)
-    # The fresh process ends first.
-    assert (project.path / "frozen").read_text() == "True True\nFalse False\n"
+    # At collection, and in the test. The fresh process ends first.
+    assert (project.path / "collects").read_text().splitlines() == [
+        "True False, all True, few",
+        "False True, all True, all",
+    ]
 
 
 def test_fresh_processes_leave_the_files_of_other_plugins_alone(project):
