@@ -11,10 +11,14 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _TEMPLATES = "pytest_bandwidth.rendering"
 
@@ -53,9 +57,19 @@ def _text(name: str) -> str:
 
 
 def render(name: str, **values: Any) -> str:
-    from jinja2 import BaseLoader, Environment, StrictUndefined  # not before a page is asked for
+    return str(_environment().get_template(name).render(**values))
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=BaseLoader()
+
+@cache
+def _environment() -> Environment:
+    """Keeps the templates that it has compiled."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # not before a page is asked for
+
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(_text),
+        auto_reload=False,
     )
-    return environment.from_string(_text(name)).render(**values)

@@ -32,6 +32,7 @@ class Opened:
     """A page, and everything that it complained about or asked for."""
 
     page: Page
+    loads: int = 1
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)

@@ -38,13 +38,27 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens HTML text from a file: `open_page(text, size=PHONE, dark=True)`. No page may complain or load anything."""
+    """Opens HTML text from a file: `open_page(text, size=PHONE, dark=True)`. No page may complain or load anything.
+
+    instead_of: a page that was opened before, to open this one in its place.
+    """
     contexts: list[BrowserContext] = []
     everything: list[Opened] = []
 
-    def opened(text: str, size: tuple[int, int] = DESKTOP, dark: bool = False, hash: str = "", **more: Any) -> Opened:
+    def opened(
+        text: str,
+        size: tuple[int, int] = DESKTOP,
+        dark: bool = False,
+        hash: str = "",
+        instead_of: Opened | None = None,
+        **more: Any,
+    ) -> Opened:
         file = tmp_path / f"summary{len(contexts)}.html"
         file.write_text(text, encoding="utf-8")
+        if instead_of is not None:
+            instead_of.page.goto(f"{file.as_uri()}{hash}")
+            instead_of.loads += 1
+            return instead_of
         context = browser.new_context(
             offline=True,
             viewport={"width": size[0], "height": size[1]},
@@ -69,6 +83,6 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         assert made.complaints == []
         assert made.dialogs == []
         assert [url for url in made.requests if not url.startswith("file:///")] == []
-        assert len(made.requests) == 1
+        assert len(made.requests) == made.loads
     for context in contexts:
         context.close()
