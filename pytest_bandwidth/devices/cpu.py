@@ -134,8 +134,6 @@ class CpuDevice:
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Samples the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
-        with garbage_kept():  # much is loaded here, once, and stays
-            self._operate()
         data_bytes = self._data_bytes(workload)
         self._eviction.prepare(data_bytes)
         self._watch.restart()
