@@ -3,6 +3,7 @@
     python benchmarks/judge_simulation.py                  # about three minutes
     python benchmarks/judge_simulation.py --trials 100000
     python benchmarks/judge_simulation.py --constants      # the rule's constants against others, one changed at a time
+    python benchmarks/judge_simulation.py --files          # an entry among a file's others, quieter and noisier ones
 
 The rule is the one that judges tests (pytest_bandwidth.domain.rule), not a copy. Every trial draws a baseline of k
 processes, a suspect and three confirmations, all from the same noise; a drop is taken from the figures of the latter
@@ -13,7 +14,7 @@ four. The noises all have the standard deviation that is asked for:
     bimodal       two states, equally likely, 2 × 0.97 sd apart, each with a quarter of the sd of its own
 
 Prints Markdown: false alarms with a 95 % upper limit, the share of identical code that is told to be INSUFFICIENT
-instead, and the share of drops found. With --constants each figure is the worst of the three noises.
+instead, and the share of drops found. With --constants and --files each figure is the worst of the three noises.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 from pytest_bandwidth.domain import reference, rule
-from pytest_bandwidth.domain.baseline import Run
+from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.resampling import Judge, upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status
@@ -99,6 +100,17 @@ OTHERS = {
     "1 confirmation": replace(CHOSEN, confirm=1),
     "5 confirmations": replace(CHOSEN, confirm=5),
 }
+# Spreads of a file's other entries, as multiples of that of the entry which is judged.
+FILES: dict[str, tuple[float, ...]] = {
+    "alone": (),
+    "nine alike": (1,) * 9,
+    "two alike": (1, 1),
+    "two four times as noisy": (4, 4),
+    "two ten times as noisy": (10, 10),
+    "two of a fifth": (0.2, 0.2),
+}
+# The level of the F test by which an entry keeps clear of the others; 0: it never does.
+UNLIKE = {"": reference.UNLIKE_OTHERS, ", always pooled": 0.0}
 
 
 def shares(
@@ -109,20 +121,27 @@ def shares(
     tolerance: float,
     trials: int,
     constants: Constants = CHOSEN,
+    others: Sequence[float] = (),
 ) -> dict[Status, float]:
-    """Share of each status over the trials."""
+    """Share of each status over the trials. others: of the file's other entries, multiples of the spread."""
     draw = random.Random(f"{runs} {drop} {spread}")
     counts: dict[Status, int] = {}
 
-    def processes(count: int, shift: float) -> list[Run]:
-        values = (math.exp(spread * noise(draw) + shift) for _ in range(count))
+    def processes(count: int, shift: float, times: float = 1.0) -> list[Run]:
+        values = (math.exp(times * spread * noise(draw) + shift) for _ in range(count))
         return [Run(gbps=100 * value, relative=value) for value in values]
 
     for _ in range(trials):
         known, judged = processes(runs, 0.0), processes(1 + constants.confirm, math.log1p(-drop))
-        status = Judge(known, "relative", tolerance, constants.prior, constants.confirm).status(judged)
+        pool = pool_of((known, *(processes(runs, 0.0, times) for times in others)))
+        prior = max(constants.prior, pool.spread_without("0"))
+        status = Judge(known, "relative", tolerance, prior, constants.confirm).status(judged)
         counts[status] = counts.get(status, 0) + 1
     return {status: count / trials for status, count in counts.items()}
+
+
+def pool_of(runs: Sequence[Sequence[Run]]) -> reference.Pool:
+    return reference.pool_of((Entry(f"{number}", runs=tuple(of)) for number, of in enumerate(runs)), "relative")
 
 
 def row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
@@ -137,12 +156,31 @@ def row(name: str, runs: int, spread: float, drops: list[float], tolerance: floa
 
 
 def constants_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
-    constants = OTHERS[name]
-    with constants.in_force():
-        same, *dropped = (
-            [shares(noise, spread, runs, drop, tolerance, trials, constants) for noise in NOISES.values()]
-            for drop in (0.0, *drops)
-        )
+    with OTHERS[name].in_force():
+        return worst_row(name, runs, spread, drops, tolerance, trials, OTHERS[name])
+
+
+def files_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
+    file, _, pooled = name.partition(",")
+    with patch.object(reference, "UNLIKE_OTHERS", UNLIKE[pooled and f",{pooled}"]):
+        return worst_row(name, runs, spread, drops, tolerance, trials, CHOSEN, FILES[file])
+
+
+def worst_row(
+    name: str,
+    runs: int,
+    spread: float,
+    drops: list[float],
+    tolerance: float,
+    trials: int,
+    constants: Constants,
+    others: Sequence[float] = (),
+) -> str:
+    """Of the three noises."""
+    same, *dropped = (
+        [shares(noise, spread, runs, drop, tolerance, trials, constants, others) for noise in NOISES.values()]
+        for drop in (0.0, *drops)
+    )
     alarms = max(one.get(Status.REGRESSED, 0.0) for one in same)
     unjudged = max(one.get(Status.INSUFFICIENT, 0.0) for one in same)
     found = [min(one.get(Status.REGRESSED, 0.0) for one in slowed) for slowed in dropped]
@@ -156,7 +194,9 @@ def main() -> None:
     parser.add_argument(
         "--spread", type=parse_fraction, action="append", help="between-process sd (default: 0.7%% 2%%)"
     )
-    parser.add_argument("--constants", action="store_true", help="compare the rule's constants with others")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--constants", action="store_true", help="compare the rule's constants with others")
+    what.add_argument("--files", action="store_true", help="judge an entry by a file with others, of other noise")
     parser.add_argument("--tolerance", type=parse_fraction, default=0.03, help="default: 3%%")
     parser.add_argument("--drop", type=parse_fraction, action="append", help="drops to look for (default: 5%% 10%%)")
     options = parser.parse_args()
@@ -167,6 +207,9 @@ def main() -> None:
         kind, names, numbers, line = "noise", list(NOISES), RUNS, row
         if options.constants:
             kind, names, numbers, line = "constants", list(OTHERS), FEW_RUNS, constants_row
+        if options.files:
+            files = [f"{file}{pooled}" for file in FILES for pooled in UNLIKE]
+            kind, names, numbers, line = "others in the file", files, FEW_RUNS, files_row
         print(f"| {kind} | k | false alarms | INSUFFICIENT |" + "".join(f" found {format_percent(d)} |" for d in drops))
         print("|---|---|---|---|" + "---|" * len(drops))
         for name in names:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from functools import partial
-from types import FrameType
+from contextlib import ExitStack
 
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.ending import ended_in_order
 from pytest_bandwidth.settings import read_settings
 from pytest_bandwidth.worktree import CheckedOut, Revision
 
 _REVISION = pytest.StashKey[Revision]()
 # Options of pytest after which no test's body runs.
 _RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
-# What asks a process to end and would end Python without any clean-up.
-_ENDING = ("SIGTERM", "SIGHUP")
 
 
 def check_out(config: pytest.Config) -> Revision | None:
@@ -32,7 +28,9 @@ def check_out(config: pytest.Config) -> Revision | None:
         return None
     if _REVISION in config.stash:
         return config.stash[_REVISION]
-    _end_in_order(config)
+    stack = ExitStack()
+    stack.enter_context(ended_in_order())
+    config.add_cleanup(stack.close)
     try:
         checked_out = CheckedOut(config.rootpath, name)
     except UsageError as error:
@@ -40,22 +38,3 @@ def check_out(config: pytest.Config) -> Revision | None:
     config.add_cleanup(checked_out.remove)
     config.stash[_REVISION] = checked_out.revision
     return checked_out.revision
-
-
-def _end_in_order(config: pytest.Config) -> None:
-    """A request to end becomes an interrupt, which pytest cleans up after."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    for name in _ENDING:
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, interrupt)
-            config.add_cleanup(partial(_restore, number))
-
-
-def _restore(number: int) -> None:
-    signal.signal(number, signal.SIG_DFL)

@@ -32,6 +32,7 @@ class Controller:
         self._failed: set[tuple[str, str]] = set()
         self._published: list[Published] = []
         self._all_collected = True
+        self._interrupted = False
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
@@ -92,6 +93,10 @@ class Controller:
         elif unjudged is not None:
             self._gathered.add_unjudged(worker, report.nodeid, unjudged, told.get("bandwidth_device"))
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """Also for `pytest.exit`."""
+        self._interrupted = True
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._gathered is None:
@@ -108,7 +113,9 @@ class Controller:
         from pytest_bandwidth.publishing import publish
 
         absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
-        self._published = publish(self._config, runs, self._started, absent)
+        self._published = publish(self._config, runs, self._started, absent, interrupted=self._interrupted)
+        if self._interrupted:
+            return
         if any(one.interrupted for one in self._published):
             session.exitstatus = pytest.ExitCode.INTERRUPTED
         elif any(one.problems for one in self._published) and session.exitstatus == pytest.ExitCode.OK:

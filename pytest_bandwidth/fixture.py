@@ -208,7 +208,8 @@ class Bandwidth:
     def _refuse_second(self, label: str | None) -> None:
         if self.ended:
             raise UsageError(
-                "the test that this bandwidth fixture belongs to has ended: ask for the fixture in each test"
+                "the test that this bandwidth fixture belongs to has ended, and with it what is judged: "
+                "measure in the test or in a fixture's set-up, and ask for the fixture in each test"
             )
         if label in self.measurements:
             name = "without a label" if label is None else f"labelled {shown(label)}"

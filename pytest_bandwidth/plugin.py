@@ -116,6 +116,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _failing_in_one_line(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _failing_in_one_line(item))
+
+
+def _failing_in_one_line(item: pytest.Item) -> Generator[None, object, object]:
     if not is_bandwidth_test(item):
         return (yield)
     from pytest_bandwidth.session import one_line_failures

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.ending import ended_in_order
 from pytest_bandwidth.interpreter import interpreter_options
 from pytest_bandwidth.orphans import as_parent
 from pytest_bandwidth.whole_files import write_whole
@@ -145,6 +146,7 @@ class Child:
         self, command: Sequence[str], folder: Path, order: Order, environment: Mapping[str, str] = os.environ
     ) -> None:
         with ExitStack() as stack:
+            stack.enter_context(ended_in_order())
             own = stack.enter_context(tempfile.TemporaryDirectory(prefix="pytest-bandwidth-"))
             self._report, order_file = Path(own, "report.json"), Path(own, "order.json")
             order_file.write_text(json.dumps(asdict(replace(order, report=str(self._report)))), encoding="utf-8")

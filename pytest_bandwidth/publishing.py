@@ -31,7 +31,7 @@ class Published:
 
     name: tells it from the run's other devices. unlike: how it differs from others of its model.
     not_updated: why its baseline could not be. left_out: why this device's figures did not enter; each "" otherwise.
-    interrupted: a person ended the update's further runs.
+    interrupted: a person ended the run, or the update's further runs, before the baseline was updated.
     notes: lines of no consequence. findings: about the run, for the document. commands: what the CI system reads on
     standard output, one a line.
     """
@@ -53,12 +53,17 @@ class Published:
 
 
 def publish(
-    config: pytest.Config, runs: Sequence[DeviceRun], started: float, absent: Sequence[str] = ()
+    config: pytest.Config,
+    runs: Sequence[DeviceRun],
+    started: float,
+    absent: Sequence[str] = (),
+    *,
+    interrupted: bool = False,
 ) -> list[Published]:
     """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done.
 
     runs: one a device; started: when the run did, in seconds since the epoch; absent: entries of the baseline that have
-    no test any more.
+    no test any more; interrupted: whether a person ended the run: then no baseline is updated.
     """
     settings = read_settings(config)
     given = revision_of(config) or settings.baseline
@@ -83,7 +88,7 @@ def publish(
     if settings.writes_baseline:
         from pytest_bandwidth.updates import update_baselines
 
-        update_baselines(config, settings, runs, published)
+        update_baselines(config, settings, runs, published, interrupted=interrupted)
     for one in published:
         if absent and one.baseline:
             text = sentence(absent, one.baseline)

@@ -202,7 +202,8 @@ def _refuse_contradictions(settings: Settings) -> None:
     if settings.only and settings.skip:
         raise pytest.UsageError("--bandwidth-only and --bandwidth-skip exclude each other: drop one")
     if settings.writes_baseline and settings.baseline is None:
-        raise pytest.UsageError("--bandwidth-update needs --bandwidth-baseline=PATH to write to")
+        option = "--bandwidth-update" if settings.update else "--bandwidth-update-new"
+        raise pytest.UsageError(f"{option} needs --bandwidth-baseline=PATH to write to")
     if settings.writes_baseline and settings.disable:
         raise pytest.UsageError("--bandwidth-update needs measurements and --bandwidth-disable takes none: drop one")
     if settings.writes_baseline and settings.against is not None:

@@ -18,17 +18,14 @@ from pytest_bandwidth import storage
 from pytest_bandwidth.device_runs import DeviceRun
 from pytest_bandwidth.devices.opening import name_of
 from pytest_bandwidth.distributed import invocation_of
-from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure, Run
-from pytest_bandwidth.domain.counting import pattern_of
-from pytest_bandwidth.domain.diagnosis import recorded_resources
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.figures import Figures, choose_figure
 from pytest_bandwidth.domain.fleet import OUTLIER, model_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
-from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.domain.outcome import Outcome, Plain
 from pytest_bandwidth.domain.updating import figure_of_update, joined, merged
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
-from pytest_bandwidth.environment import commit, now
+from pytest_bandwidth.environment import commit
 from pytest_bandwidth.gate import Pools, pools_of, prior_of, tolerance_of
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
@@ -38,14 +35,13 @@ from pytest_bandwidth.rendering.terminal import Line
 from pytest_bandwidth.session import ASKED
 from pytest_bandwidth.settings import Settings
 from pytest_bandwidth.storage.files import is_folder
+from pytest_bandwidth.update_evidence import evidence_of
 
 if TYPE_CHECKING:
     from pytest_bandwidth.publishing import Published
 
 # A fresh whole run may take so long; a hung one must not block an update for ever.
 WHOLE_RUN_SECONDS = 3600.0
-# Facts that a later drop may be explained by, recorded with each run.
-EXPLAINING_FACTS = ("driver_version", "cuda_runtime_version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +61,21 @@ class Update:
 
 
 def update_baselines(
-    config: pytest.Config, settings: Settings, runs: Sequence[DeviceRun], published: Sequence[Published]
+    config: pytest.Config,
+    settings: Settings,
+    runs: Sequence[DeviceRun],
+    published: Sequence[Published],
+    *,
+    interrupted: bool,
 ) -> None:
-    """Writes each model's file; what was done, and what could not be, is noted in the devices' `published`."""
-    _update_files(config, settings, runs, published)
+    """Writes each model's file; what was done, and what could not be, is noted in the devices' `published`.
+
+    interrupted: whether the run was: then its files stay as they are.
+    """
+    if interrupted:
+        _interrupted(published)
+    else:
+        _update_files(config, settings, runs, published)
     for run, one in zip(runs, published, strict=True):
         one.outcomes = [_as_written(outcome, run, one) for outcome in one.outcomes]
 
@@ -112,9 +119,7 @@ def _update_model(
             _not_updated([one], str(error))
             continue
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
-            one.interrupted = True
-            for _, other in devices:
-                other.not_updated = other.not_updated or "the run was interrupted"
+            _interrupted([one, *(other for _, other in devices)])
             return
         evidence.append(evidence_of(identity, updated, further, known_commit))
         asked.update({row["key"]: Asked(**row[ASKED]) for row in run.rows})
@@ -129,6 +134,13 @@ def _update_model(
     for one in written:
         one.baseline = summary.path
     written[-1].changes = summary.lines
+
+
+def _interrupted(published: Sequence[Published]) -> None:
+    """Told once."""
+    published[0].interrupted = True
+    for one in published:
+        one.not_updated = one.not_updated or "the run was interrupted"
 
 
 def _not_updated(published: Sequence[Published], why: str) -> None:
@@ -201,19 +213,6 @@ def further_runs(
     return further
 
 
-def evidence_of(
-    identity: DeviceIdentity, outcomes: Sequence[Outcome], further: Sequence[Sequence[Plain]], known_commit: str | None
-) -> dict[str, Entry]:
-    """What one device's update knows of each measurement, by key. outcomes: this run's; further: whole runs' rows."""
-    found = {outcome.key: [outcome] for outcome in outcomes}
-    for outcome in map(from_plain, chain.from_iterable(further)):
-        # Invalid runs never enter a baseline.
-        measured = outcome.is_valid and (outcome.gbps or outcome.counts)
-        if measured and outcome.key in found:
-            found[outcome.key].append(outcome)
-    return {key: _entry(outcomes_of_key, identity, known_commit) for key, outcomes_of_key in found.items()}
-
-
 def update_baseline(
     settings: Settings,
     identity: DeviceIdentity,
@@ -257,38 +256,3 @@ def _merge_in(
         return merged(old, new, tolerance, prior, of_marker.judged_on)
 
     return merge
-
-
-def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str | None) -> Entry:
-    """What this update knows of one measurement: its newest conduct and one run for each fresh process."""
-    last = found[-1]
-    figures = Figures(last.gbps or 0.0, last.relative, last.probe_gbps)
-    judged_on = choose_figure(None, None, figures, last.regime) if last.gbps else None
-    explaining = {name: str(identity.facts[name]) for name in EXPLAINING_FACTS if identity.facts.get(name)}
-    return Entry(
-        key=last.key,
-        gbps=last.gbps,
-        utilization=last.utilization if last.utilization_of == "peak" else None,
-        judged_on=judged_on,
-        bytes_read=last.bytes_read,
-        bytes_written=last.bytes_written,
-        method=last.method,
-        resources=recorded_resources(last.resources),
-        settings=dict(identity.settings),
-        counts=dict(last.counts),
-        extra={"pattern": pattern_of(last.detail)} if last.counts else {},
-        runs=tuple(
-            Run(
-                gbps=o.gbps,
-                probe_gbps=o.probe_gbps,
-                relative=o.relative,
-                samples=len(o.samples),
-                gpu=identity.serial,
-                commit=known_commit,
-                at=now(),
-                extra=explaining,
-            )
-            for o in found
-            if o.gbps is not None
-        ),
-    )

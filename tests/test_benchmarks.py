@@ -72,6 +72,13 @@ def test_script_runs_to_its_end(script):
     assert re.search(printed, result.stdout)
 
 
+@pytest.mark.parametrize(("table", "row"), [("--constants", "prior 2 %"), ("--files", "two alike, always pooled")])
+def test_other_tables_of_the_simulation(table, row):
+    result = run(sys.executable, ROOT / "benchmarks/judge_simulation.py", table, "--trials=4", "--spread=2%", cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"| {row} | 5 |" in result.stdout
+
+
 @pytest.mark.slow
 def test_make_demo_measures_and_writes_its_summary(tmp_path):
     skip_without_what_it_needs("gate.py")

@@ -17,7 +17,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.updating import merged
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.settings import Settings
-from pytest_bandwidth.updates import Asked, evidence_of, update_baseline
+from pytest_bandwidth.update_evidence import evidence_of
+from pytest_bandwidth.updates import Asked, update_baseline
 
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"
 BYTES = 10**9

@@ -53,6 +53,10 @@ def _open_cpu() -> Device:
 
 
 def _open_traffic(arch: str | None) -> Device:
-    from pytest_bandwidth.devices.traffic import open_traffic
+    try:
+        from pytest_bandwidth.devices.traffic import open_traffic
+    except ModuleNotFoundError as error:
+        missing = f"the traffic device needs {error.name}: pip install 'pytest-bandwidth[traffic]'"
+        raise DeviceUnavailable(missing) from None
 
     return open_traffic(arch)

@@ -14,10 +14,13 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
 from pytest_bandwidth.domain.figures import Figures, figures_of_run, middle_of, steadier_figure, value_of_run
-from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.student_t import t_quantile, variance_ratio_below
 from pytest_bandwidth.domain.units import log_of_drop
 
 PRIOR_DEGREES = 5
+# A file holds kernels of all kinds: an entry whose runs agree as well as only so many would by chance, were its noise
+# that of the others, has a noise of its own.
+UNLIKE_OTHERS = 0.01
 PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host": 0.03}
 
 
@@ -91,11 +94,21 @@ class Pool:
         return _pooled(self.squares, self.degrees)
 
     def spread_without(self, key: str) -> float:
-        """The spread of the other entries."""
+        """The spread of the other entries; 0 where the entry's own runs are clearly less noisy than those."""
         own = self.scatters.get(key)
         if own is None:
             return self.spread
-        return _pooled(max(0.0, self.squares - own.squares), self.degrees - own.runs + 1)
+        degrees = self.degrees - own.runs + 1
+        spread = _pooled(max(0.0, self.squares - own.squares), degrees)
+        return 0.0 if _is_quieter(own, spread, degrees) else spread
+
+
+def _is_quieter(own: Scatter, spread: float, degrees: int) -> bool:
+    own_degrees = own.runs - 1
+    if own.squares >= own_degrees * spread**2:  # spares most entries of a large file what follows
+        return False
+    ratio = own.squares / own_degrees / spread**2
+    return variance_ratio_below(ratio, own_degrees, degrees) < UNLIKE_OTHERS
 
 
 def _pooled(squares: float, degrees: int) -> float:

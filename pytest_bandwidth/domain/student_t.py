@@ -1,4 +1,4 @@
-"""Quantiles of Student's t, from the regularised incomplete beta function (the standard library has none)."""
+"""Student's t and Fisher's F, from the regularised incomplete beta function (the standard library has neither)."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 def upper_tail(t: float, degrees: float) -> float:
     """P(T > t) for t ≥ 0 and `degrees` of freedom."""
     return 0.5 * _incomplete_beta(degrees / 2.0, 0.5, degrees / (degrees + t * t))
+
+
+def variance_ratio_below(ratio: float, degrees_above: float, degrees_below: float) -> float:
+    """P(F ≤ ratio), F being one variance above another of the same noise, each seen with so many degrees of freedom."""
+    above = degrees_above * ratio
+    return _incomplete_beta(degrees_above / 2.0, degrees_below / 2.0, above / (above + degrees_below))
 
 
 @lru_cache(maxsize=512)

@@ -1,12 +1,15 @@
 """Names of devices: the one that a process tells its fresh processes opens the same device there."""
 
 import importlib.util
+import sys
 
 import pytest
 
 from pytest_bandwidth.devices.opening import name_of, open_device
+from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 
+DEVICES = "pytest_bandwidth.devices"
 NO_NVRTC = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"
 
 
@@ -28,3 +31,11 @@ def test_a_name_opens_the_device_that_it_is_of(name):
     if name.startswith("traffic") and importlib.util.find_spec("cuda.bindings") is None:
         pytest.skip(NO_NVRTC)
     assert name_of(open_device(name).identity) == name
+
+
+def test_the_traffic_device_without_its_extra_is_told_in_one_line(monkeypatch):
+    for module in [name for name in sys.modules if name.startswith(("pytest_bandwidth.ptx", f"{DEVICES}.traffic"))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "lark", None)
+    with pytest.raises(DeviceUnavailable, match=r"^the traffic device needs lark: pip install 'pytest-bandwidth"):
+        open_device("traffic")

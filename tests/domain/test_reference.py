@@ -41,7 +41,7 @@ def test_pooled_spread_needs_five_degrees_of_freedom():
 
 @pytest.mark.parametrize("left_out", range(7))
 def test_the_spread_without_one_entry_is_that_of_the_others(left_out):
-    entries = file_of((0.9, 0.93, 0.95, 0.97, 1.0), (0.5,), (0.8, 0.801), (0.3, 0.9), (), (0.7, 0.7, 0.71), (1, 2))
+    entries = file_of((0.9, 0.93, 0.95, 0.97, 1.0), (0.5,), (0.8, 0.85), (0.8, 0.9), (), (0.7, 0.75, 0.77), (1, 1.2))
     others = entries[:left_out] + entries[left_out + 1 :]
     found = pool_of(entries, "relative").spread_without(f"t{left_out}")
     assert found == pytest.approx(pool_of(others, "relative").spread)
@@ -51,6 +51,17 @@ def test_the_spread_without_one_entry_is_that_of_the_others(left_out):
 def test_an_entry_that_scatters_alone_leaves_nothing_to_the_others():
     wild_and_calm = file_of((0.1, 9.0), *[(0.7, 0.7)] * 6)
     assert pool_of(wild_and_calm, "relative").spread_without("t0") == pytest.approx(0, abs=1e-6)
+
+
+# One variance in a hundred is below 1 / 14.80 of another, of 4 and 8 degrees of freedom (NIST/SEMATECH e-Handbook,
+# §1.3.6.7.3: F of 8 and 4 at 1 %); its root is 0.2599.
+@pytest.mark.parametrize(("share_of_their_spread", "counts"), [(0.25, False), (0.27, True), (3.0, True)])
+def test_others_count_unless_an_entrys_own_runs_are_clearly_less_noisy(share_of_their_spread, counts):
+    def runs(spread):
+        return tuple(math.exp(spread * z / math.sqrt(2.5)) for z in (-2, -1, 0, 1, 2))
+
+    file = file_of(runs(0.1 * share_of_their_spread), runs(0.1), runs(0.1))
+    assert pool_of(file, "relative").spread_without("t0") == pytest.approx(0.1 if counts else 0.0)
 
 
 def test_prior_grows_with_what_other_entries_show():

@@ -1,10 +1,10 @@
-"""Quantiles of Student's t against published tables (NIST/SEMATECH e-Handbook, §1.3.6.7.2) and exact cases."""
+"""Student's t and Fisher's F against published tables (NIST/SEMATECH e-Handbook, §1.3.6.7.2 and 3) and exact cases."""
 
 import math
 
 import pytest
 
-from pytest_bandwidth.domain.student_t import t_quantile, upper_tail
+from pytest_bandwidth.domain.student_t import t_quantile, upper_tail, variance_ratio_below
 
 TABLE = [
     (0.99, 1, 31.821),
@@ -44,3 +44,16 @@ def test_quantile_inverts_the_tail(degrees):
 def test_refuses_what_has_no_answer(probability, degrees):
     with pytest.raises(ValueError, match="expected"):
         t_quantile(probability, degrees)
+
+
+@pytest.mark.parametrize(
+    ("below", "above_degrees", "below_degrees", "ratio"),
+    [(0.99, 8, 4, 14.799), (0.99, 4, 8, 7.006), (0.95, 4, 8, 3.838), (0.95, 10, 20, 2.348), (0.90, 1, 5, 4.060)],
+)
+def test_variance_ratios_agree_with_published_tables(below, above_degrees, below_degrees, ratio):
+    assert variance_ratio_below(ratio, above_degrees, below_degrees) == pytest.approx(below, abs=5e-5)
+    assert variance_ratio_below(1 / ratio, below_degrees, above_degrees) == pytest.approx(1 - below, abs=5e-5)
+
+
+def test_no_variance_is_below_none_at_all():
+    assert variance_ratio_below(0.0, 4, 8) == 0.0

@@ -235,8 +235,23 @@ def test_a_fixture_kept_from_another_test_measures_nothing(project):
     result = project.run_here()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
-        ["*the test that this bandwidth fixture belongs to has ended: ask for the fixture in each*"]
+        ["*the test that this bandwidth fixture belongs to has ended, and with it what is judged: measure in the test*"]
     )
+
+
+def test_what_is_measured_after_the_test_fails_in_one_line(project):
+    project.file(
+        "test_late.py",
+        "import numpy as np\nimport pytest\n\n"
+        "@pytest.fixture\ndef late(bandwidth):\n    yield\n    bandwidth(np.sum, np.ones(9), reads=72)\n\n"
+        "def test_early(late):\n    pass\n",
+    )
+    result = project.run_here()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(
+        ["test_late.py:7: the test that this bandwidth fixture belongs to has ended, and with it*"]
+    )
+    result.stdout.no_fnmatch_line("*fixture.py*")
 
 
 def test_a_marked_test_that_measures_nothing_fails_with_strict(project):
@@ -318,3 +333,10 @@ def test_a_bad_value_is_blamed_on_where_it_was_given(project, name):
     ini = project.file("pytest.ini", f"[pytest]\n{name} = soon\n")
     by_file = project.run_here("-o", "bandwidth_tolerance=3%")
     by_file.stderr.fnmatch_lines([f"ERROR: {name} in {ini}: found 'soon', expected *"])
+
+
+@pytest.mark.parametrize("option", ["--bandwidth-update", "--bandwidth-update-new"])
+def test_an_update_without_a_baseline_is_refused_by_its_own_name(project, option):
+    result = project.run_here(option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {option} needs --bandwidth-baseline=PATH to write to"])

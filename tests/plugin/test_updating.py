@@ -195,8 +195,23 @@ def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
     assert headline.explanation == "Not written to the baseline: the update failed."
 
 
+def test_an_interrupt_between_tests_ends_the_run_and_leaves_the_baseline_as_it_was(project):
+    project.file("test_copy.py", f"{COPY}\n\ndef test_more():\n    raise KeyboardInterrupt\n")
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3", "-p", "no:randomly")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*1 measured: 1 NO_BASELINE*", "interrupted: the baseline was not updated"])
+    result.stdout.no_fnmatch_line("*baseline run 2 of 3*")
+    assert not list(project.path.glob("*b.yaml*"))
+
+
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
-def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_was(project):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_was(project, monkeypatch, name):
+    number = getattr(signal, name)
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"{name} is ignored here (nohup, or a background job), and so it is by what is started here")
+    (project.path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(project.path / "temporary"))
     project.file("test_copy.py", COPY)
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     before = (project.path / "b.yaml").read_bytes()
@@ -207,9 +222,10 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     )
     parent = project.start("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
     wait_for(project.path / "pid")
-    parent.send_signal(signal.SIGINT)
+    parent.send_signal(number)
     said, _ = parent.communicate(timeout=60)
     assert parent.returncode == pytest.ExitCode.INTERRUPTED, said
+    assert not list((project.path / "temporary").glob("pytest-bandwidth-????????"))
     assert said.splitlines().count("interrupted: the baseline was not updated") == 1
     assert "Traceback" not in said
     assert "1 measured: 1 NO_BASELINE" in said

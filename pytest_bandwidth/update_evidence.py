@@ -1,0 +1,65 @@
+"""What an update knows of each measurement: its outcomes in this run and in further ones, as a baseline's entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.counting import pattern_of
+from pytest_bandwidth.domain.diagnosis import recorded_resources
+from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.environment import now
+
+# Facts that a later drop may be explained by, recorded with each run.
+EXPLAINING_FACTS = ("driver_version", "cuda_runtime_version")
+
+
+def evidence_of(
+    identity: DeviceIdentity, outcomes: Sequence[Outcome], further: Sequence[Sequence[Plain]], known_commit: str | None
+) -> dict[str, Entry]:
+    """What one device's update knows of each measurement, by key. outcomes: this run's; further: whole runs' rows."""
+    found = {outcome.key: [outcome] for outcome in outcomes}
+    for outcome in map(from_plain, chain.from_iterable(further)):
+        # Invalid runs never enter a baseline.
+        measured = outcome.is_valid and (outcome.gbps or outcome.counts)
+        if measured and outcome.key in found:
+            found[outcome.key].append(outcome)
+    return {key: _entry(outcomes_of_key, identity, known_commit) for key, outcomes_of_key in found.items()}
+
+
+def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str | None) -> Entry:
+    """What this update knows of one measurement: its newest conduct and one run for each fresh process."""
+    last = found[-1]
+    figures = Figures(last.gbps or 0.0, last.relative, last.probe_gbps)
+    judged_on = choose_figure(None, None, figures, last.regime) if last.gbps else None
+    explaining = {name: str(identity.facts[name]) for name in EXPLAINING_FACTS if identity.facts.get(name)}
+    return Entry(
+        key=last.key,
+        gbps=last.gbps,
+        utilization=last.utilization if last.utilization_of == "peak" else None,
+        judged_on=judged_on,
+        bytes_read=last.bytes_read,
+        bytes_written=last.bytes_written,
+        method=last.method,
+        resources=recorded_resources(last.resources),
+        settings=dict(identity.settings),
+        counts=dict(last.counts),
+        extra={"pattern": pattern_of(last.detail)} if last.counts else {},
+        runs=tuple(
+            Run(
+                gbps=o.gbps,
+                probe_gbps=o.probe_gbps,
+                relative=o.relative,
+                samples=len(o.samples),
+                gpu=identity.serial,
+                commit=known_commit,
+                at=now(),
+                extra=explaining,
+            )
+            for o in found
+            if o.gbps is not None
+        ),
+    )
