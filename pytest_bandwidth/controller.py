@@ -114,7 +114,7 @@ class Controller:
 
         absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
         self._published = publish(self._config, runs, self._started, absent, interrupted=self._interrupted)
-        if self._interrupted:
+        if self._interrupted:  # its exit status is told already, and `pytest.exit` may have chosen it
             return
         if any(one.interrupted for one in self._published):
             session.exitstatus = pytest.ExitCode.INTERRUPTED
