@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, Paces
+from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
 from pytest_bandwidth.devices.pace import LONGEST_SECONDS
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.fresh_evidence import ENOUGH_ALIKE, FreshRow
@@ -18,8 +18,9 @@ from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.processes import Child, FreshProcessFailed, Leave, rows_of
 
 # Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
-# tried while no more seconds have gone than this, or than those asked for take without waiting, where that is more.
-LEAST_SECONDS = 5.5
+# tried while a test was measured and confirmed for no more seconds than this, or than those asked for take without
+# waiting, where that is more.
+LEAST_SECONDS = 7.8
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
 # late, when the memory that the others used has gone back to a hypervisor.
 BEYOND_MAJORITY = 1
@@ -132,12 +133,12 @@ class FreshProcesses:
     def _left_seconds(self) -> float:
         """What is left for waits and further processes. Who waits for the device itself spends nothing."""
         asked_for = self._confirm * (self._start_seconds + self._longest_seconds)
-        return max(LEAST_SECONDS, asked_for) - self._spent_seconds
+        return max(LEAST_SECONDS - self._measured_seconds, asked_for) - self._spent_seconds
 
     def _patience_seconds(self) -> float:
         """How long the next process may wait, so that those that are needed after it find time as well."""
         needed = max(1, ENOUGH_ALIKE - self._met)
-        left = self._left_seconds() - needed * (self._longest_seconds or self._measured_seconds)
+        left = self._left_seconds() - needed * (self._longest_seconds or ROUNDS_SHARE * self._measured_seconds)
         return min(LONGEST_SECONDS, max(0.0, left))
 
 

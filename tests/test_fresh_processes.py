@@ -167,7 +167,7 @@ def test_more_than_were_asked_for_run_while_there_is_time(fresh, monkeypatch, se
         assert (processes.run(PACE) is not None) is runs
 
 
-@pytest.mark.parametrize(("seconds", "waits"), [(1000.0, LONGEST_SECONDS), (3.0, 1.0), (1.0, 0.0)])
+@pytest.mark.parametrize(("seconds", "waits"), [(1000.0, LONGEST_SECONDS), (3.5, 1.0), (2.5, 0.0)])
 def test_who_waits_leaves_time_for_the_two_that_have_to_meet_the_pace(fresh, monkeypatch, seconds, waits):
     monkeypatch.setattr(fresh_processes, "time", Clock())
     monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", seconds)
@@ -178,11 +178,11 @@ def test_who_waits_leaves_time_for_the_two_that_have_to_meet_the_pace(fresh, mon
 
 def test_once_one_has_met_the_pace_another_may_wait_for_longer(fresh, monkeypatch):
     monkeypatch.setattr(fresh_processes, "time", Clock())
-    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 3.0)
+    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 3.5)
     with fresh(confirm=3, measured_seconds=1.0) as processes:
         processes.run(PACE)
         processes.run(PACE)
-    assert [word for word in seen() if word.startswith("waits")] == ["waits:1.0", "waits:2.0"]
+    assert [word for word in seen() if word.startswith("waits")] == ["waits:1.0", "waits:1.75"]
 
 
 def test_waiting_for_the_device_takes_no_time_from_waiting_for_its_pace(fresh, monkeypatch):
