@@ -66,7 +66,7 @@ def update_baselines(
     runs: Sequence[DeviceRun],
     published: Sequence[Published],
     *,
-    interrupted: bool,
+    interrupted: bool = False,
 ) -> None:
     """Writes each model's file; what was done, and what could not be, is noted in the devices' `published`.
 
