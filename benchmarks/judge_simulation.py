@@ -161,8 +161,8 @@ def constants_row(name: str, runs: int, spread: float, drops: list[float], toler
 
 
 def files_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
-    file, _, pooled = name.partition(",")
-    with patch.object(reference, "UNLIKE_OTHERS", UNLIKE[pooled and f",{pooled}"]):
+    file = name.partition(",")[0]
+    with patch.object(reference, "UNLIKE_OTHERS", UNLIKE[name.removeprefix(file)]):
         return worst_row(name, runs, spread, drops, tolerance, trials, CHOSEN, FILES[file])
 
 
