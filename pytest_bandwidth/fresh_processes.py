@@ -12,7 +12,7 @@ from typing import Any
 from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
 from pytest_bandwidth.devices.pace import LONGEST_SECONDS
 from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.fresh_evidence import ENOUGH_ALIKE, FreshRow
+from pytest_bandwidth.domain.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.measurement import Peak
 from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.processes import Child, FreshProcessFailed, Leave, rows_of
@@ -20,7 +20,9 @@ from pytest_bandwidth.processes import Child, FreshProcessFailed, Leave, rows_of
 # Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
 # tried while a test was measured and confirmed for no more seconds than this, or than those asked for take without
 # waiting, where that is more.
-LEAST_SECONDS = 7.8
+LEAST_SECONDS = 8.2
+# A look at the pace takes a moment, which is no wait.
+LONG_WAIT_SECONDS = 0.2
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
 # late, when the memory that the others used has gone back to a hypervisor.
 BEYOND_MAJORITY = 1
@@ -38,12 +40,11 @@ class Waiting:
         """The paces to wait for. A GPU keeps its own for longer than anybody waits."""
         return paces if self.on_host and self.in_vain < self.most_in_vain else {}
 
-    def has_met(self, waits: Paces, figures: Mapping[str | None, Figures]) -> bool:
-        """Whether a process that was to wait met one of the paces, which is kept in mind."""
-        met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
+    def note(self, waits: Paces, figures: Mapping[str | None, Figures]) -> None:
+        """Keeps in mind whether a process that was to wait met one of the paces."""
         if waits:
+            met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
             self.in_vain = 0 if met else self.in_vain + 1
-        return met
 
 
 class FreshProcesses:
@@ -76,7 +77,7 @@ class FreshProcesses:
         self._measured_seconds = measured_seconds
         # Of those so far, without what they waited.
         self._longest_seconds = 0.0
-        self._met = 0
+        self._waited = False
         self.rows: list[Mapping[str | None, FreshRow]] = []
 
     def __enter__(self) -> FreshProcesses:
@@ -86,13 +87,16 @@ class FreshProcesses:
         self._stack.close()
 
     def run(self, paces: Paces) -> Mapping[str | None, Figures] | None:
-        """Figures by label from one more process; None where more were asked for than there is time for.
+        """Figures by label from one more process; None where there is no time for it.
+
+        There is for those that were asked for, unless waiting for a pace took it: what one process saw at that pace, or
+        that the device left none to see it at, tells more than further ones beside a faster device.
 
         paces: by label, GB/s of the fastest probe beside which it shall measure where it can.
         Raises FreshProcessFailed where it measured nothing valid, DeviceUnavailable where the device stays taken.
         """
         done = len(self.rows)
-        if done >= self._confirm and self._left_seconds() < self._start_seconds + self._longest_seconds:
+        if (done >= self._confirm or self._waited) and self._left_seconds() < self._next_seconds():
             return None
         most = self._confirm if done < self._confirm else MOST_FRESH_FACTOR * self._confirm
         self._tell(f"suspect: fresh process {done + 1} of at most {most}")
@@ -104,10 +108,11 @@ class FreshProcesses:
             seconds = time.monotonic() - begun
         self._spent_seconds += seconds
         self.rows.append(_by_label(rows, self._peak, seconds))
-        seen = {label: row.figures for label, row in self.rows[-1].items()}
         waited = max(row.waited_seconds for row in self.rows[-1].values())
         self._longest_seconds = max(self._longest_seconds, seconds - waited)
-        self._met += self._waiting.has_met(waits, seen)
+        self._waited |= waited > LONG_WAIT_SECONDS
+        seen = {label: row.figures for label, row in self.rows[-1].items()}
+        self._waiting.note(waits, seen)
         return seen
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
@@ -135,10 +140,13 @@ class FreshProcesses:
         asked_for = self._confirm * (self._start_seconds + self._longest_seconds)
         return max(LEAST_SECONDS - self._measured_seconds, asked_for) - self._spent_seconds
 
+    def _next_seconds(self) -> float:
+        """What one more process takes, without waiting."""
+        return self._longest_seconds + (0.0 if self._standing_by else self._start_seconds)
+
     def _patience_seconds(self) -> float:
-        """How long the next process may wait, so that those that are needed after it find time as well."""
-        needed = max(1, ENOUGH_ALIKE - self._met)
-        left = self._left_seconds() - needed * (self._longest_seconds or ROUNDS_SHARE * self._measured_seconds)
+        """How long the next process may wait and still measure in time, which it has been started for."""
+        left = self._left_seconds() - (self._longest_seconds or ROUNDS_SHARE * self._measured_seconds)
         return min(LONGEST_SECONDS, max(0.0, left))
 
 

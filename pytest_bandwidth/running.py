@@ -222,7 +222,7 @@ class BandwidthRun:
             marker.max_time or settings.max_time,
             settings.precision,
             None if fastest is None else Pace(fastest, self._patience),
-            1.0 if self.order is None else self.order.rounds_share,
+            settings.rounds_share if self.order is None else self.order.rounds_share,
         )
 
     def _run_untimed(self, workload: Workload) -> Measurement:

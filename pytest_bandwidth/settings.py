@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pytest_bandwidth.domain.baseline import Figure
     from pytest_bandwidth.domain.floors import Floors
 
+# What is written is what later runs are held against: where a measurement does not become as precise as it should in
+# its time, it may take so many times as long for its rounds (benchmarks/judge_simulation.py --longer has what for).
+BASELINE_ROUNDS_SHARE = 3.0
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -53,6 +57,11 @@ class Settings:
     @property
     def writes_baseline(self) -> bool:
         return self.update or self.update_new
+
+    @property
+    def rounds_share(self) -> float:
+        """Of a measurement's time budget, the share for rounds (see `Budget`)."""
+        return BASELINE_ROUNDS_SHARE if self.writes_baseline else 1.0
 
 
 @dataclass(frozen=True, slots=True)

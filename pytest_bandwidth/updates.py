@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_bandwidth.publishing import Published
 
 # A fresh whole run may take so long; a hung one must not block an update for ever.
-WHOLE_RUN_SECONDS = 3600.0
+WHOLE_RUN_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,8 @@ def further_runs(
     for i in range(1, wanted):
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
         with DeviceLock(identity, settings.lock_timeout, on_long_wait=tell).held():
-            further.append(run_fresh(invocation, Order(name_of(identity)), WHOLE_RUN_SECONDS))
+            order = Order(name_of(identity), rounds_share=settings.rounds_share)
+            further.append(run_fresh(invocation, order, WHOLE_RUN_SECONDS))
     return further
 
 

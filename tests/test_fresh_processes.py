@@ -14,7 +14,7 @@ from children import gone
 from pytest_bandwidth import fresh_processes
 from pytest_bandwidth.devices.pace import LONGEST_SECONDS
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.fresh_processes import FreshProcesses, Waiting
+from pytest_bandwidth.fresh_processes import LONG_WAIT_SECONDS, FreshProcesses, Waiting
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, start_fresh
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
@@ -167,22 +167,41 @@ def test_more_than_were_asked_for_run_while_there_is_time(fresh, monkeypatch, se
         assert (processes.run(PACE) is not None) is runs
 
 
-@pytest.mark.parametrize(("seconds", "waits"), [(1000.0, LONGEST_SECONDS), (3.5, 1.0), (2.5, 0.0)])
-def test_who_waits_leaves_time_for_the_two_that_have_to_meet_the_pace(fresh, monkeypatch, seconds, waits):
+@pytest.mark.parametrize(("waited", "runs"), [(3.0, False), (1.0, True)])
+def test_waiting_for_a_pace_takes_the_time_of_those_that_were_asked_for(fresh, monkeypatch, waited, runs):
+    monkeypatch.setattr(fresh_processes, "time", clock := Clock())
+    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 5.0)
+    monkeypatch.setattr(fresh_processes, "rows_of", after(clock, waited + 1.0, waited_seconds=waited))
+    with fresh(confirm=3, measured_seconds=1.0) as processes:
+        assert processes.run(PACE) is not None
+        assert (processes.run(PACE) is not None) is runs
+
+
+def test_those_that_were_asked_for_run_whatever_they_take_where_none_waits(fresh, monkeypatch):
+    monkeypatch.setattr(fresh_processes, "time", clock := Clock())
+    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(fresh_processes, "rows_of", after(clock, 100.0, waited_seconds=LONG_WAIT_SECONDS))
+    with fresh(confirm=2) as processes:
+        assert [processes.run(PACE) is not None for _ in range(3)] == [True, True, False]
+
+
+def after(clock, seconds, **row):
+    """A fresh process that takes so long by the clock."""
+
+    def rows_of(_child, _leave, _timeout_seconds):
+        clock.seconds += seconds
+        return [{**ROW, **row}]
+
+    return rows_of
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(1000.0, LONGEST_SECONDS), (3.5, 1.75), (1.75, 0.0)])
+def test_who_waits_leaves_time_to_measure(fresh, monkeypatch, seconds, waits):
     monkeypatch.setattr(fresh_processes, "time", Clock())
     monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", seconds)
     with fresh(confirm=1, measured_seconds=1.0) as processes:
         processes.run(PACE)
     assert seen()[1] == f"waits:{waits}"
-
-
-def test_once_one_has_met_the_pace_another_may_wait_for_longer(fresh, monkeypatch):
-    monkeypatch.setattr(fresh_processes, "time", Clock())
-    monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 3.5)
-    with fresh(confirm=3, measured_seconds=1.0) as processes:
-        processes.run(PACE)
-        processes.run(PACE)
-    assert [word for word in seen() if word.startswith("waits")] == ["waits:1.0", "waits:1.75"]
 
 
 def test_waiting_for_the_device_takes_no_time_from_waiting_for_its_pace(fresh, monkeypatch):

@@ -21,6 +21,7 @@ from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import Invocation, Leave, Order
 from pytest_bandwidth.running import BandwidthRun
 from pytest_bandwidth.settings import MarkerOptions, Settings
+from pytest_bandwidth.updates import further_runs
 
 BYTES = 10**9
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.
@@ -184,7 +185,7 @@ def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, ki
     ].verdict.confirmations
     told = paces_told(tmp_path)[0]
     assert [label for label, _ in told] == [None] * waits
-    assert all(100.0 < gbps < 110.0 for _, gbps in told)
+    assert all(100.0 < gbps < 115.0 for _, gbps in told)
 
 
 def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(run, monkeypatch):
@@ -204,14 +205,29 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
     run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
     assert (tmp_path / "shares").read_text().split() == ["0.75", "0.75"]
+    assert rounds(run, Order("cpu", rounds_share=0.5)) == pytest.approx(rounds(run, Order("cpu")) / 2, abs=1)
 
-    def rounds(order):
-        one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, order)
-        one.device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))  # never precise
-        workload = Workload(lambda: None, Traffic(500_000, 500_000))
-        return len(one.measure(workload, MarkerOptions(max_time=1.0)).rounds.kernel_seconds)
 
-    assert rounds(Order("cpu", rounds_share=0.5)) == pytest.approx(rounds(Order("cpu")) / 2, abs=1)
+def rounds(run, order=None):
+    """How many a process takes of a kernel that never becomes precise."""
+    one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, order)
+    one.device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))
+    workload = Workload(lambda: None, Traffic(500_000, 500_000))
+    return len(one.measure(workload, MarkerOptions(max_time=1.0)).rounds.kernel_seconds)
+
+
+@pytest.mark.parametrize("writes", ["update", "update_new"])
+def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run, writes):
+    judged = rounds(run)
+    run.settings = replace(run.settings, **{writes: True})
+    assert rounds(run) == pytest.approx(3 * judged, abs=2)
+    assert rounds(run, Order("cpu")) == judged  # its order says how long
+
+
+def test_further_runs_of_an_update_are_ordered_to_take_as_long(run, tmp_path):
+    settings = replace(run.settings, update=True, runs=3)
+    further_runs(settings, Invocation((), tmp_path, as_module=True), run.device.identity, lambda _: None)
+    assert (tmp_path / "shares").read_text().split() == ["3.0", "3.0"]
 
 
 @pytest.mark.parametrize(("probe_gbps", "waits"), [(100.0, [True] * 4), (146.0, [True] * 4 + [False] * 4)])

@@ -15,7 +15,7 @@ from statistics import median
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.reference import Reference
-from pytest_bandwidth.domain.rule import SUSPECT_LEVEL, fresh_gate
+from pytest_bandwidth.domain.rule import REGRESSED_LEVEL, SUSPECT_LEVEL, fresh_gate
 from pytest_bandwidth.domain.units import format_gbps, format_percent, log_of_drop
 
 # The code of the finding that the evidence for a device that is down could not be had.
@@ -51,9 +51,10 @@ def only_gbps_dropped(figures: Figures, known: Known) -> bool:
 def fastest_alike(known: Known) -> float:
     """GB/s of the fastest probe that noise explains, beside those that the baseline's runs saw.
 
-    What a device did while the baseline was taken is in the spread of the shares, and excuses nothing.
+    What a device did while the baseline was taken is in the spread of the shares, and excuses nothing. A faster one
+    overturns a regression, so it has to be as certain as that.
     """
-    return known.fastest_probe * exp(_noise(known.gbps, known))
+    return known.fastest_probe * exp(known.gbps.bound(REGRESSED_LEVEL, known.tolerance, 1))
 
 
 def is_faster(probe_gbps: float, known: Known) -> bool:

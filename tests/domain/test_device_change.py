@@ -9,6 +9,7 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device_change import (
     blame_when_down,
     blame_when_up,
+    fastest_alike,
     gained_gbps,
     is_faster,
     is_slower,
@@ -17,6 +18,7 @@ from pytest_bandwidth.domain.device_change import (
 )
 from pytest_bandwidth.domain.figures import Figures
 from pytest_bandwidth.domain.reference import reference_of
+from pytest_bandwidth.domain.rule import REGRESSED_LEVEL
 
 LIMIT = -math.log(0.95)  # five runs that agree leave the tolerance as the larger bound
 
@@ -32,6 +34,11 @@ def test_an_entry_without_probes_knows_nothing_of_the_device():
 def test_a_probe_is_faster_or_slower_past_what_noise_explains(side):
     assert is_faster(100.0 * math.exp(LIMIT + side), known()) is (side > 0)
     assert is_slower(100.0 * math.exp(-LIMIT - side), known()) is (side > 0)
+
+
+def test_a_faster_device_is_as_certain_as_the_regression_that_it_overturns():
+    strict = known(tolerance=0.01)
+    assert math.log(fastest_alike(strict) / 100.0) == pytest.approx(strict.gbps.noise(REGRESSED_LEVEL, 1))
 
 
 def test_what_one_of_the_baselines_runs_saw_is_neither_faster_nor_slower():
