@@ -1,12 +1,13 @@
 """Which figure of one process repeats best in the next: estimators of bandwidth by their between-process spread.
 
-    python benchmarks/estimators.py [--processes 20] [--mib 256] [--lock FILE] [--save FILE]
+    python benchmarks/estimators.py [--processes 20] [--mib 256] [--seconds 3] [--lock FILE] [--save FILE]
     python benchmarks/estimators.py --load FILE
 
 Every process is fresh, measures the shipped triad beside its probe as the plugin does, and hands back all its samples.
 An estimator's spread is the standard deviation of its logarithm over the processes, in percent: a drop much smaller
 than that cannot be told from noise by comparing two runs. Prints Markdown.
 
+--seconds: take rounds for so long, whatever their precision; without it, as the plugin does.
 --lock: hold an exclusive lock on FILE while a process measures, so that others who take it keep quiet meanwhile.
 --save: append every process's samples to a file, as JSON lines. --load: judge saved ones instead of measuring.
 """
@@ -18,7 +19,7 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -65,6 +66,7 @@ ESTIMATORS: dict[str, Callable[[Run], float]] = {
     "GB/s: mean of seconds": lambda r: r.gbps(fmean(r.kernel)),
     "ratio: median of the rounds' ratios": lambda r: median(ratios(r)),
     "the same, of the first half of the rounds": lambda r: median(ratios(r)[: len(r.kernel) // 2]),
+    "the same, of the first third of the rounds": lambda r: median(ratios(r)[: len(r.kernel) // 3]),
     "ratio: middle half's mean of the rounds' ratios": lambda r: trimmed_mean(ratios(r)),
     "ratio of medians": lambda r: r.ratio(median(r.kernel), median(r.probe)),
     "ratio of upper quartiles": lambda r: r.ratio(quantile(r.kernel, 0.25), quantile(r.probe, 0.25)),
@@ -73,7 +75,7 @@ ESTIMATORS: dict[str, Callable[[Run], float]] = {
 }
 
 
-def measure_here(mib: int) -> dict[str, Any]:
+def measure_here(mib: int, seconds: float | None) -> dict[str, Any]:
     """One process's work: the triad of three arrays beside its probe."""
     import numpy as np
 
@@ -88,7 +90,8 @@ def measure_here(mib: int) -> dict[str, Any]:
     launch = Launch(kernel, (1, 1, 1), (256, 1, 1), (a, b, c, np.float32(3), n))
     traffic = Traffic(b.nbytes + c.nbytes, a.nbytes, 2 * n)
     workload = Workload(device.launcher(launch, None), traffic, launch=launch, reads=(b, c), writes=(a,))
-    found = device.measure(workload, Budget(), lambda _: None)
+    budget = Budget() if seconds is None else Budget(max_seconds=seconds, precision=0.0)
+    found = device.measure(workload, budget, lambda _: None)
     return {
         "kernel": found.rounds.kernel_seconds,
         "probe": found.rounds.probe_seconds,
@@ -112,17 +115,17 @@ def held(lock: Path | None) -> Iterator[None]:
         yield
 
 
-def measure_fresh(mib: int, lock: Path | None) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--mib", str(mib), "--one"]
+def measure_fresh(given: Sequence[str], lock: Path | None) -> dict[str, Any]:
+    command = [sys.executable, __file__, *given, "--one"]
     with held(lock):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
-def measured(processes: int, mib: int, lock: Path | None, save: Path | None) -> Iterator[dict[str, Any]]:
+def measured(processes: int, given: Sequence[str], lock: Path | None, save: Path | None) -> Iterator[dict[str, Any]]:
     for number in range(1, processes + 1):
-        found = measure_fresh(mib, lock)
+        found = measure_fresh(given, lock)
         print(f"{number} of {processes} processes", file=sys.stderr, flush=True)
         if save is not None:
             with save.open("a", encoding="utf-8") as file:
@@ -156,18 +159,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=20)
     parser.add_argument("--mib", type=int, default=256, help="MiB of each array")
+    parser.add_argument("--seconds", type=float, help="for rounds, whatever their precision")
     parser.add_argument("--lock", type=Path)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--load", type=Path)
     parser.add_argument("--one", action="store_true", help="measure once and print the samples as JSON")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure_here(options.mib)))
+        print(json.dumps(measure_here(options.mib, options.seconds)))
         return
     if options.load:
         found = [json.loads(line) for line in options.load.read_text(encoding="utf-8").splitlines()]
     else:
-        found = list(measured(options.processes, options.mib, options.lock, options.save))
+        given = ["--mib", str(options.mib), *(() if options.seconds is None else ("--seconds", str(options.seconds)))]
+        found = list(measured(options.processes, given, options.lock, options.save))
     report(found)
 
 

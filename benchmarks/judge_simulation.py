@@ -4,6 +4,7 @@
     python benchmarks/judge_simulation.py --trials 100000
     python benchmarks/judge_simulation.py --constants      # the rule's constants against others, one changed at a time
     python benchmarks/judge_simulation.py --files          # an entry among a file's others, quieter and noisier ones
+    python benchmarks/judge_simulation.py --longer         # a baseline whose runs take more rounds than what is judged
 
 The rule is the one that judges tests (pytest_bandwidth.domain.rule), not a copy. Every trial draws a baseline of k
 processes, a suspect and three confirmations, all from the same noise; a drop is taken from the figures of the latter
@@ -14,7 +15,8 @@ four. The noises all have the standard deviation that is asked for:
     bimodal       two states, equally likely, 2 × 0.97 sd apart, each with a quarter of the sd of its own
 
 Prints Markdown: false alarms with a 95 % upper limit, the share of identical code that is told to be INSUFFICIENT
-instead, and the share of drops found. With --constants and --files each figure is the worst of the three noises.
+instead, and the share of drops found. With --constants, --files and --longer each figure is the worst of the three
+noises. Of rounds k times as many, noise is taken to be 1/√k: true of noise in time, not of what a process keeps.
 """
 
 from __future__ import annotations
@@ -109,6 +111,8 @@ FILES: dict[str, tuple[float, ...]] = {
     "two ten times as noisy": (10, 10),
     "two of a fifth": (0.2, 0.2),
 }
+# How many times the rounds of what is judged a baseline's runs take.
+LONGER = {f"{times} × the rounds": times for times in (1, 2, 3, 5)}
 # The level of the F test by which an entry keeps clear of the others; 0: it never does.
 UNLIKE = {"": reference.UNLIKE_OTHERS, ", always pooled": 0.0}
 
@@ -122,8 +126,13 @@ def shares(
     trials: int,
     constants: Constants = CHOSEN,
     others: Sequence[float] = (),
+    rounds: float = 1.0,
 ) -> dict[Status, float]:
-    """Share of each status over the trials. others: of the file's other entries, multiples of the spread."""
+    """Share of each status over the trials.
+
+    others: of the file's other entries, multiples of the spread. rounds: of the baseline's runs, as multiples of those
+    of what is judged.
+    """
     draw = random.Random(f"{runs} {drop} {spread}")
     counts: dict[Status, int] = {}
 
@@ -132,7 +141,8 @@ def shares(
         return [Run(gbps=100 * value, relative=value) for value in values]
 
     for _ in range(trials):
-        known, judged = processes(runs, 0.0), processes(1 + constants.confirm, math.log1p(-drop))
+        known = processes(runs, 0.0, 1 / math.sqrt(rounds))
+        judged = processes(1 + constants.confirm, math.log1p(-drop))
         pool = pool_of((known, *(processes(runs, 0.0, times) for times in others)))
         prior = max(constants.prior, pool.spread_without("0"))
         status = Judge(known, "relative", tolerance, prior, constants.confirm).status(judged)
@@ -166,6 +176,10 @@ def files_row(name: str, runs: int, spread: float, drops: list[float], tolerance
         return worst_row(name, runs, spread, drops, tolerance, trials, CHOSEN, FILES[file])
 
 
+def longer_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
+    return worst_row(name, runs, spread, drops, tolerance, trials, rounds=LONGER[name])
+
+
 def worst_row(
     name: str,
     runs: int,
@@ -173,12 +187,13 @@ def worst_row(
     drops: list[float],
     tolerance: float,
     trials: int,
-    constants: Constants,
+    constants: Constants = CHOSEN,
     others: Sequence[float] = (),
+    rounds: float = 1.0,
 ) -> str:
     """Of the three noises."""
     same, *dropped = (
-        [shares(noise, spread, runs, drop, tolerance, trials, constants, others) for noise in NOISES.values()]
+        [shares(noise, spread, runs, drop, tolerance, trials, constants, others, rounds) for noise in NOISES.values()]
         for drop in (0.0, *drops)
     )
     alarms = max(one.get(Status.REGRESSED, 0.0) for one in same)
@@ -197,6 +212,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--constants", action="store_true", help="compare the rule's constants with others")
     what.add_argument("--files", action="store_true", help="judge an entry by a file with others, of other noise")
+    what.add_argument("--longer", action="store_true", help="judge by a baseline whose runs take more rounds")
     parser.add_argument("--tolerance", type=parse_fraction, default=0.03, help="default: 3%%")
     parser.add_argument("--drop", type=parse_fraction, action="append", help="drops to look for (default: 5%% 10%%)")
     options = parser.parse_args()
@@ -210,6 +226,8 @@ def main() -> None:
         if options.files:
             files = [f"{file}{pooled}" for file in FILES for pooled in UNLIKE]
             kind, names, numbers, line = "others in the file", files, FEW_RUNS, files_row
+        if options.longer:
+            kind, names, numbers, line = "baseline's runs", list(LONGER), FEW_RUNS, longer_row
         print(f"| {kind} | k | false alarms | INSUFFICIENT |" + "".join(f" found {format_percent(d)} |" for d in drops))
         print("|---|---|---|---|" + "---|" * len(drops))
         for name in names:

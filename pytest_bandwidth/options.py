@@ -29,7 +29,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("only", None, "run bandwidth tests only"),
     ("skip", None, "skip bandwidth tests"),
     ("disable", None, "run the bodies of bandwidth tests once, untimed"),
-    ("max-time", "S", "budget of one measurement in seconds (default: 1)"),
+    ("max-time", "S", "budget of one measurement in seconds; thrice that where a baseline is written (default: 1)"),
     ("min-samples", "N", "samples of one measurement, time permitting (default: 30)"),
     ("precision", "P", "stop at this precision of the median (default: 0.5%)"),
     ("suite", "NAME", "quick or full, for pytest --pyargs pytest_bandwidth.suite (default: quick)"),

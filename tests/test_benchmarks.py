@@ -15,6 +15,7 @@ SMALLEST = {
     "against.py": (("--rounds=1",), r"right|WRONG"),
     "ceiling.py": (("--rounds=1", "--mib=8"), r"\| triad \|"),
     "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
+    "faster_memory.py": (("--seconds=3", "--mib=8"), r"\| NumPy's copy \|"),
     "gate.py": (("--judged=1", "--drop=10%", "--mib=8"), r"pytest-benchmark, min:5% +\d of 1"),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
@@ -32,7 +33,8 @@ LONG = {"against.py", "readme.py"}
 ELSEWHERE = {"demo.py", "gpu.py", "gpu_page.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "estimators.py", "gate.py", "overhead.py", "pace.py", "placement.py"), MEASURES),
+    **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py"), MEASURES),
+    **dict.fromkeys(("overhead.py", "pace.py", "placement.py"), MEASURES),
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
@@ -72,7 +74,10 @@ def test_script_runs_to_its_end(script):
     assert re.search(printed, result.stdout)
 
 
-@pytest.mark.parametrize(("table", "row"), [("--constants", "prior 2 %"), ("--files", "two alike, always pooled")])
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [("--constants", "prior 2 %"), ("--files", "two alike, always pooled"), ("--longer", "3 × the rounds")],
+)
 def test_other_tables_of_the_simulation(table, row):
     result = run(sys.executable, ROOT / "benchmarks/judge_simulation.py", table, "--trials=4", "--spread=2%", cwd=ROOT)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,119 @@
+"""What faster memory does to a kernel's share of its probe, by how much else the kernel has to do.
+
+    python benchmarks/faster_memory.py [--seconds 180] [--mib 128]
+
+A hypervisor gives this machine's memory one pace for a while and another one after that. Copies that multiply and add
+0 to 48 times for each element, and NumPy's own copy, which runs on one thread, are sampled in turns with the plain copy
+that is their probe, all in one process. A sample counts where the probes before and after it agree, and goes to the
+column of their pace. A kernel that keeps its share beside faster memory waits for memory there as well; one that keeps
+its GB/s loses share although nothing of it changed, which is what DEVICE is for. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from collections import defaultdict
+from datetime import datetime, timezone
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from pytest_bandwidth.devices.base import Call
+from pytest_bandwidth.devices.cpu import CpuDevice
+from pytest_bandwidth.devices.host_vector import fence, lanes_of, load, parallel, spread, stream, whole_lines
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import format_percent
+
+WORK = (0, 4, 8, 12, 14, 16, 20, 24, 32, 48)
+# Probes that differ by more saw the pace change between them.
+ALIKE = 0.08
+# A column is from one of these GB/s to the next; fewer samples than this tell nothing.
+STEPS = (0, 30, 35, 40, 45, 50, 55, 60, 65, 70, 80, 90, 100, 1000)
+FEWEST = 8
+
+
+@parallel
+def copy_and_work(parts: int, out: Any, x: Any, scalar: Any, times: int, n: int) -> None:
+    """out[i] = x[i], multiplied and added so many times. `n`: whole lines, on a line's boundary."""
+    lanes = lanes_of(out)
+    head, lines = whole_lines(out, 0, n)
+    for part in prange(parts):
+        factor = spread(scalar)
+        for line in range(lines * part // parts, lines * (part + 1) // parts):
+            i = head + line * lanes
+            value = load(x, i)
+            for _ in range(times):
+                value = value * factor + factor
+            stream(out, i, value)
+        fence()
+
+
+def calls_of(device: CpuDevice, n: int) -> tuple[dict[str, Call], Call]:
+    """The kernels by name, and their probe, all reading one array."""
+    x, out = device.random(n, "float32"), device.random(n, "float32")
+    threads = int(device.identity.settings["threads"])
+
+    def working(times: int) -> Call:
+        return lambda: copy_and_work(threads, out, x, np.float32(0.5), times, n)
+
+    kernels = {f"{times} multiply-adds": working(times) for times in WORK}
+    kernels["NumPy's copy"] = lambda: np.copyto(out, x)
+    return kernels, device.probe(Traffic(x.nbytes, out.nbytes), (x,)).call
+
+
+def sampled(device: CpuDevice, kernels: dict[str, Call], probe: Call, seconds: float) -> dict[str, list[list[float]]]:
+    """By kernel: seconds of the probe before, the kernel, the probe after."""
+    for call in (*kernels.values(), probe):  # compiles
+        call()
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    names, end = list(kernels), time.monotonic() + seconds
+    before = device.time(probe, None).seconds
+    turn = 0
+    while time.monotonic() < end:
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            kernel, after = (device.time(call, None).seconds for call in (kernels[name], probe))
+            found[name].append([before, kernel, after])
+            before = after
+        turn += 1
+    return found
+
+
+def by_pace(samples: list[list[float]], moved: int) -> dict[int, list[float]]:
+    """Shares of the probe, by the column of its pace."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for before, kernel, after in samples:
+        if abs(math.log(before / after)) < ALIKE:
+            beside = math.sqrt(before * after)
+            column = sum(moved / beside / 1e9 >= step for step in STEPS[1:-1])
+            found[column].append(beside / kernel)
+    return found
+
+
+def cell(shares: list[float]) -> str:
+    return f"{format_percent(median(shares), 1)} ({len(shares)})" if len(shares) >= FEWEST else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--mib", type=int, default=128, help="MiB of each of two arrays (default: 128)")
+    options = parser.parse_args()
+    device, n = CpuDevice(), options.mib * 2**20 // 4
+    print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {device.identity.name}, ", end="")
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; two {options.mib} MiB arrays\n")
+    found = sampled(device, *calls_of(device, n), options.seconds)
+    shares = {name: by_pace(samples, 8 * n) for name, samples in found.items()}
+    columns = sorted({c for of in shares.values() for c, some in of.items() if len(some) >= FEWEST})
+    heads = (f"{STEPS[column]} to {STEPS[column + 1]} GB/s" for column in columns)
+    print(f"| share of the probe at | {' | '.join(heads)} |\n|{'---|' * (len(columns) + 1)}")
+    for name, of in shares.items():
+        print(f"| {name} | {' | '.join(cell(of[column]) for column in columns)} |")
+
+
+if __name__ == "__main__":
+    main()
