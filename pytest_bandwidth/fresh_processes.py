@@ -145,7 +145,7 @@ class FreshProcesses:
         return self._longest_seconds + (0.0 if self._standing_by else self._start_seconds)
 
     def _patience_seconds(self) -> float:
-        """How long the next process may wait and still measure in time, which it has been started for."""
+        """How long the next process may wait and still measure in time."""
         left = self._left_seconds() - (self._longest_seconds or ROUNDS_SHARE * self._measured_seconds)
         return min(LONGEST_SECONDS, max(0.0, left))
 
