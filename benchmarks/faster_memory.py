@@ -2,11 +2,12 @@
 
     python benchmarks/faster_memory.py [--seconds 180] [--mib 128]
 
-A hypervisor gives this machine's memory one pace for a while and another one after that. Copies that multiply and add
-0 to 48 times for each element, and NumPy's own copy, which runs on one thread, are sampled in turns with the plain copy
-that is their probe, all in one process. A sample counts where the probes before and after it agree, and goes to the
-column of their pace. A kernel that keeps its share beside faster memory waits for memory there as well; one that keeps
-its GB/s loses share although nothing of it changed, which is what DEVICE is for. Prints Markdown.
+A hypervisor gives this machine's memory one pace for a while and another one after that. The shipped intensity sweep (a
+copy that multiplies and adds so many times for each element) and NumPy's own copy, which runs on one thread, are
+sampled in turns with the plain copy that is their probe, all in one process. A sample counts where the probes before
+and after it agree, and goes to the column of their pace. A kernel that keeps its share beside faster memory waits for
+memory there as well; one that keeps its GB/s loses share although nothing of it changed, which is what DEVICE is for.
+Prints Markdown.
 """
 
 from __future__ import annotations
@@ -18,18 +19,16 @@ import time
 from collections import defaultdict
 from datetime import datetime, timezone
 from statistics import median
-from typing import Any
 
 import numpy as np
-from numba import prange
 
-from pytest_bandwidth.devices.base import Call
+from pytest_bandwidth.devices.base import Call, Launch
 from pytest_bandwidth.devices.cpu import CpuDevice
-from pytest_bandwidth.devices.host_vector import fence, lanes_of, load, parallel, spread, stream, whole_lines
+from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent
 
-WORK = (0, 4, 8, 12, 14, 16, 20, 24, 32, 48)
+WORK = (0, 8, 16, 24, 32, 40, 48, 64, 96, 128)
 # Probes that differ by more saw the pace change between them.
 ALIKE = 0.08
 # A column is from one of these GB/s to the next; fewer samples than this tell nothing.
@@ -37,29 +36,14 @@ STEPS = (0, 30, 35, 40, 45, 50, 55, 60, 65, 70, 80, 90, 100, 1000)
 FEWEST = 8
 
 
-@parallel
-def copy_and_work(parts: int, out: Any, x: Any, scalar: Any, times: int, n: int) -> None:
-    """out[i] = x[i], multiplied and added so many times. `n`: whole lines, on a line's boundary."""
-    lanes = lanes_of(out)
-    head, lines = whole_lines(out, 0, n)
-    for part in prange(parts):
-        factor = spread(scalar)
-        for line in range(lines * part // parts, lines * (part + 1) // parts):
-            i = head + line * lanes
-            value = load(x, i)
-            for _ in range(times):
-                value = value * factor + factor
-            stream(out, i, value)
-        fence()
-
-
 def calls_of(device: CpuDevice, n: int) -> tuple[dict[str, Call], Call]:
     """The kernels by name, and their probe, all reading one array."""
     x, out = device.random(n, "float32"), device.random(n, "float32")
-    threads = int(device.identity.settings["threads"])
+    kernel, half = device.kernel(read_source("intensity.cu", "intensity_fma_f32", ())), np.float32(0.5)
 
     def working(times: int) -> Call:
-        return lambda: copy_and_work(threads, out, x, np.float32(0.5), times, n)
+        args = (out, x, half, half, np.int32(times), np.int64(n))
+        return device.launcher(Launch(kernel, (4096, 1, 1), (256, 1, 1), args), None)
 
     kernels = {f"{times} multiply-adds": working(times) for times in WORK}
     kernels["NumPy's copy"] = lambda: np.copyto(out, x)

@@ -31,10 +31,10 @@ import pytest
 
 from pytest_bandwidth.domain.resampling import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
+from pytest_bandwidth.fresh_processes import LONG_WAIT_SECONDS
 
 JUDGED_PER_BASELINE = 10
 LIMIT_SECONDS = 10.0
-LONG_WAIT_SECONDS = 0.2
 BASELINE_TRIES = 3
 TEST = """
 import os
@@ -199,7 +199,6 @@ def costs(row: Mapping[str, Any]) -> str:
 
 def waits(fresh: list[dict[str, Any]]) -> str:
     """How many fresh processes there were, and how many of them waited for the baseline's pace for how long."""
-    # A look at the pace takes a moment, too.
     waited = [f["waited_seconds"] for f in fresh if f["waited_seconds"] > LONG_WAIT_SECONDS]
     longest = f", at most {max(waited):.1f} s" if waited else ""
     return f"{len(fresh)} fresh processes, {len(waited)} of them waited for the baseline's pace{longest}"

@@ -1,6 +1,7 @@
 """The device's lock while a test is judged: held for each fresh process, free in between."""
 
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from pytest_bandwidth.devices.scripted import ScriptedDevice, then
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
+from pytest_bandwidth.domain.reference import noise_bound
 from pytest_bandwidth.domain.samples import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
@@ -185,7 +187,9 @@ def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, ki
     ].verdict.confirmations
     told = paces_told(tmp_path)[0]
     assert [label for label, _ in told] == [None] * waits
-    assert all(100.0 < gbps < 115.0 for _, gbps in told)
+    # A host's prior of 3 %, of which five equal runs leave the root of 5/9, past which memory is faster at 99.9 %.
+    fastest = 100.0 * math.exp(noise_bound(0.999, 0.03 * math.sqrt(5 / 9), 9, 5, 1))
+    assert [gbps for _, gbps in told] == [pytest.approx(fastest)] * waits
 
 
 def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(run, monkeypatch):
