@@ -1,0 +1,193 @@
+"""What users, CI files and other tools depend on, held to a copy: change contract.json only where they are told.
+
+Nothing here knows how the package is laid out inside: everything is asked of pytest, of the command line and of files.
+`python tests/product/test_contract.py` writes the copy anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CONTRACT = Path(__file__).with_name("contract.json")
+QUICK = ("-p", "no:cacheprovider", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
+INI = "[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\nbandwidth_busy_processors = 1000\n"
+COMMANDS = ("device", "baseline", "report", "compare", "history", "selftest", "plot")
+
+TESTS = """
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+
+def signatures(owner):
+    said = {}
+    for name in dir(owner):
+        value = inspect.getattr_static(owner, name)
+        if name.startswith("_") and name not in ("__call__", "__getitem__"):
+            continue
+        if inspect.isfunction(value):
+            parameters = inspect.signature(value).parameters.values()
+            said[name] = [str(p.replace(annotation=p.empty)) for p in parameters]
+        else:
+            said[name] = "attribute"
+    return said
+
+
+def test_copy(bandwidth):
+    a = bandwidth.random(1 << 16, "float32")
+    b = bandwidth.empty(1 << 16, "float32")
+    result = bandwidth(np.copyto, b, a, reads=a, writes=b)
+    compared = bandwidth.compare({"one": lambda: b.fill(1), "two": lambda: b.fill(2)}, writes=b)
+    shapes = {"bandwidth": bandwidth, "measurement": result, "comparison": compared, "ratio": compared.ratio("one", over="two")}
+    with open("signatures.json", "w") as file:
+        json.dump({name: signatures(type(value)) for name, value in shapes.items()}, file)
+
+
+@pytest.mark.bandwidth(min_gbps=1e-6)
+def test_floor(bandwidth):
+    a = bandwidth.random(1 << 16, "float32")
+    bandwidth(np.sum, a, reads=a, writes=8, flop=a.size, label="sum")
+"""
+
+COUNTED = """
+import numpy as np
+
+KERNEL = '''
+extern "C" __global__ void twice(const float* a, float* b, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) b[i] = 2 * a[i];
+}
+'''
+
+
+def test_twice(bandwidth):
+    n = 1024
+    a, b = bandwidth.random(n), bandwidth.empty(n)
+    bandwidth.launch(bandwidth.kernel(KERNEL), 8, 128, (a, b, np.int32(n)), reads=a, writes=b)
+"""
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def shape(value: Any) -> Any:
+    """Keys and types, without what was measured: of a list, the shapes of all that it holds, joined."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in sorted(value.items())}
+    if isinstance(value, list):
+        return [joined([shape(inner) for inner in value])] if value else []
+    return {bool: "truth", int: "number", float: "number", str: "text", type(None): "none"}[type(value)]
+
+
+def joined(shapes: list[Any]) -> Any:
+    if all(isinstance(one, dict) for one in shapes):
+        keys = sorted({key for one in shapes for key in one})
+        return {key: joined([one[key] for one in shapes if key in one]) for key in keys}
+    distinct = sorted({json.dumps(one, sort_keys=True) for one in shapes})
+    return json.loads(distinct[0]) if len(distinct) == 1 else sorted(map(json.loads, distinct), key=json.dumps)
+
+
+# What depends on the machine, by its place in a document.
+OF_THE_MACHINE = ("environment", "facts", "settings", "conditions", "findings", "dropped")
+
+
+def without_machine(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: "of the machine" if key in OF_THE_MACHINE else without_machine(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [without_machine(inner) for inner in value]
+    return value
+
+
+def entries_of(path: Path) -> Any:
+    """A baseline's form: its keys in their order, and those of an entry and of its newest run."""
+    tree = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    entry = next(iter(tree["entries"].values()))
+    run_keys = list(entry["runs"][-1]) if "runs" in entry else None
+    return {"file": list(tree), "device": list(tree["device"]), "entry": list(entry), "run": run_keys}
+
+
+def options(text: str) -> list[str]:
+    """The options and sub-commands that a help text names."""
+    return sorted(set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text)))
+
+
+def contract(folder: Path) -> dict[str, Any]:
+    (folder / "pytest.ini").write_text(INI, encoding="utf-8")
+    (folder / "test_host.py").write_text(TESTS, encoding="utf-8")
+    (folder / "test_counted.py").write_text(COUNTED, encoding="utf-8")
+    found: dict[str, Any] = {}
+
+    said = run(folder, "pytest", "--help").stdout
+    found["options"] = sorted(set(re.findall(r"--bandwidth-[a-z-]+(?:=\S+)?", said)))
+    found["ini"] = sorted(set(re.findall(r"^\s+(bandwidth_\w+) \(\w+\)", said, re.MULTILINE)))
+    marker = re.search(r"@pytest.mark.bandwidth\(([^)]*)\)", run(folder, "pytest", "--markers").stdout)
+    found["marker"] = sorted(re.findall(r"(\w+)=", marker[1])) if marker else None
+
+    host = ("--bandwidth-device=cpu", "test_host.py", *QUICK)
+    first = run(folder, "pytest", *host, "--bandwidth-baseline=host.yaml", "--bandwidth-update", "--bandwidth-json=host.json",
+                "--bandwidth-csv=host.csv", "--bandwidth-html=host.html")  # fmt: skip
+    assert first.returncode == 0, first.stdout + first.stderr
+    found["signatures"] = json.loads((folder / "signatures.json").read_text(encoding="utf-8"))
+    document = json.loads((folder / "host.json").read_text(encoding="utf-8"))
+    found["document"] = without_machine(shape(document))
+    found["schema"] = document["schema"]
+    found["csv"] = (folder / "host.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    found["baseline"] = entries_of(folder / "host.yaml")
+
+    slow = (folder / "host.yaml").read_text(encoding="utf-8")
+    (folder / "wrong.yaml").write_text("schema: 7\n" + slow, encoding="utf-8")
+    (folder / "unreachable.yaml").write_text(
+        re.sub(r"device: .*\n(?:  .*\n)*", "", "schema: 1\nentries:\n  test_host.py::test_copy: {bandwidth: 1 TB/s}\n"),
+        encoding="utf-8",
+    )
+    copy = ("--bandwidth-device=cpu", "test_host.py::test_copy", *QUICK, "--bandwidth-confirm=0")
+    found["exit"] = {
+        "measured": run(folder, "pytest", *host).returncode,
+        "regressed": run(folder, "pytest", *copy, "--bandwidth-baseline=unreachable.yaml").returncode,
+        "bad baseline": run(folder, "pytest", *host, "--bandwidth-baseline=wrong.yaml").returncode,
+        "unknown device": run(folder, "pytest", "test_host.py", "--bandwidth-device=abacus").returncode,
+        "strict without a baseline": run(folder, "pytest", *host, "--bandwidth-strict").returncode,
+        "report": run(folder, "pytest_bandwidth.cli", "report", "host.json").returncode,
+        "no such file": run(folder, "pytest_bandwidth.cli", "report", "absent.json").returncode,
+        "no such command": run(folder, "pytest_bandwidth.cli", "abacus").returncode,
+        "valid baseline": run(folder, "pytest_bandwidth.cli", "baseline", "validate", "host.yaml").returncode,
+        "invalid baseline": run(folder, "pytest_bandwidth.cli", "baseline", "validate", "wrong.yaml").returncode,
+    }
+    found["commands"] = {name: options(run(folder, "pytest_bandwidth.cli", name, "--help").stdout) for name in COMMANDS}
+
+    counted = run(folder, "pytest", "--bandwidth-device=traffic", "test_counted.py", "-p", "no:cacheprovider",
+                  "--bandwidth-baseline=counts.yaml", "--bandwidth-update", "--bandwidth-json=counts.json")  # fmt: skip
+    assert counted.returncode == 0, counted.stdout + counted.stderr
+    document = json.loads((folder / "counts.json").read_text(encoding="utf-8"))
+    found["traffic document"] = without_machine(shape(document))
+    found["traffic baseline"] = entries_of(folder / "counts.yaml")
+    return found
+
+
+def test_what_users_depend_on_is_as_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("numba", reason="the host's kernels need the extra cpu")
+    pytest.importorskip("cuda.bindings", reason="counting needs the extra traffic")
+    now, before = contract(tmp_path), json.loads(CONTRACT.read_text(encoding="utf-8"))
+    for part in before:
+        assert now.get(part) == before[part], part
+    assert now.keys() == before.keys()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as where:
+        CONTRACT.write_text(json.dumps(contract(Path(where)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
