@@ -20,7 +20,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pytest_bandwidth.domain.resampling import upper_limit
+from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
 KERNELS = ("triad", "total", "exponential")

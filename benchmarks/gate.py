@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.resampling import upper_limit
+from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.fresh_processes import LONG_WAIT_SECONDS
 

@@ -6,7 +6,7 @@
     python benchmarks/judge_simulation.py --files          # an entry among a file's others, quieter and noisier ones
     python benchmarks/judge_simulation.py --longer         # a baseline whose runs take more rounds than what is judged
 
-The rule is the one that judges tests (pytest_bandwidth.domain.rule), not a copy. Every trial draws a baseline of k
+The rule is the one that judges tests (pytest_bandwidth.domain.judging.rule), not a copy. Every trial draws a baseline of k
 processes, a suspect and three confirmations, all from the same noise; a drop is taken from the figures of the latter
 four. The noises all have the standard deviation that is asked for:
 
@@ -29,9 +29,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from unittest.mock import patch
 
-from pytest_bandwidth.domain import reference, rule
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.resampling import Judge, upper_limit
+from pytest_bandwidth.domain.judging import reference, rule
+from pytest_bandwidth.domain.judging.error_rates import Judge, upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status
 

@@ -9,16 +9,16 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.counting import judge_counts
-from pytest_bandwidth.domain.diagnosis import recorded_resources
-from pytest_bandwidth.domain.figures import Figures, choose_figure, middle_of
-from pytest_bandwidth.domain.floors import is_by_floor
-from pytest_bandwidth.domain.judging import NO_SHARE, conduct_of, not_comparable, without_share
+from pytest_bandwidth.domain.judging.causes import recorded_resources
+from pytest_bandwidth.domain.judging.counts import judge_counts
+from pytest_bandwidth.domain.judging.drop import NO_SHARE, conduct_of, not_comparable, without_share
+from pytest_bandwidth.domain.judging.floors import is_by_floor
+from pytest_bandwidth.domain.judging.judge import Judged, Limits
+from pytest_bandwidth.domain.judging.paired import Pair, judge_pairs, steadier_of_pairs
 from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.metrics import Figures, choose_figure, middle_of
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.pairing import Pair, judge_pairs, steadier_of_pairs
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.gate import Judged, Limits
 from pytest_bandwidth.revision import NothingThere, Sides
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
 from pytest_bandwidth.devices.pace import LONGEST_SECONDS
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.fresh_evidence import FreshRow
+from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
+from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.measurement import Peak
+from pytest_bandwidth.domain.metrics import Figures
 from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.processes import Child, FreshProcessFailed, Leave, rows_of
 

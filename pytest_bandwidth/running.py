@@ -9,22 +9,22 @@ from pathlib import Path
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
-from pytest_bandwidth.confirming import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.opening import name_of, open_device
 from pytest_bandwidth.devices.pace import Pace, Patience
 from pytest_bandwidth.domain.baseline import Baseline
-from pytest_bandwidth.domain.busy import busy_with_others
-from pytest_bandwidth.domain.drift import drift_of
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
-from pytest_bandwidth.domain.garbage import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import garbage_kept
+from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
+from pytest_bandwidth.domain.judging.drift import drift_of
+from pytest_bandwidth.domain.judging.judge import Judged, Limits, Pools, judge_test, pools_of
 from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.validity import busy_with_others
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.fresh_probe import probe_alone
 from pytest_bandwidth.fresh_processes import FreshProcesses, Waiting
-from pytest_bandwidth.gate import Judged, Limits, Pools, judge_test, pools_of
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import Invocation, Leave, Order, stand_by, start_fresh
 from pytest_bandwidth.revision import Sides

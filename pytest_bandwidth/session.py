@@ -15,14 +15,14 @@ import pytest
 from pytest_bandwidth.absent import note_absent
 from pytest_bandwidth.arguments import checked_tags
 from pytest_bandwidth.distributed import invocation_of, revision_of, runs_every_test, tell_controller
-from pytest_bandwidth.domain.diagnosis import likely_causes
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
+from pytest_bandwidth.domain.judging.causes import likely_causes
+from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.fixture import Bandwidth, refuse_other_devices
-from pytest_bandwidth.gate import Judged
 from pytest_bandwidth.processes import order_of_environment
 from pytest_bandwidth.progress import Progress
 from pytest_bandwidth.rendering.json import device_plain

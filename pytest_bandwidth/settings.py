@@ -16,7 +16,7 @@ from pytest_bandwidth.options import given
 
 if TYPE_CHECKING:
     from pytest_bandwidth.domain.baseline import Figure
-    from pytest_bandwidth.domain.floors import Floors
+    from pytest_bandwidth.domain.judging.floors import Floors
 
 # What is written is what later runs are held against: where a measurement does not become as precise as it should in
 # its time, it may take so many times as long for its rounds (benchmarks/judge_simulation.py --longer has what for).
@@ -91,7 +91,7 @@ class MarkerOptions:
 
     @property
     def floors(self) -> Floors:
-        from pytest_bandwidth.domain.floors import Floors  # kept out of start-up
+        from pytest_bandwidth.domain.judging.floors import Floors  # kept out of start-up
 
         return Floors(self.min_gbps, self.min_utilization, self.min_relative)
 
@@ -263,7 +263,7 @@ def _marker_value(name: str, value: object) -> Any:
 
 def _share(text: str) -> float:
     """A share of the probe: may pass 1, since a kernel may beat a plain copy."""
-    from pytest_bandwidth.domain.figures import LARGEST_SHARE  # kept out of start-up
+    from pytest_bandwidth.domain.metrics import LARGEST_SHARE  # kept out of start-up
 
     percent = text.strip().endswith("%")
     try:

@@ -20,13 +20,14 @@ from pytest_bandwidth.devices.opening import name_of
 from pytest_bandwidth.distributed import invocation_of
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.fleet import OUTLIER, model_of
+from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
+from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of, tolerance_of
+from pytest_bandwidth.domain.judging.update import figure_of_update, joined, merged
+from pytest_bandwidth.domain.judging.update_evidence import evidence_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, Plain
-from pytest_bandwidth.domain.updating import figure_of_update, joined, merged
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.environment import commit
-from pytest_bandwidth.gate import Pools, pools_of, prior_of, tolerance_of
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
 from pytest_bandwidth.rendering.changes import change_lines
@@ -35,7 +36,6 @@ from pytest_bandwidth.rendering.terminal import Line
 from pytest_bandwidth.session import ASKED
 from pytest_bandwidth.settings import Settings
 from pytest_bandwidth.storage.files import is_folder
-from pytest_bandwidth.update_evidence import evidence_of
 
 if TYPE_CHECKING:
     from pytest_bandwidth.publishing import Published

@@ -7,14 +7,14 @@ from itertools import count
 import pytest
 
 from pytest_bandwidth.against import judge_against, with_floors
-from pytest_bandwidth.domain.diagnosis import likely_causes
-from pytest_bandwidth.domain.floors import Floors
+from pytest_bandwidth.domain.judging.causes import likely_causes
+from pytest_bandwidth.domain.judging.floors import Floors
+from pytest_bandwidth.domain.judging.judge import Judged, Limits
 from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.gate import Judged, Limits
 from pytest_bandwidth.processes import FreshProcessFailed
 from pytest_bandwidth.revision import NothingThere
 from pytest_bandwidth.worktree import Revision

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_bandwidth import confirming
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.floors import Floors
+from pytest_bandwidth.domain.judging import confirmation as confirming
+from pytest_bandwidth.domain.judging.floors import Floors
+from pytest_bandwidth.domain.judging.judge import Limits, judge_test
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.gate import Limits, judge_test
 
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"

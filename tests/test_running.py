@@ -14,9 +14,9 @@ from pytest_bandwidth.devices.cpu import open_cpu
 from pytest_bandwidth.devices.scripted import ScriptedDevice, then
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.judging.reference import noise_bound
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
-from pytest_bandwidth.domain.reference import noise_bound
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.locking import DeviceLock

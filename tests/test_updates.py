@@ -8,16 +8,16 @@ import pytest
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
+from pytest_bandwidth.domain.judging.update import merged
+from pytest_bandwidth.domain.judging.update_evidence import evidence_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
-from pytest_bandwidth.domain.reference import PRIOR_SPREAD
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.updating import merged
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.settings import Settings
-from pytest_bandwidth.update_evidence import evidence_of
 from pytest_bandwidth.updates import Asked, update_baseline
 
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"

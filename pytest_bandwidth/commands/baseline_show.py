@@ -11,13 +11,13 @@ from statistics import stdev
 from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
-from pytest_bandwidth.domain.drift import since_anchor
-from pytest_bandwidth.domain.figures import figures_of_run
+from pytest_bandwidth.domain.judging.drift import since_anchor
+from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of
+from pytest_bandwidth.domain.judging.reference import reference_of
+from pytest_bandwidth.domain.judging.rule import fresh_gate
 from pytest_bandwidth.domain.measurement import HOST_KINDS
-from pytest_bandwidth.domain.reference import reference_of
-from pytest_bandwidth.domain.rule import fresh_gate
+from pytest_bandwidth.domain.metrics import figures_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
-from pytest_bandwidth.gate import Pools, pools_of, prior_of
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.settings import Settings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.fleet import model_of
+from pytest_bandwidth.domain.judging.fleet import model_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.saved_run import load_run
 from pytest_bandwidth.domain.units import parse_fraction

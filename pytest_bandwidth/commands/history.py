@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_bandwidth.change_points_beside import change_points_beside
-from pytest_bandwidth.domain.garbage import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import garbage_kept
 from pytest_bandwidth.domain.trend import FIGURES
 
 # Runs of each test that are looked at: change points take time that grows with their square.

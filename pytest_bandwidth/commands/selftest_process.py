@@ -14,8 +14,8 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.figures import disbelief, figures_of_measurement
 from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.metrics import disbelief, figures_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.orphans import end_with_parent
 from pytest_bandwidth.processes import Invocation, Order

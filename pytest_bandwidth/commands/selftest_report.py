@@ -8,8 +8,8 @@ from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
 from pytest_bandwidth.domain.baseline import Figure, Run
-from pytest_bandwidth.domain.figures import FIGURES
-from pytest_bandwidth.domain.resampling import Rates, rates, upper_limit
+from pytest_bandwidth.domain.judging.error_rates import Rates, rates, upper_limit
+from pytest_bandwidth.domain.metrics import FIGURES
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.rendering.terminal import printable
 

@@ -12,14 +12,21 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.figures import FIGURES, Figures, choose_figure, figures_of_run
-from pytest_bandwidth.domain.judging import Conduct, drop_sentence, insufficient, moved, not_comparable, runs_needed
+from pytest_bandwidth.domain.judging.drop import (
+    Conduct,
+    drop_sentence,
+    insufficient,
+    moved,
+    not_comparable,
+    runs_needed,
+)
+from pytest_bandwidth.domain.judging.judge import Pools, prior_of
+from pytest_bandwidth.domain.judging.reference import Reference, pool_of, reference_of
+from pytest_bandwidth.domain.judging.rule import fresh_gate, median_drop, tells
+from pytest_bandwidth.domain.metrics import FIGURES, Figures, choose_figure, figures_of_run
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.reference import Reference, pool_of, reference_of
-from pytest_bandwidth.domain.rule import fresh_gate, median_drop, tells
 from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.gate import Pools, prior_of
 
 # What messages call the runs that others are compared with.
 REFERENCE = "the reference"

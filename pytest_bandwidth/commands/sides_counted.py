@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pytest_bandwidth.commands.sides import NOT_BEFORE, REFERENCE, Compared, SavedRun, measured_keys, nothing_valid
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.counting import judge_counts
-from pytest_bandwidth.domain.judging import not_comparable
+from pytest_bandwidth.domain.judging.counts import judge_counts
+from pytest_bandwidth.domain.judging.drop import not_comparable
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Verdict
 

@@ -28,7 +28,7 @@ from pytest_bandwidth.devices.host_probes import (
 )
 from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.garbage import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import garbage_kept
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
 from pytest_bandwidth.domain.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic

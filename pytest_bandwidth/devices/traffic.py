@@ -21,7 +21,7 @@ from pytest_bandwidth.devices.measuring import untimed
 from pytest_bandwidth.devices.traffic_findings import declared_against_seen, floor_seconds, plain_counts, plain_lines
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement, Peak
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.ptx import (
     AccessFault,
     Execution,

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.measurement import Conditions, Fact, KernelResources
-from pytest_bandwidth.domain.samples import Dropped
+from pytest_bandwidth.domain.rounds import Dropped
 from pytest_bandwidth.domain.verdict import Verdict
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_bandwidth.domain.figures import LARGEST_SHARE
+from pytest_bandwidth.domain.metrics import LARGEST_SHARE
 from pytest_bandwidth.domain.units import digits, format_percent, format_seconds
 
 if TYPE_CHECKING:

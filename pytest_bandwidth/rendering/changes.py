@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.drift import since_anchor
+from pytest_bandwidth.domain.judging.drift import since_anchor
 from pytest_bandwidth.domain.units import counted, digits
 from pytest_bandwidth.rendering.terminal import Line, Span, printable
 

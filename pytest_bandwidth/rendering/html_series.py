@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.floors import floor_of
+from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.samples import quantile
+from pytest_bandwidth.domain.rounds import quantile
 from pytest_bandwidth.rendering.texts import one_line
 from pytest_bandwidth.rendering.values import Plain, mappings, number, numbers, optional_text, text
 

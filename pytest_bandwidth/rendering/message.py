@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_bandwidth.domain.drift import DRIFT
-from pytest_bandwidth.domain.floors import confirmations_text, is_by_floor
+from pytest_bandwidth.domain.judging.drift import DRIFT
+from pytest_bandwidth.domain.judging.floors import confirmations_text, is_by_floor
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status, Verdict

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.domain.device_change import PROBE_ALONE
-from pytest_bandwidth.domain.drift import DRIFT
+from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
+from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.garbage import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import garbage_kept
 from pytest_bandwidth.storage.canonical import CanonicalReader
 from pytest_bandwidth.storage.layout import ENTRIES_LINE, Layout, divide
 from pytest_bandwidth.storage.schema import SchemaReader

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, Measurement, Peak
 from pytest_bandwidth.domain.outcome import Outcome, outcome_of
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.rendering.json import device_plain, document, render_json

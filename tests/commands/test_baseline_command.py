@@ -12,8 +12,8 @@ from saved_runs import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
-from pytest_bandwidth.domain.reference import prior_spread, reference_of
-from pytest_bandwidth.domain.rule import REGRESSED_LEVEL
+from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 
 COPY, TRIAD, SUM = "tests/test_a.py::test_copy[1024]", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
 DEVICE = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)

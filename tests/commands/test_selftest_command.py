@@ -16,7 +16,7 @@ from pytest_bandwidth.commands.selftest_progress import Progress
 from pytest_bandwidth.commands.selftest_report import recommendation
 from pytest_bandwidth.devices.scripted import SCRIPTED_IDENTITY, ScriptedDevice
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
-from pytest_bandwidth.domain.resampling import Rates
+from pytest_bandwidth.domain.judging.error_rates import Rates
 from pytest_bandwidth.locking import DeviceLock
 
 BUSY = "others kept 1.2 processors busy meanwhile (make (7): 1.20 processors)"

@@ -1,8 +1,8 @@
 """Entries of one test whose runs stand beside a probe of 100 GB/s, and figures to judge by them."""
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.metrics import Figures
 
 
 def entry(*relatives, **more):

@@ -1,8 +1,8 @@
 """What an entry of five runs knows: a kernel at 90 % of probes of 100 GB/s, unless said otherwise."""
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.device_change import known_of
-from pytest_bandwidth.domain.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.judging.device_change import known_of
+from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 
 
 def known(*probes, share=0.9, tolerance=0.05):

@@ -7,7 +7,7 @@ import pytest
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.bottleneck import BOTTLENECK_FOUND, access_sentence, bottleneck_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, KernelResources, Measurement
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
 DEVICE = DeviceIdentity("traffic", "traffic sm_90", None, "model")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.domain.busy import busy_with_others
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.validity import busy_with_others
 
 
 def on_host(others, processors=2, kind="cpu"):

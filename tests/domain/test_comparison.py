@@ -7,7 +7,7 @@ import pytest
 from pytest_bandwidth.domain.comparison import Comparison, interval_of_median
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
 HOST = DeviceIdentity("cpu", "A host", None, "h")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_bandwidth.domain.counting import COSTS, judge_counts, pattern_of
+from pytest_bandwidth.domain.judging.counts import COSTS, judge_counts, pattern_of
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 

@@ -6,7 +6,7 @@ import pytest
 from known_devices import known
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.device_change import (
+from pytest_bandwidth.domain.judging.device_change import (
     blame_when_down,
     blame_when_up,
     fastest_alike,
@@ -16,9 +16,9 @@ from pytest_bandwidth.domain.device_change import (
     known_of,
     only_gbps_dropped,
 )
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.reference import reference_of
-from pytest_bandwidth.domain.rule import REGRESSED_LEVEL
+from pytest_bandwidth.domain.judging.reference import reference_of
+from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
+from pytest_bandwidth.domain.metrics import Figures
 
 LIMIT = -math.log(0.95)  # five runs that agree leave the tolerance as the larger bound
 

@@ -5,7 +5,7 @@ import pytest
 from pytest_bandwidth.domain.doubled import GROWTH_FOUND, with_doubled_batch
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement
 from pytest_bandwidth.domain.roofline import OVERHEAD_FOUND
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.drift import drift_of
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.judging import look
-from pytest_bandwidth.domain.reference import reference_of
-from pytest_bandwidth.domain.updating import merged
+from pytest_bandwidth.domain.judging.drift import drift_of
+from pytest_bandwidth.domain.judging.drop import look
+from pytest_bandwidth.domain.judging.reference import reference_of
+from pytest_bandwidth.domain.judging.update import merged
+from pytest_bandwidth.domain.metrics import Figures
 
 TOLERANCE, PRIOR = 0.05, 0.01
 

@@ -4,7 +4,7 @@ import pytest
 from entries_of_shares import at, entry
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.figures import choose_figure, figures_of_run, steadier_figure
+from pytest_bandwidth.domain.metrics import choose_figure, figures_of_run, steadier_figure
 
 
 def test_figure_is_relative_where_the_probe_shares_the_kernels_fate():

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from known_devices import known
 
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.fresh_evidence import Evidence, evidence_of, is_settled, wants_likes
-from pytest_bandwidth.domain.rule import fresh_gate
+from pytest_bandwidth.domain.judging.fresh_evidence import Evidence, evidence_of, is_settled, wants_likes
+from pytest_bandwidth.domain.judging.rule import fresh_gate
+from pytest_bandwidth.domain.metrics import Figures
 
 ALIKE, FAST, NO_PROBE = Figures(80.0, 0.8, 100.0), Figures(95.0, 0.65, 146.0), Figures(80.0)
 

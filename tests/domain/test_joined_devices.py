@@ -4,7 +4,7 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.updating import joined, merged
+from pytest_bandwidth.domain.judging.update import joined, merged
 
 
 def entry(gpu, *gbps, **fields):

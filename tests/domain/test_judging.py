@@ -8,8 +8,8 @@ import pytest
 from entries_of_shares import at, entry, reference
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging import Conduct, confirm_drop, look, not_comparable, runs_needed
-from pytest_bandwidth.domain.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.judging.drop import Conduct, confirm_drop, look, not_comparable, runs_needed
+from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status
 

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.pairing import (
+from pytest_bandwidth.domain.judging.paired import (
     EVEN_PROBES,
     Pair,
     half_width,
@@ -14,6 +13,7 @@ from pytest_bandwidth.domain.pairing import (
     pairs_needed,
     steadier_of_pairs,
 )
+from pytest_bandwidth.domain.metrics import Figures
 from pytest_bandwidth.domain.verdict import Status
 
 

@@ -7,7 +7,7 @@ import pytest
 from entries_of_shares import entry, reference
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.reference import pool_of, prior_spread, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.judging.reference import pool_of, prior_spread, reference_of, steadier_of_runs
 from pytest_bandwidth.domain.student_t import t_quantile
 
 

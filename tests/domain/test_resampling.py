@@ -6,8 +6,8 @@ import random
 import pytest
 
 from pytest_bandwidth.domain.baseline import Run
-from pytest_bandwidth.domain.reference import prior_spread
-from pytest_bandwidth.domain.resampling import Judge, rates, upper_limit
+from pytest_bandwidth.domain.judging.error_rates import Judge, rates, upper_limit
+from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.verdict import Status
 
 

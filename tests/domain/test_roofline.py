@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.roofline import (
     ridge_point,
     utilization_class,
 )
-from pytest_bandwidth.domain.samples import Rounds
+from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

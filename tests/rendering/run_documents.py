@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.figures import Figures, choose_figure
-from pytest_bandwidth.domain.judging import confirm_drop, look
+from pytest_bandwidth.domain.judging.drop import confirm_drop, look
+from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.metrics import Figures, choose_figure
 from pytest_bandwidth.domain.outcome import Outcome, outcome_of
-from pytest_bandwidth.domain.reference import prior_spread, reference_of
-from pytest_bandwidth.domain.samples import Dropped, Rounds
+from pytest_bandwidth.domain.rounds import Dropped, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.rendering.json import device_plain, document

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from pytest_bandwidth.domain.reference import Reference
+from pytest_bandwidth.domain.judging.reference import Reference
 from pytest_bandwidth.domain.units import log_of_drop
 from pytest_bandwidth.domain.verdict import Status
 

@@ -6,12 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pytest_bandwidth.confirming import Case, FreshRun, device_verdict, fresh_figures, last_word
-from pytest_bandwidth.domain import device_change
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
-from pytest_bandwidth.domain.counting import judge_counts
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.figures import (
+from pytest_bandwidth.domain.judging import device_change
+from pytest_bandwidth.domain.judging.confirmation import Case, FreshRun, device_verdict, fresh_figures, last_word
+from pytest_bandwidth.domain.judging.counts import judge_counts
+from pytest_bandwidth.domain.judging.drop import conduct_of, is_doubtful, look, not_comparable, without_share
+from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
+from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
+from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.measurement import Finding, Measurement
+from pytest_bandwidth.domain.metrics import (
     FIGURES,
     LARGEST_SHARE,
     Figures,
@@ -19,11 +24,6 @@ from pytest_bandwidth.domain.figures import (
     disbelief,
     figures_of_measurement,
 )
-from pytest_bandwidth.domain.floors import Floors, is_by_floor, look_at_floors
-from pytest_bandwidth.domain.fresh_evidence import FreshRow
-from pytest_bandwidth.domain.judging import conduct_of, is_doubtful, look, not_comparable, without_share
-from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

@@ -13,9 +13,9 @@ from math import exp, log
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.reference import Reference
-from pytest_bandwidth.domain.rule import REGRESSED_LEVEL, SUSPECT_LEVEL, fresh_gate
+from pytest_bandwidth.domain.judging.reference import Reference
+from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL, SUSPECT_LEVEL, fresh_gate
+from pytest_bandwidth.domain.metrics import Figures
 from pytest_bandwidth.domain.units import format_gbps, format_percent, log_of_drop
 
 # The code of the finding that the evidence for a device that is down could not be had.

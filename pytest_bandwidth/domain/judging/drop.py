@@ -10,10 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.figures import Figures, disbelief
+from pytest_bandwidth.domain.judging.reference import PRIOR_DEGREES, Reference, noise_bound
+from pytest_bandwidth.domain.judging.rule import (
+    REGRESSED_LEVEL,
+    bounds_of,
+    first_status,
+    fresh_gate,
+    median_drop,
+    tells,
+)
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.reference import PRIOR_DEGREES, Reference, noise_bound
-from pytest_bandwidth.domain.rule import REGRESSED_LEVEL, bounds_of, first_status, fresh_gate, median_drop, tells
+from pytest_bandwidth.domain.metrics import Figures, disbelief
 from pytest_bandwidth.domain.units import counted, drop_of_log, format_bytes, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Numbers, Status, Verdict
 

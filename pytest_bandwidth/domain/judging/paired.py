@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
 from pytest_bandwidth.domain.baseline import Figure
-from pytest_bandwidth.domain.figures import Figures, steadier_figure
-from pytest_bandwidth.domain.judging import moved
-from pytest_bandwidth.domain.rule import REGRESSED_LEVEL
+from pytest_bandwidth.domain.judging.drop import moved
+from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
+from pytest_bandwidth.domain.metrics import Figures, steadier_figure
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from pytest_bandwidth.domain.baseline import Entry, Figure
-from pytest_bandwidth.domain.figures import figures_of_run, value_of_run
+from pytest_bandwidth.domain.judging.reference import median_figures
 from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.reference import median_figures
+from pytest_bandwidth.domain.metrics import figures_of_run, value_of_run
 from pytest_bandwidth.domain.units import format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Verdict
 

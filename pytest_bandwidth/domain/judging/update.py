@@ -13,10 +13,10 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Figure, Run
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.figures import choose_figure
-from pytest_bandwidth.domain.judging import Conduct, not_comparable
-from pytest_bandwidth.domain.reference import median_figures, reference_of, steadier_of_runs
-from pytest_bandwidth.domain.rule import fresh_gate
+from pytest_bandwidth.domain.judging.drop import Conduct, not_comparable
+from pytest_bandwidth.domain.judging.reference import median_figures, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.judging.rule import fresh_gate
+from pytest_bandwidth.domain.metrics import choose_figure
 
 # What has to be equal for runs to stand in one entry.
 _CONDUCT = ("bytes_read", "bytes_written", "method", "settings", "counts")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.figures import Figures, figures_of_run, middle_of, steadier_figure, value_of_run
+from pytest_bandwidth.domain.metrics import Figures, figures_of_run, middle_of, steadier_figure, value_of_run
 from pytest_bandwidth.domain.student_t import t_quantile, variance_ratio_below
 from pytest_bandwidth.domain.units import log_of_drop
 

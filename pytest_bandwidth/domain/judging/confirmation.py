@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_bandwidth.domain import device_change
-from pytest_bandwidth.domain.device_change import Known
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.floors import Floors, confirm_floor, is_by_floor
-from pytest_bandwidth.domain.fresh_evidence import evidence_of, is_settled, wants_likes
-from pytest_bandwidth.domain.judging import confirm_drop
+from pytest_bandwidth.domain.judging import device_change
+from pytest_bandwidth.domain.judging.device_change import Known
+from pytest_bandwidth.domain.judging.drop import confirm_drop
+from pytest_bandwidth.domain.judging.floors import Floors, confirm_floor, is_by_floor
+from pytest_bandwidth.domain.judging.fresh_evidence import evidence_of, is_settled, wants_likes
+from pytest_bandwidth.domain.judging.reference import Reference
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.reference import Reference
+from pytest_bandwidth.domain.metrics import Figures
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.

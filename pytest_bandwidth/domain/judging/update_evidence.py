@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import chain
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.counting import pattern_of
-from pytest_bandwidth.domain.diagnosis import recorded_resources
-from pytest_bandwidth.domain.figures import Figures, choose_figure
+from pytest_bandwidth.domain.judging.causes import recorded_resources
+from pytest_bandwidth.domain.judging.counts import pattern_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.metrics import Figures, choose_figure
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
 from pytest_bandwidth.environment import now
 

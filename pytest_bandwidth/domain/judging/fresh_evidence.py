@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.baseline import Figure
-from pytest_bandwidth.domain.device_change import Known, is_faster
-from pytest_bandwidth.domain.figures import Figures
-from pytest_bandwidth.domain.reference import Reference
-from pytest_bandwidth.domain.rule import fresh_gate
+from pytest_bandwidth.domain.judging.device_change import Known, is_faster
+from pytest_bandwidth.domain.judging.reference import Reference
+from pytest_bandwidth.domain.judging.rule import fresh_gate
+from pytest_bandwidth.domain.metrics import Figures
 
 # So many fresh processes at the baseline's pace are worth waiting and trying for. Where time ends before, one outweighs
 # those on a faster device as well: the gate of one process is as wide as that asks for.

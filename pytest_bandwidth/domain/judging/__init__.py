@@ -1,0 +1,1 @@
+"""The rule: whether a drop is a regression, and on what evidence."""
