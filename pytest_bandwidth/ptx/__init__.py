@@ -4,6 +4,7 @@
 The figures are requests of a functional model without caches: never bytes that a DRAM moved, never time.
 """
 
+from pytest_bandwidth.ptx.checkers.initialisation import fill_untouched
 from pytest_bandwidth.ptx.compile import (
     PtxModule,
     compile_ptx,
@@ -11,7 +12,7 @@ from pytest_bandwidth.ptx.compile import (
     nvrtc_version,
     supported_architectures,
 )
-from pytest_bandwidth.ptx.execution import (
+from pytest_bandwidth.ptx.counts import (
     AccessCounts,
     AccessFault,
     ArrayCounts,
@@ -23,7 +24,6 @@ from pytest_bandwidth.ptx.execution import (
 )
 from pytest_bandwidth.ptx.launch import execute
 from pytest_bandwidth.ptx.loading import Program, load
-from pytest_bandwidth.ptx.observers.initialisation import fill_untouched
 
 __all__ = [
     "AccessCounts",

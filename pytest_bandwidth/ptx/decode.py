@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.ptx import memory_actions
-from pytest_bandwidth.ptx.actions import CONTROL
+from pytest_bandwidth.ptx import decode_memory as memory_actions
+from pytest_bandwidth.ptx.decode_actions import CONTROL
 from pytest_bandwidth.ptx.flow import LabelMark, basic_blocks
 from pytest_bandwidth.ptx.layout import layout_of, parameters_of
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Match

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.ptx.accesses import MemoryUnit
 from pytest_bandwidth.ptx.addresses import LOCAL_REGION, SHARED_REGION
 from pytest_bandwidth.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.ptx.arrays import Array
-from pytest_bandwidth.ptx.execution import Execution
-from pytest_bandwidth.ptx.executor import Executor, Tally
+from pytest_bandwidth.ptx.checkers.bounds import BoundsObserver
+from pytest_bandwidth.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.initialisation import InitialisationObserver, untouched
+from pytest_bandwidth.ptx.checkers.races import GlobalRaceObserver, SharedRaceObserver
+from pytest_bandwidth.ptx.checkers.traffic import TrafficObserver
+from pytest_bandwidth.ptx.counts import Execution
+from pytest_bandwidth.ptx.interpreter import Executor, Tally
 from pytest_bandwidth.ptx.lanes import WARP, Dim, Geometry
 from pytest_bandwidth.ptx.loading import Program
 from pytest_bandwidth.ptx.memory import Memory, Region, flat_bytes
-from pytest_bandwidth.ptx.observers.bounds import BoundsObserver
-from pytest_bandwidth.ptx.observers.faults import FaultLog
-from pytest_bandwidth.ptx.observers.initialisation import InitialisationObserver, untouched
-from pytest_bandwidth.ptx.observers.order import Order
-from pytest_bandwidth.ptx.observers.races import GlobalRaceObserver, SharedRaceObserver
-from pytest_bandwidth.ptx.observers.traffic import TrafficObserver
+from pytest_bandwidth.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.ptx.program import Kernel, Symbol
 from pytest_bandwidth.ptx.signature import parameter_names
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from opcode_lab import LAB, LAST, Lab
 
-from pytest_bandwidth.ptx.executor import Executor
+from pytest_bandwidth.ptx.interpreter import Executor
 
 _LAB = Lab()
 

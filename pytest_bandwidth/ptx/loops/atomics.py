@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from pytest_bandwidth.ptx.loops.compiling import BOOL, I64, compiled, given, memory, plane
+from pytest_bandwidth.ptx.loops.numba_cache import BOOL, I64, compiled, given, memory, plane
 
 _ATOMIC_TYPES = (types.uint32, types.int32, types.uint64, types.int64, types.float32, types.float64)
 AND, OR, XOR, EXCHANGE, ADD, INCREMENT, DECREMENT, MINIMUM, MAXIMUM, COMPARE_AND_SWAP = range(10)

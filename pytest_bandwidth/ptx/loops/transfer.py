@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from pytest_bandwidth.ptx.loops.compiling import BOOL, I64, U8, U64, compiled, four, given, memory, plane, row, seen
+from pytest_bandwidth.ptx.loops.numba_cache import BOOL, I64, U8, U64, compiled, four, given, memory, plane, row, seen
 
 
 @compiled(four(U64)(given(U64), given(BOOL)))

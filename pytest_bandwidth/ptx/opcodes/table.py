@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_bandwidth.ptx.opcodes import bits, conversions, eighths, floats, halves, integers, logic
+from pytest_bandwidth.ptx.opcodes import bits, conversions, floats, halves, integers, logic
+from pytest_bandwidth.ptx.opcodes import fp8 as eighths
 from pytest_bandwidth.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
 

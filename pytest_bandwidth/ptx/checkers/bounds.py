@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.ptx.memory import Region
-from pytest_bandwidth.ptx.observers.faults import FaultLog
 
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from pytest_bandwidth.ptx import addresses
 from pytest_bandwidth.ptx.arrays import Array, spread
+from pytest_bandwidth.ptx.checkers import Observer
+from pytest_bandwidth.ptx.checkers.bounds import BoundsObserver
 from pytest_bandwidth.ptx.half_atomics import atomic_half
 from pytest_bandwidth.ptx.lanes import Geometry, least
 from pytest_bandwidth.ptx.loops import atomics, transfer
 from pytest_bandwidth.ptx.memory import Access, Memory, Region
-from pytest_bandwidth.ptx.observers import Observer
-from pytest_bandwidth.ptx.observers.bounds import BoundsObserver
 from pytest_bandwidth.ptx.program import Atomic, Load, Store
 from pytest_bandwidth.ptx.program import Memory as MemoryStep
 

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array, spread
+from pytest_bandwidth.ptx.checkers.benign_stores import harmless
+from pytest_bandwidth.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.ptx.checkers.happens_before import Order
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.loops import races
 from pytest_bandwidth.ptx.memory import Access, Region
-from pytest_bandwidth.ptx.observers.faults import FaultLog
-from pytest_bandwidth.ptx.observers.harmless import harmless
-from pytest_bandwidth.ptx.observers.order import Order
 
 
 class SharedRaceObserver:

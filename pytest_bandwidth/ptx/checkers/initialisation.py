@@ -14,11 +14,11 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.arrays import Array, spread
+from pytest_bandwidth.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.ptx.checkers.happens_before import Order
 from pytest_bandwidth.ptx.lanes import Geometry, least
 from pytest_bandwidth.ptx.loops import transfer
 from pytest_bandwidth.ptx.memory import Access, Region, flat_bytes
-from pytest_bandwidth.ptx.observers.faults import FaultLog
-from pytest_bandwidth.ptx.observers.order import Order
 
 _PIECE = 16
 _CHUNK_WORDS = 1 << 16

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array, spread
-from pytest_bandwidth.ptx.execution import AccessFault
+from pytest_bandwidth.ptx.counts import AccessFault
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.program import Site

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pytest_bandwidth.ptx.checkers.happens_before import Order
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Access
-from pytest_bandwidth.ptx.observers.order import Order
 
 
 class Observer(Protocol):

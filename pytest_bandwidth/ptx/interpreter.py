@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.ptx.accesses import MemoryUnit
 from pytest_bandwidth.ptx.arrays import Array, spread
+from pytest_bandwidth.ptx.checkers.faults import FaultLog
+from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.traffic import TrafficObserver
 from pytest_bandwidth.ptx.lanes import Geometry, Mask, warps_with
-from pytest_bandwidth.ptx.observers.faults import FaultLog
-from pytest_bandwidth.ptx.observers.order import Order
-from pytest_bandwidth.ptx.observers.traffic import TrafficObserver
+from pytest_bandwidth.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.ptx.program import (
     Atomic,
     Barrier,

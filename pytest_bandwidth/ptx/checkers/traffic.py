@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array, spread
-from pytest_bandwidth.ptx.execution import (
+from pytest_bandwidth.ptx.checkers.distinct import DistinctBytes
+from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.counts import (
     AccessCounts,
     ArrayCounts,
     Counts,
@@ -17,10 +19,8 @@ from pytest_bandwidth.ptx.execution import (
     SharedCounts,
 )
 from pytest_bandwidth.ptx.lanes import Geometry
-from pytest_bandwidth.ptx.loops import counting
+from pytest_bandwidth.ptx.loops import sectors as counting
 from pytest_bandwidth.ptx.memory import Access, Region, View
-from pytest_bandwidth.ptx.observers.distinct import DistinctBytes
-from pytest_bandwidth.ptx.observers.order import Order
 from pytest_bandwidth.ptx.program import Site
 
 _PATTERNS: tuple[tuple[Pattern, int], ...] = (
