@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices import host_stream
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
-from pytest_bandwidth.devices.cpu import CpuDevice, open_cpu
-from pytest_bandwidth.devices.host_activity import ActivityWatch
-from pytest_bandwidth.devices.host_memory import read_caches
+from pytest_bandwidth.devices.cpu.activity import ActivityWatch
+from pytest_bandwidth.devices.cpu.device import CpuDevice, open_cpu
+from pytest_bandwidth.devices.cpu.kernels import stream as host_stream
+from pytest_bandwidth.devices.host import read_caches
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
 

@@ -80,7 +80,7 @@ def measure_here(mib: int, seconds: float | None) -> dict[str, Any]:
     import numpy as np
 
     from pytest_bandwidth.devices.base import Budget, Launch, Workload
-    from pytest_bandwidth.devices.cpu import open_cpu
+    from pytest_bandwidth.devices.cpu.device import open_cpu
     from pytest_bandwidth.devices.kernel_source import read_source
     from pytest_bandwidth.domain.traffic import Traffic
 

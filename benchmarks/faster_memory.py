@@ -23,7 +23,7 @@ from statistics import median
 import numpy as np
 
 from pytest_bandwidth.devices.base import Call, Launch
-from pytest_bandwidth.devices.cpu import CpuDevice
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent

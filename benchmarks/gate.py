@@ -42,7 +42,7 @@ import numpy as np
 import pytest
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.devices.open import open_device
 
 N = {elements}
 # In the same arrays whatever the drop: memory's speed depends on where they lie to each other.

@@ -40,7 +40,7 @@ def slug(name: str) -> str:
 
 def describe_device(name: str) -> dict[str, Any]:
     """Identity, peak and the comparison with other timers; runs in a child, so that its context ends with it."""
-    from pytest_bandwidth.devices.cuda import open_cuda
+    from pytest_bandwidth.devices.cuda.device import open_cuda
 
     device = open_cuda(int(name.partition(":")[2] or 0))
     identity, peak = device.identity, device.peak

@@ -65,7 +65,7 @@ def start_up(pairs: int) -> None:
 
 def per_sample(rounds: int = 2000) -> None:
     from pytest_bandwidth.devices.base import Budget, Workload
-    from pytest_bandwidth.devices.opening import open_device
+    from pytest_bandwidth.devices.open import open_device
     from pytest_bandwidth.devices.sampling import take_rounds
     from pytest_bandwidth.domain.traffic import Traffic
 

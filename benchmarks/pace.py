@@ -19,8 +19,8 @@ from math import log
 from statistics import median
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
-from pytest_bandwidth.devices.opening import open_device
-from pytest_bandwidth.devices.pace import LONGEST_SECONDS, LOOK_SAMPLES, NAP_SECONDS, pace_gbps
+from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS, LOOK_SAMPLES, NAP_SECONDS, pace_gbps
+from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent
 

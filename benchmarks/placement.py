@@ -23,7 +23,7 @@ from statistics import fmean, median, stdev
 import numpy as np
 
 from pytest_bandwidth.devices.base import Call, Launch, Workload
-from pytest_bandwidth.devices.cpu import CpuDevice
+from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent

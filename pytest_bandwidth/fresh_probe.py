@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
-from pytest_bandwidth.devices.opening import open_device
-from pytest_bandwidth.devices.pace import pace_gbps
+from pytest_bandwidth.devices.memory_speed import pace_gbps
+from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.orphans import end_with_parent, output_of

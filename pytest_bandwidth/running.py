@@ -11,8 +11,8 @@ from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
-from pytest_bandwidth.devices.opening import name_of, open_device
-from pytest_bandwidth.devices.pace import Pace, Patience
+from pytest_bandwidth.devices.memory_speed import Pace, Patience
+from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
 from pytest_bandwidth.domain.gc_disabled import garbage_kept

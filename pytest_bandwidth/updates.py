@@ -16,7 +16,7 @@ import pytest
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.device_runs import DeviceRun
-from pytest_bandwidth.devices.opening import name_of
+from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.distributed import invocation_of
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError

@@ -12,7 +12,7 @@ import pytest
 from children import gone
 
 from pytest_bandwidth import fresh_processes
-from pytest_bandwidth.devices.pace import LONGEST_SECONDS
+from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.fresh_processes import LONG_WAIT_SECONDS, FreshProcesses, Waiting
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, start_fresh

@@ -10,7 +10,7 @@ from documented import BLOCKS, ROOT, commands, commands_in_text
 from making import HERE, copy_of_repository, run
 
 from pytest_bandwidth import storage
-from pytest_bandwidth.devices.cuda import open_cuda
+from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 IN_BLOCKS = [command for block in BLOCKS if block.kind == "console" for command in commands(block.text)]

@@ -43,7 +43,7 @@ ORDERS_A_SELFTEST = "from pytest_bandwidth.cli import main\nmain(['selftest', '-
 # Found by the interpreter at its start: a device that never opens.
 STUCK_DEVICE = """
 import os, time
-import pytest_bandwidth.devices.opening as opening
+import pytest_bandwidth.devices.open as opening
 
 def never_opens(name):
     open("pid", "w").write(str(os.getpid()))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth import running
-from pytest_bandwidth.devices import pace
+from pytest_bandwidth.devices import memory_speed as pace
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.devices.scripted import ScriptedDevice, then
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import DeviceUnavailable

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.devices.base import Device, TimedDevice
-from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.roofline import ridge_point
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent

@@ -12,7 +12,7 @@ import argparse
 from pytest_bandwidth.commands.selftest_report import LEAST_RUNS, plain, report, tables
 from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.devices.base import TimedDevice
-from pytest_bandwidth.devices.opening import open_device
+from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_fraction
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_bandwidth.commands.selftest_progress import Progress
-from pytest_bandwidth.devices.opening import name_of
+from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measurement import DeviceIdentity

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "devices"))
 
 from gpu_model import Gpu, opened_model
 
-from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.domain.measurement import Peak
 
 MIXES = ("read only", "write only", "copy (1:1)", "2 reads, 1 write")

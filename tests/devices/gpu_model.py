@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.cuda_errors import ContextGuard
-from pytest_bandwidth.devices.cuda_identity import CudaFacts
-from pytest_bandwidth.devices.cuda_opening import Opened
-from pytest_bandwidth.devices.cuda_processes import Ownership
-from pytest_bandwidth.devices.cuda_runtime import CupyRuntime
+from pytest_bandwidth.devices.cuda.context import Opened
+from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.cuda.identity import CudaFacts
+from pytest_bandwidth.devices.cuda.other_processes import Ownership
+from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 
 LAUNCH_SECONDS = 5e-6
 EVENT_SECONDS = 1e-6

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.cpu import CpuDevice, open_cpu
-from pytest_bandwidth.devices.host_arrays import RandomSource
+from pytest_bandwidth.devices.cpu.device import CpuDevice, open_cpu
 from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.devices.numpy_arrays import RandomSource
 
 # No element, one, fewer than a line, lines and ends, and enough for every thread to have several lines.
 SIZES = (0, 1, 15, 16, 17, 64, 1000, 4099)

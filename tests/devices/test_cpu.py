@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
-from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
@@ -169,7 +169,7 @@ WITHOUT_NUMBA = """
 import sys
 sys.modules["numba"] = None  # makes every import of it fail
 from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.domain.traffic import Traffic
@@ -193,7 +193,7 @@ def test_without_numba_everything_but_kernels_works_and_says_so():
 
 
 def test_loading_the_device_does_not_load_numba_or_cupy():
-    code = "import sys, pytest_bandwidth.devices.cpu; print(*sorted({'numba', 'cupy'} & set(sys.modules)))"
+    code = "import sys, pytest_bandwidth.devices.cpu.device; print(*sorted({'numba', 'cupy'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.cuda_clock import (
+from pytest_bandwidth.devices.cuda.clock import (
     clock_from_stamps,
     clocks_disagree,
     memory_clock_low,

@@ -9,9 +9,9 @@ import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, MODEL_FACTS, Array, CudaError, Gpu, Stream, opened_model
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
-from pytest_bandwidth.devices.cuda import CudaDevice
-from pytest_bandwidth.devices.cuda_probes import MIXES, Mix
-from pytest_bandwidth.devices.nvml import NvmlIdentity, NvmlReading, ProcessUse
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading, ProcessUse
+from pytest_bandwidth.devices.cuda.probes import MIXES, Mix
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.measurement import Peak
 from pytest_bandwidth.domain.traffic import Traffic

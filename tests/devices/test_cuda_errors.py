@@ -3,7 +3,7 @@
 import pytest
 from gpu_model import CudaError, ModelOutOfMemory
 
-from pytest_bandwidth.devices.cuda_errors import ContextGuard, no_cupy, no_device, no_such_index
+from pytest_bandwidth.devices.cuda.errors import ContextGuard, no_cupy, no_device, no_such_index
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory
 
 

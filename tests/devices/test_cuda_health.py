@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.devices.cuda_health import LOOK_BACK_SECONDS, Health, ecc_finding, slowdown_finding
-from pytest_bandwidth.devices.cuda_processes import Ownership
-from pytest_bandwidth.devices.nvml import NvmlReading, ProcessUse, decode_event_reasons
+from pytest_bandwidth.devices.cuda.health import LOOK_BACK_SECONDS, Health, ecc_finding, slowdown_finding
+from pytest_bandwidth.devices.cuda.nvml import NvmlReading, ProcessUse, decode_event_reasons
+from pytest_bandwidth.devices.cuda.other_processes import Ownership
 
 BUSY = NvmlReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from gpu_model import MODEL_FACTS
 
-from pytest_bandwidth.devices.cuda_identity import (
+from pytest_bandwidth.devices.cuda.identity import (
     driver_uuid,
     join_identity,
     memory_arithmetic,
     read_facts,
     uuid_text,
 )
-from pytest_bandwidth.devices.nvml import NvmlIdentity
-from pytest_bandwidth.devices.peaks import choose_peak
+from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity
+from pytest_bandwidth.devices.cuda.peaks import choose_peak
 
 KNOWN = NvmlIdentity(
     name="NVIDIA H100 80GB HBM3",
@@ -90,7 +90,7 @@ def test_without_a_driver_there_is_no_uuid(monkeypatch: pytest.MonkeyPatch) -> N
     def missing(name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
 
-    monkeypatch.setattr("pytest_bandwidth.devices.cuda_identity.ctypes.CDLL", missing)
+    monkeypatch.setattr("pytest_bandwidth.devices.cuda.identity.ctypes.CDLL", missing)
     assert driver_uuid(0) is None
 
 
@@ -107,7 +107,7 @@ def test_a_driver_that_answers_gives_16_bytes(monkeypatch: pytest.MonkeyPatch) -
             found._obj[:] = [device.value, *[0] * 15]
             return 0
 
-    monkeypatch.setattr("pytest_bandwidth.devices.cuda_identity.ctypes.CDLL", Driver)
+    monkeypatch.setattr("pytest_bandwidth.devices.cuda.identity.ctypes.CDLL", Driver)
     assert driver_uuid(1) == "06000000-0000-0000-0000-000000000000"
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
-from pytest_bandwidth.devices import cuda_opening
-from pytest_bandwidth.devices.cuda import open_cuda
+from pytest_bandwidth.devices.cuda import context as cuda_opening
+from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 
@@ -32,7 +32,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_importing_loads_neither_cupy_nor_pynvml() -> None:
     code = (
-        "import sys, pytest_bandwidth.devices.cuda, pytest_bandwidth.devices.nvml, pytest_bandwidth.devices.peaks;"
+        "import sys, pytest_bandwidth.devices.cuda.device, pytest_bandwidth.devices.cuda.nvml, pytest_bandwidth.devices.cuda.peaks;"
         "print([m for m in ('cupy', 'pynvml', 'torch', 'numba') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

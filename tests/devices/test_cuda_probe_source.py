@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.cuda_random import masks_for
 from pytest_bandwidth.devices.kernel_source import shipped_folder
+from pytest_bandwidth.devices.random_bits import masks_for
 
 SHIM = r"""
 #include <cstddef>

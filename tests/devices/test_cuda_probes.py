@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from gpu_model import ModelOutOfMemory
 
-from pytest_bandwidth.devices.cuda_errors import ContextGuard
-from pytest_bandwidth.devices.cuda_probes import (
+from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.cuda.probes import (
     ADD,
     COPY,
     READ,

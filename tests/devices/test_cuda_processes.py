@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.devices.cuda_processes import (
+from pytest_bandwidth.devices.cuda.nvml import ProcessUse
+from pytest_bandwidth.devices.cuda.other_processes import (
     FINGERPRINT_BYTES,
     Ownership,
     active_others,
@@ -18,7 +19,6 @@ from pytest_bandwidth.devices.cuda_processes import (
     parents_of_all,
     process_tree,
 )
-from pytest_bandwidth.devices.nvml import ProcessUse
 
 MIB = 1 << 20
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.cuda_random import checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.domain.errors import UsageError
 
 

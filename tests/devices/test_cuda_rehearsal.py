@@ -6,7 +6,7 @@ import pytest
 from gpu_model import EVENT_SECONDS, LAUNCH_SECONDS, Gpu, Stream, opened_model
 
 from pytest_bandwidth.devices.base import Call, Workload
-from pytest_bandwidth.devices.cuda_rehearsal import (
+from pytest_bandwidth.devices.cuda.calibration import (
     HOLD_AT_LEAST_SECONDS,
     PlainRun,
     hold_seconds_for,
@@ -14,7 +14,7 @@ from pytest_bandwidth.devices.cuda_rehearsal import (
     refuse_overhang,
     rehearse,
 )
-from pytest_bandwidth.devices.cuda_timing import Timer
+from pytest_bandwidth.devices.cuda.timing import Timer
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from gpu_model import Gpu, opened_model, skip_beside_a_gpu
 
-from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.cuda.device import CudaDevice
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu.py"
 

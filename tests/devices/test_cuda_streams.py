@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.devices.cuda_runtime import external_stream
-from pytest_bandwidth.devices.cuda_streams import stream_pointer
+from pytest_bandwidth.devices.cuda.runtime import external_stream
+from pytest_bandwidth.devices.cuda.streams import stream_pointer
 from pytest_bandwidth.domain.errors import UsageError
 
 

@@ -4,7 +4,7 @@ import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Sample
-from pytest_bandwidth.devices.cuda_timing import HOLD_SECONDS, Timer, launches_block, needs_flush
+from pytest_bandwidth.devices.cuda.timing import HOLD_SECONDS, Timer, launches_block, needs_flush
 
 
 @pytest.fixture

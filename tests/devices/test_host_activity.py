@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pytest_bandwidth.devices.host_activity import Activity, ActivityWatch, clock_mhz, shares_between, told
+from pytest_bandwidth.devices.cpu.activity import Activity, ActivityWatch, clock_mhz, shares_between, told
 
 LINUX = pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs Linux's /proc")
 

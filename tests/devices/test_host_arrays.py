@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.host_arrays import (
+from pytest_bandwidth.devices.numpy_arrays import (
     RANDOM_BLOCK_WORDS,
     RandomSource,
     allocation,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pytest_bandwidth.devices.host_caches import ASSUMED_CACHE_BYTES, LARGEST_EVICTION_BYTES, CacheEviction
+from pytest_bandwidth.devices.cpu.caches import ASSUMED_CACHE_BYTES, LARGEST_EVICTION_BYTES, CacheEviction
 
 MIB = 2**20
 

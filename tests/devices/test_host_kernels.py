@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pytest_bandwidth.devices.host_kernels import HOST_KERNELS
+from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_folder
 
 # What the measuring of a GPU needs for itself.

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pytest_bandwidth.devices.host_memory import (
+from pytest_bandwidth.devices.host import (
     Caches,
     count_numa_nodes,
     identify,

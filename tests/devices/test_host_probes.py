@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.host_probes import (
+from pytest_bandwidth.devices.cpu.probes import (
     ELEMENT,
     LARGEST_BYTES,
     SMALLEST_BYTES,
@@ -165,7 +165,7 @@ def test_sizes_are_kept_within_reason(monkeypatch):
     assert HostProbes(recorder).probe(Traffic(1, 0)).bytes_moved == SMALLEST_BYTES
     # A gigabyte of zeros that takes no memory: the recorder only looks at its size.
     monkeypatch.setattr(
-        "pytest_bandwidth.devices.host_probes.empty_array", lambda n, _: np.broadcast_to(ELEMENT.type(0), n)
+        "pytest_bandwidth.devices.cpu.probes.empty_array", lambda n, _: np.broadcast_to(ELEMENT.type(0), n)
     )
     assert HostProbes(recorder).probe(Traffic(1 << 45, 0)).bytes_moved == LARGEST_BYTES
 
@@ -192,7 +192,7 @@ def touched(recorder):
 
 
 def test_no_memory_left(monkeypatch):
-    monkeypatch.setattr("pytest_bandwidth.devices.host_arrays.available_bytes", lambda: 1000)
+    monkeypatch.setattr("pytest_bandwidth.devices.numpy_arrays.available_bytes", lambda: 1000)
     with pytest.raises(OutOfMemory, match="1 kB are free"):
         HostProbes(NumpyOperations()).probe(Traffic(1 << 20, 0))
 

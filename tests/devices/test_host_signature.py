@@ -5,7 +5,7 @@ import pytest
 from host_launch import cpu, run
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.host_signature import parameters
+from pytest_bandwidth.devices.cpu.kernels.signature import parameters
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import UsageError
 

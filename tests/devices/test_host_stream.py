@@ -7,7 +7,7 @@ import pytest
 from host_launch import SIZES, STORED, TOLERANCE, Guarded, cpu, numbers, run
 from numba import jit
 
-from pytest_bandwidth.devices import host_stream
+from pytest_bandwidth.devices.cpu.kernels import stream as host_stream
 
 OFFSETS = (0, 1, 5)
 

@@ -7,8 +7,8 @@ import pytest
 from gpu_model import Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.devices.cuda import CudaDevice
-from pytest_bandwidth.devices.nvml import SLOWDOWN_BITS, NvmlGpu, ProcessUse, decode_event_reasons, open_nvml
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.devices.cuda.nvml import SLOWDOWN_BITS, NvmlGpu, ProcessUse, decode_event_reasons, open_nvml
 from pytest_bandwidth.domain.traffic import Traffic
 
 pynvml = pytest.importorskip("pynvml")

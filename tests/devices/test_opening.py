@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from pytest_bandwidth.devices.opening import name_of, open_device
+from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pytest_bandwidth.devices import pace
+from pytest_bandwidth.devices import memory_speed as pace
 from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.devices.pace import LONGEST_SECONDS, LOOK_SAMPLES, NoPace, Pace, pace_gbps
+from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS, LOOK_SAMPLES, NoPace, Pace, pace_gbps
 from pytest_bandwidth.devices.sampling import take_rounds
 from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat, then
 from pytest_bandwidth.domain.errors import DeviceLost

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.devices.peak_table import DATASHEETS, Datasheet
-from pytest_bandwidth.devices.peaks import (
+from pytest_bandwidth.devices.cuda.peaks import (
     MemoryArithmetic,
     arithmetic_peak,
     choose_peak,
     datasheet_flops,
     find_datasheet,
 )
+from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Peak
 
 GIB = 2**30

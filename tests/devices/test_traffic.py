@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
-from pytest_bandwidth.devices import traffic
 from pytest_bandwidth.devices.base import KernelSource, Launch
-from pytest_bandwidth.devices.traffic import open_traffic
+from pytest_bandwidth.devices.traffic import device as traffic
+from pytest_bandwidth.devices.traffic.device import open_traffic
 from pytest_bandwidth.domain.errors import KernelFault
 from pytest_bandwidth.ptx import compile_ptx
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.devices.cuda import CudaDevice, open_cuda
+from pytest_bandwidth.devices.cuda.device import CudaDevice, open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 HERE = Path(__file__).parent

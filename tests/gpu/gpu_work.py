@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Workload
-from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 

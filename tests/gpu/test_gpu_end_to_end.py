@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.cuda.device import CudaDevice
 
 TRIAD = """
 import numpy as np

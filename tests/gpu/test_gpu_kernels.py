@@ -14,7 +14,7 @@ import pytest
 from gpu_work import COPY, measured, quiet
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
-from pytest_bandwidth.devices.cuda import CudaDevice, open_cuda
+from pytest_bandwidth.devices.cuda.device import CudaDevice, open_cuda
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
@@ -157,7 +157,7 @@ CHILD = """
 import json, sys
 import numpy as np
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
-from pytest_bandwidth.devices.cuda import open_cuda
+from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.traffic import Traffic
 device = open_cuda(0)
 quiet = lambda text: None

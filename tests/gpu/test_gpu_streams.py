@@ -7,7 +7,7 @@ import pytest
 from gpu_work import copy_task, large, measured, spinner
 
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.devices.cuda import CudaDevice
+from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 

@@ -9,11 +9,11 @@ import pytest
 from gpu_work import BUDGET, MIB, copy_task, large, measured, quiet, spinner
 
 from pytest_bandwidth.devices.base import Budget, Workload
-from pytest_bandwidth.devices.cuda import CudaDevice
-from pytest_bandwidth.devices.cuda_identity import driver_uuid
-from pytest_bandwidth.devices.cuda_probes import MIXES
-from pytest_bandwidth.devices.cuda_timing import HELD, PLAIN
-from pytest_bandwidth.devices.peaks import MemoryArithmetic, arithmetic_peak
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.devices.cuda.identity import driver_uuid
+from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic, arithmetic_peak
+from pytest_bandwidth.devices.cuda.probes import MIXES
+from pytest_bandwidth.devices.cuda.timing import HELD, PLAIN
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 

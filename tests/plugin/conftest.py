@@ -10,7 +10,7 @@ import pytest
 
 import pytest_bandwidth.publishing
 import pytest_bandwidth.session  # noqa: F401  # loaded for what it loads
-from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.traffic import Traffic
 
 QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")

@@ -34,7 +34,7 @@ SITE = f"""
 import os, sys
 from pathlib import Path
 
-import pytest_bandwidth.devices.opening as opening
+import pytest_bandwidth.devices.open as opening
 from pytest_bandwidth.devices.scripted import ScriptedDevice
 
 turns = {{}}

@@ -16,7 +16,7 @@ from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, i
 
 from pytest_bandwidth import storage
 from pytest_bandwidth.cli import _COMMANDS, main
-from pytest_bandwidth.devices.cuda import open_cuda
+from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest
 
@@ -101,7 +101,7 @@ x = np.ones(n, np.float32)
 @pytest.fixture(scope="module", autouse=True)
 def traffic_loaded() -> None:
     """As `everything_loaded`: runs inside this process must not load modules anew."""
-    from pytest_bandwidth.devices.traffic import open_traffic
+    from pytest_bandwidth.devices.traffic.device import open_traffic
 
     open_traffic()
 

@@ -29,7 +29,7 @@ SITE = f"""
 import json, os
 from pathlib import Path
 
-import pytest_bandwidth.devices.opening as opening
+import pytest_bandwidth.devices.open as opening
 from pytest_bandwidth.devices.scripted import ScriptedDevice
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 

@@ -46,8 +46,8 @@ SITE = f"""
 import json, os, sys
 from pathlib import Path
 
-import pytest_bandwidth.devices.opening as opening
-import pytest_bandwidth.devices.pace as pace
+import pytest_bandwidth.devices.open as opening
+import pytest_bandwidth.devices.memory_speed as pace
 from pytest_bandwidth.devices.scripted import ScriptedDevice
 
 pace.NAP_SECONDS = 0  # naps do not move the scripted clock, by which patience ends

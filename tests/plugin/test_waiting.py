@@ -7,7 +7,7 @@ import sys
 import pytest
 from plugin_texts import COPY
 
-from pytest_bandwidth.devices.cpu import open_cpu
+from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.locking import DeviceLock
 
 # So long a run waits that says nothing; then the test fails instead of waiting for ever.

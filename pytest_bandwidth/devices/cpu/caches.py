@@ -1,0 +1,78 @@
+"""Making caches cold: reading so much other memory that nothing of a workload's data is left in them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pytest_bandwidth.devices.numpy_arrays import Array, empty_array
+from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.units import format_bytes, format_seconds
+
+# Of data this many times as large as the last-level cache, what a cache still holds does not show.
+COLD_BY_ITSELF = 5
+# Caches do not replace the oldest line exactly: after reading once their size, much of the old data is still there.
+# Four times takes away most of what more would; docs/measurements.md has the table.
+EVICTION_FACTOR = 4
+# A virtual machine may report a whole socket's cache. Reading more than this before each of some dozens of samples
+# would leave no time for the samples.
+LARGEST_EVICTION_BYTES = 512 << 20
+# Where the system tells no sizes: more than the last level of most desktop processors.
+ASSUMED_CACHE_BYTES = 64 << 20
+
+
+class CacheEviction:
+    """Reads a buffer through before each sample of a workload that a cache could hold.
+
+    Reading is enough: what it pushes out is written back on the way, before the sample begins.
+    """
+
+    def __init__(self, read: Callable[[Array], None], write: Callable[[Array], None], cache: int | None) -> None:
+        self._read, self._write = read, write
+        self.cache_known = cache is not None
+        self.cache_bytes = cache or ASSUMED_CACHE_BYTES
+        self._buffer: Array | None = None
+        self._needed = False
+        self._seconds: list[float] = []
+
+    @property
+    def eviction_bytes(self) -> int:
+        return min(EVICTION_FACTOR * self.cache_bytes, LARGEST_EVICTION_BYTES)
+
+    def prepare(self, data_bytes: int) -> None:
+        """For a workload that touches so many bytes. Raises OutOfMemory."""
+        self._needed = data_bytes < COLD_BY_ITSELF * self.cache_bytes
+        self._seconds = []
+        if self._needed and self._buffer is None:
+            buffer = empty_array(self.eviction_bytes // 4, "int32")
+            self._write(buffer)
+            self._read(buffer)  # compiles
+            self._buffer = buffer
+
+    def evict(self) -> None:
+        """Makes the caches cold where the workload asks for it."""
+        if self._needed and self._buffer is not None:
+            started = time.perf_counter()
+            self._read(self._buffer)
+            self._seconds.append(time.perf_counter() - started)
+
+    def finding(self, data_bytes: int) -> Finding | None:
+        """What was done for the workload just measured; None where nothing had to be."""
+        if not self._seconds:
+            return None
+        each = sorted(self._seconds)[len(self._seconds) // 2]
+        known = "" if self.cache_known else "assumed "
+        wanted = EVICTION_FACTOR * self.cache_bytes
+        capped = f" ({format_bytes(wanted)} would be wanted: some of the data may stay)"
+        short = capped if self.eviction_bytes < wanted else ""
+        return Finding(
+            "cache-evicted",
+            f"{format_bytes(data_bytes)} of data is less than {COLD_BY_ITSELF} × the {known}"
+            f"{format_bytes(self.cache_bytes)} last-level cache: before each sample "
+            f"{format_bytes(self.eviction_bytes)} of other memory were read{short}, "
+            f"{format_seconds(each)} each, untimed",
+        )
+
+    def release(self) -> None:
+        self._buffer = None
+        self._needed = False

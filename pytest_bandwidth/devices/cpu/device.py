@@ -1,0 +1,194 @@
+"""The host's memory: NumPy arrays, Numba kernels, timed with the processor's clock.
+
+Without Numba everything but the shipped kernels works; the probe is then NumPy's, on one thread, and a finding says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.cpu.activity import ActivityWatch
+from pytest_bandwidth.devices.cpu.caches import CacheEviction
+from pytest_bandwidth.devices.cpu.ceilings import HostCeilings
+from pytest_bandwidth.devices.cpu.probes import (
+    ELEMENT,
+    HostProbes,
+    NumbaOperations,
+    NumpyOperations,
+    ProbeOperations,
+    numba_threads,
+)
+from pytest_bandwidth.devices.host import identify, read_caches
+from pytest_bandwidth.devices.measuring import measure_timed, untimed
+from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.gc_disabled import garbage_kept
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.roofline import DISPATCH_SECONDS
+from pytest_bandwidth.domain.traffic import Traffic
+
+EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
+
+
+def open_cpu() -> CpuDevice:
+    """The host's memory, on as many threads as Numba may use. Always available."""
+    return CpuDevice()
+
+
+class CpuDevice:
+    """The host's memory. Implements `Device` and `TimedDevice`. Not for several threads at once."""
+
+    method = "clock"
+
+    def __init__(self) -> None:
+        numba = numba_threads()
+        self._threads = None if numba is None else numba[0]
+        self._identity = identify(self._threads, None if numba is None else numba[1])
+        operations: ProbeOperations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
+        self._random = RandomSource()
+        self._probes = HostProbes(operations)
+        self._eviction = CacheEviction(operations.read, operations.write, read_caches().last_level)
+        nothing = np.empty(0, ELEMENT)
+        self._operate: Call = lambda: operations.copy(nothing, nothing)
+        self._ceilings = HostCeilings(self._operate)
+        self._watch = ActivityWatch()
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        return self._identity
+
+    @property
+    def peak(self) -> Peak | None:
+        """Unknown: neither the memory's clock nor its channels can be asked for, least of all in a virtual machine."""
+        return None
+
+    @property
+    def xp(self) -> Any:
+        """NumPy."""
+        return np
+
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Values in [1, 2) with random mantissas (integers: all bits random), on a 64-byte boundary.
+
+        Raises UsageError, OutOfMemory.
+        """
+        return self._random.array(shape, dtype)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """An array on a 64-byte boundary whose content is undefined. Raises UsageError, OutOfMemory."""
+        return empty_array(shape, dtype)
+
+    def nbytes(self, array: Any) -> int:
+        """Bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""
+        return host_nbytes(array)
+
+    def kernel(self, source: KernelSource) -> Any:
+        """The Numba twin of a shipped kernel.
+
+        Raises NotOnThisDevice for any other CUDA source and without Numba, KernelError for a name without a twin.
+        """
+        if not source.shipped:
+            raise NotOnThisDevice("CUDA kernels need a CUDA or traffic device; on the host only the shipped ones run")
+        if self._threads is None:
+            raise NotOnThisDevice(EXTRA_MISSING)
+        from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
+
+        if source.name not in HOST_KERNELS:
+            beside = [name for name in HOST_KERNELS if f" {name}(" in source.text]
+            file = "the source" if source.file is None else source.file.name
+            raise KernelError(f"{source.name!r} has no twin on the host; of {file} these have: {', '.join(beside)}")
+        return HOST_KERNELS[source.name]
+
+    def launcher(self, launch: Launch, stream: Any) -> Call:
+        """Runs the kernel on all threads. Of grid and block, only a reduction's number of partial sums is taken.
+
+        Raises UsageError for arguments that the kernel would misread, and arrays too small for the sizes given.
+        """
+        del stream  # the host has none: everything is in order
+        from pytest_bandwidth.devices.cpu.kernels.signature import HostKernel
+
+        if not isinstance(launch.kernel, HostKernel) or self._threads is None:
+            found = type(launch.kernel).__name__
+            raise UsageError(f"launch: found a {found}, expected a kernel from bandwidth.kernel(...)")
+        x, y, z = launch.grid
+        return launch.kernel.bound(launch.args, x * y * z, self._threads)
+
+    def resources(self, launch: Launch) -> KernelResources | None:
+        """None: a processor shares nothing out among threads."""
+        del launch
+        return None
+
+    def peak_flops(self, precision: str) -> float | None:
+        """What a matrix product reaches here, measured when first asked for: no datasheet tells for this machine."""
+        return self._ceilings.flops(precision)
+
+    def run(self, workload: Workload) -> object:
+        """Once, untimed."""
+        return untimed(workload, lambda: None)
+
+    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+        """Samples the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
+        data_bytes = self._data_bytes(workload)
+        self._eviction.prepare(data_bytes)
+        self._watch.restart()
+        measurement = measure_timed(self, workload, budget, progress)
+        found = (self._eviction.finding(data_bytes), self._numpy_probe())
+        measurement = replace(measurement, findings=(*measurement.findings, *(f for f in found if f is not None)))
+        if workload.launch is None:
+            return measurement  # what calling somebody's function costs is for that function to know
+        return replace(measurement, detail={DISPATCH_SECONDS: self._ceilings.dispatch_seconds()})
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def time(self, call: Call, stream: Any) -> Sample:
+        """One call between two readings of the clock, caches cold, no garbage collection."""
+        del stream  # the host has none: everything is in order
+        self._eviction.evict()
+        with garbage_kept():
+            started = time.perf_counter_ns()
+            call()
+            ended = time.perf_counter_ns()
+        seconds = (ended - started) * 1e-9
+        return Sample(seconds, seconds)
+
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """The plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
+        return self._probes.probe(traffic, inputs)
+
+    def make_ready(self) -> None:
+        """Has Numba load its registries and the shipped kernels, and start its threads."""
+        self._operate()
+        if self._threads is not None:
+            from pytest_bandwidth.devices.cpu.kernels import table as host_kernels
+
+            del host_kernels
+
+    def conditions(self) -> Conditions:
+        return self._watch.conditions()
+
+    def release(self) -> None:
+        """Gives back the probe's arrays and the buffer that makes caches cold."""
+        self._probes.release()
+        self._eviction.release()
+
+    def _data_bytes(self, workload: Workload) -> int:
+        """Distinct bytes that the work touches: of its arrays where they were declared, else the larger direction."""
+        arrays = {id(array): array for array in (*workload.reads, *workload.writes)}
+        declared = sum(host_nbytes(array) for array in arrays.values())
+        return declared or max(workload.traffic.bytes_read, workload.traffic.bytes_written)
+
+    def _numpy_probe(self) -> Finding | None:
+        if self._threads is not None:
+            return None
+        return Finding(
+            "probe-numpy",
+            "without Numba the probe is NumPy's own operation on one thread, so relative is a share of that, "
+            "not of what the memory can do: pip install 'pytest-bandwidth[cpu]'",
+        )

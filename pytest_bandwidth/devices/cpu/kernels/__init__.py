@@ -1,0 +1,1 @@
+"""Numba twins of the shipped CUDA kernels."""

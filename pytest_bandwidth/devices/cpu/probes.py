@@ -1,0 +1,219 @@
+"""The host's probes: the plainest read, write, copy and add.
+
+How fast memory is depends on the mix of reads and writes, so a workload is held against the probe of the nearest mix.
+It also depends on where memory lies and by which pages a hypervisor backs it, so a probe reads what its workload reads
+where it can: what then tells the two apart is what they do (benchmarks/placement.py measures how much that is worth).
+With Numba the probes run on all threads and bypass the caches when they write: the best that this host can do. Without
+it they are NumPy's own operations, on one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Probe
+from pytest_bandwidth.devices.numpy_arrays import Array, empty_array
+from pytest_bandwidth.domain.traffic import Traffic
+
+# Whole numbers: a test's arrays hold anything, and processors are slow to add some floats (denormal ones).
+ELEMENT = np.dtype(np.int32)
+# A probe of fewer bytes shows the cost of a call, one of more shows nothing new: 1 GiB leaves every cache.
+SMALLEST_BYTES = 4096
+LARGEST_BYTES = 1 << 30
+# A workload's own arrays serve a probe that is smaller than the workload, but no smaller than this share of it.
+LEAST_SHARE = 0.9
+
+
+class ProbeOperations(Protocol):
+    """The four operations, on arrays of `ELEMENT` of one length."""
+
+    name: str
+
+    def read(self, x: Array) -> None: ...
+    def write(self, out: Array) -> None: ...
+    def copy(self, out: Array, x: Array) -> None: ...
+    def add(self, out: Array, x: Array, y: Array) -> None: ...
+
+
+class NumpyOperations:
+    """What NumPy does by itself."""
+
+    name = "NumPy"
+
+    def read(self, x: Array) -> None:
+        x.max()
+
+    def write(self, out: Array) -> None:
+        out.fill(1)
+
+    def copy(self, out: Array, x: Array) -> None:
+        np.copyto(out, x)
+
+    def add(self, out: Array, x: Array, y: Array) -> None:
+        np.add(x, y, out=out)
+
+
+class NumbaOperations:
+    """The host kernels of the stream family. Raises ImportError without Numba."""
+
+    name = "Numba"
+
+    def __init__(self, threads: int) -> None:
+        from pytest_bandwidth.devices.cpu.kernels import stream as host_stream
+
+        self._kernels = host_stream
+        self._threads = threads
+        self._sink = np.zeros(1, ELEMENT)
+
+    def read(self, x: Array) -> None:
+        self._kernels.read(self._threads, self._sink, x, ELEMENT.type(0), x.size)
+
+    def write(self, out: Array) -> None:
+        self._kernels.write(self._threads, out, ELEMENT.type(1), out.size)
+
+    def copy(self, out: Array, x: Array) -> None:
+        self._kernels.copy(self._threads, out, x, x.size)
+
+    def add(self, out: Array, x: Array, y: Array) -> None:
+        self._kernels.add(self._threads, out, x, y, x.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """How many arrays a probe reads and writes."""
+
+    name: str
+    reads: int
+    writes: int
+
+    @property
+    def arrays(self) -> int:
+        return self.reads + self.writes
+
+    @property
+    def written_share(self) -> float:
+        return self.writes / self.arrays
+
+
+READ = Mix("read", 1, 0)
+ADD = Mix("add", 2, 1)
+COPY = Mix("copy", 1, 1)
+WRITE = Mix("write", 0, 1)
+
+
+def nearest_mix(traffic: Traffic) -> Mix:
+    """The mix whose share of written bytes is nearest to the traffic's; of two as near, the one that writes less."""
+    share = traffic.bytes_written / traffic.bytes_moved
+    return min((READ, ADD, COPY, WRITE), key=lambda mix: abs(mix.written_share - share))
+
+
+class HostProbes:
+    """Makes probes; keeps the arrays of the last one, which the next may use as well."""
+
+    def __init__(self, operations: ProbeOperations) -> None:
+        self._operations = operations
+        self._kept: list[Array] = []
+
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """A probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory.
+
+        inputs: what the workload reads. Where NumPy arrays among them are as many and as large as the probe reads, it
+        reads those; it writes to arrays of its own.
+        """
+        mix = nearest_mix(traffic)
+        wanted = min(max(traffic.bytes_moved, SMALLEST_BYTES), LARGEST_BYTES)
+        elements = wanted // (mix.arrays * ELEMENT.itemsize)
+        lent = lent_arrays(inputs, mix.reads, elements)
+        elements = min(elements, *(array.size for array in lent)) if lent else elements
+        # The output comes first; a read has none.
+        arrays = (*self._arrays(mix.arrays - len(lent), elements), *(array[:elements] for array in lent))
+        operation: Callable[..., None] = getattr(self._operations, mix.name)
+        whose = ", reading the test's arrays" if lent else ""
+        return Probe(
+            f"{self._operations.name} {mix.name}{whose}",
+            lambda: operation(*arrays),
+            elements * ELEMENT.itemsize * mix.arrays,
+        )
+
+    def release(self) -> None:
+        """Gives the arrays back; probes made before must not run any more."""
+        self._kept = []
+
+    def _arrays(self, count: int, elements: int) -> tuple[Array, ...]:
+        """Allocated one by one, as a test's arrays are: out of one pool they would lie on other banks of memory."""
+        # Those that are too small have to go before others come.
+        self._kept = [array for array in self._kept if array.size >= elements]
+        while len(self._kept) < count:
+            array = empty_array(elements, ELEMENT)
+            # Touched, or reads would all be of the system's one page of zeros.
+            self._operations.write(array)
+            self._kept.append(array)
+        return tuple(array[:elements] for array in self._kept[:count])
+
+
+def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]:
+    """So many of a workload's arrays as flat ones of `ELEMENT`, the largest first; none where they do not do.
+
+    They do where each holds about as many elements, and no two share memory: a cache would serve the second.
+    """
+    found: list[Array] = []
+    for array in sorted(map(_flat, filter(_is_plain, inputs)), key=len, reverse=True):
+        if not any(np.may_share_memory(array, other) for other in found):
+            found.append(array)
+    enough = [array for array in found[:count] if array.size >= LEAST_SHARE * elements]
+    return enough if len(enough) == count else []
+
+
+def _is_plain(array: Any) -> bool:
+    """Whether it is an array that lies in memory as one piece of plain numbers."""
+    return (
+        isinstance(array, np.ndarray)
+        and not array.dtype.hasobject
+        and (array.flags.c_contiguous or array.flags.f_contiguous)
+        and array.ctypes.data % ELEMENT.itemsize == 0
+    )
+
+
+def _flat(array: Array) -> Array:
+    raw = np.asarray(array).reshape(-1, order="A").view(np.uint8)
+    return raw[: raw.size // ELEMENT.itemsize * ELEMENT.itemsize].view(ELEMENT)
+
+
+def numba_threads() -> tuple[int, str] | None:
+    """Threads that Numba runs on, and its threading layer; None without Numba."""
+    try:
+        import numba
+    except ImportError:
+        return None
+    return int(numba.get_num_threads()), _threading_layer(numba)
+
+
+def _threading_layer(numba: Any) -> str:
+    try:
+        return str(numba.threading_layer())
+    except ValueError:  # not started yet
+        pass
+    from importlib.util import find_spec
+
+    asked = str(numba.config.THREADING_LAYER)
+    pools = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}
+    if asked in pools:
+        return asked
+    for layer in numba.config.THREADING_LAYER_PRIORITY:
+        if layer in pools and find_spec(f"numba.np.ufunc.{pools[layer]}") is not None and _loads(pools[layer]):
+            return str(layer)
+    return asked
+
+
+def _loads(pool: str) -> bool:
+    from importlib import import_module
+
+    try:
+        import_module(f"numba.np.ufunc.{pool}")
+    except ImportError:  # its library, such as libgomp or TBB, is not there
+        return False
+    return True

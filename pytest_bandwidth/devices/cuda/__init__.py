@@ -1,0 +1,1 @@
+"""The GPU: CuPy arrays and raw kernels, timed with events, watched through NVML."""

@@ -1,0 +1,166 @@
+"""Before the first sample: does the work run where it is timed, may its stream be held back, how long is the host busy?
+
+Each question is answered by runs of the work itself, which at the same time compile it, load its kernels and fill the
+frameworks' memory pools; a kernel that is loaded only behind a hold would wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from pytest_bandwidth.devices.base import Call, Workload
+from pytest_bandwidth.devices.cuda.timing import Timer
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import format_seconds
+
+PLAIN_RUNS = 3
+HELD_RUNS = 3
+# Work this long is run once, not three times: what it would tell better is small beside it.
+LONG_SECONDS = 0.05
+# Waiting for the whole device may take so much longer than for the stream, and so large a share, without suspicion.
+OVERHANG_SECONDS = 50e-6
+OVERHANG_SHARE = 0.2
+# An interval so close to that of nothing at all holds no kernel: the shortest takes about 2 µs, events are good to 0.5.
+EMPTY_SLACK_SECONDS = 0.5e-6
+EMPTY_SLACK_SHARE = 0.2
+# A hold lasts at least so long, and so many times as long as the host was seen to need.
+HOLD_AT_LEAST_SECONDS = 0.25
+HOLD_AT_MOST_SECONDS = 5.0
+HOLD_FACTOR = 10
+THE_WORK = "the work"
+
+_REMEDY = (
+    "name the stream it runs on (stream=…: CuPy's, torch's, Numba's or a pointer), or make the timed stream wait for it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRun:
+    """One run, not held back: the host's seconds from the call to its return, to the stream's end, to the device's."""
+
+    returned: float
+    stream_done: float
+    device_done: float
+
+    @property
+    def overhang(self) -> float:
+        return self.device_done - self.stream_done
+
+
+def rehearse(timer: Timer, workload: Workload) -> None:
+    """Runs the workload a few times, and sets the timer's `held`, `hold_seconds` and `host_seconds` by what it sees.
+
+    So with each callable beside it: the hold lasts as long as the slowest needs, and one that waits for the GPU leaves
+    them all without it, since figures of different methods are not comparable. `host_seconds` are the workload's own.
+    Raises UsageError where work goes on after the timed stream has finished, or none was on it.
+    """
+    parts = _parts(workload)
+    plain = [_plain_runs(timer, part, work) for work, part in parts.items()]
+    timer.host_seconds = median(run.stream_done for run in plain[0])
+    timer.hold_seconds = max(hold_seconds_for(median(run.returned for run in runs)) for runs in plain)
+    for (work, part), runs in zip(parts.items(), plain, strict=True):
+        if timer.held:
+            _rehearse_held(timer, part, 1 if _is_long(runs[0]) else HELD_RUNS, work)
+
+
+def plain_run(timer: Timer, workload: Workload) -> PlainRun:
+    """Runs setup and work, and notes when the host, the stream and the device are done with it."""
+    runtime = timer.runtime
+    if workload.setup is not None:
+        workload.setup()
+    stream = runtime.stream(workload.stream)
+    event = runtime.event()
+    runtime.wait_device()
+    with runtime.using(stream):
+        called = runtime.now()
+        workload.call()
+        returned = runtime.now()
+        runtime.record(event, stream)
+    runtime.wait_event(event)
+    stream_done = runtime.now()
+    runtime.wait_device()
+    return PlainRun(returned - called, stream_done - called, runtime.now() - called)
+
+
+def refuse_overhang(runs: list[PlainRun], work: str = THE_WORK) -> None:
+    """Raises UsageError where the device was busy after the timed stream had finished, in every run."""
+    overhang = min(run.overhang for run in runs)
+    whole = median(run.device_done for run in runs)
+    if overhang > OVERHANG_SECONDS and overhang > OVERHANG_SHARE * whole:
+        raise UsageError(
+            f"the GPU went on for {format_seconds(overhang)} of {format_seconds(whole)} after the timed stream had "
+            f"finished: {work} runs on another stream; {_REMEDY}"
+        )
+
+
+def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
+    """Raises UsageError where the shortest of some held intervals is no longer than that of nothing."""
+    if shortest <= empty + max(EMPTY_SLACK_SECONDS, EMPTY_SLACK_SHARE * empty):
+        raise UsageError(
+            f"nothing ran on the timed stream ({format_seconds(shortest)} between its events, "
+            f"{format_seconds(empty)} without any work): {work} runs on another stream, or not on this GPU; {_REMEDY}"
+        )
+
+
+def hold_seconds_for(host_seconds: float) -> float:
+    """How long a hold may last for a call that keeps the host busy for so long: generous, but no hang."""
+    return min(HOLD_AT_MOST_SECONDS, max(HOLD_AT_LEAST_SECONDS, HOLD_FACTOR * host_seconds))
+
+
+def _parts(workload: Workload) -> dict[str, Workload]:
+    """The workload and each callable beside it, as sampling runs them (setup is the first's), by names for errors."""
+    first = replace(workload, call=_keeping_result(workload.call), beside=())
+    parts = [first, *(replace(first, call=other, setup=None) for other in workload.beside)]
+    if len(parts) == 1:
+        return {THE_WORK: first}
+    return {f"{THE_WORK} of callable {i} of {len(parts)}": part for i, part in enumerate(parts, 1)}
+
+
+def _plain_runs(timer: Timer, workload: Workload, work: str) -> list[PlainRun]:
+    plain_run(timer, workload)  # compiles, loads, allocates
+    runs = [plain_run(timer, workload)]
+    if not _is_long(runs[0]):
+        runs += [plain_run(timer, workload) for _ in range(PLAIN_RUNS - 1)]
+    refuse_overhang(runs, work)
+    return runs
+
+
+def _is_long(run: PlainRun) -> bool:
+    return run.device_done >= LONG_SECONDS
+
+
+def _rehearse_held(timer: Timer, workload: Workload, count: int, work: str) -> None:
+    seconds = _held_runs(timer, workload, count)
+    if seconds and workload.traffic.bytes_moved:
+        refuse_empty(min(seconds), timer.empty_seconds(workload.stream), work)
+
+
+def _held_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
+    """Seconds of held runs; none where two in a row gave up, which turns holding off."""
+    seconds: list[float] = []
+    attempts = 0
+    was_cold, timer.cold = timer.cold, False
+    try:
+        while timer.held and len(seconds) < count and attempts < count + 1:
+            attempts += 1
+            if workload.setup is not None:
+                workload.setup()
+            sample = timer.time(workload.call, workload.stream)
+            if sample.drop is None or sample.drop.code != "not-held":
+                seconds.append(sample.seconds)
+    finally:
+        timer.cold = was_cold
+    return seconds if timer.held else []
+
+
+def _keeping_result(call: Callable[[], Any]) -> Call:
+    """Keeps the last result while the next is made, as sampling does, so that memory pools grow to that now."""
+    last: list[Any] = [None]
+
+    def run() -> None:
+        last[0] = call()
+
+    return run

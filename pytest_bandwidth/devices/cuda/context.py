@@ -1,0 +1,111 @@
+"""From an index to a GPU that is ready to be used, or one line that says why there is none."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_bandwidth.devices.cuda.errors import ContextGuard, no_cupy, no_device, no_such_index, one_line
+from pytest_bandwidth.devices.cuda.identity import CudaFacts, read_facts
+from pytest_bandwidth.devices.cuda.nvml import NvmlGpu, open_nvml
+from pytest_bandwidth.devices.cuda.other_processes import FINGERPRINT_BYTES, Ownership, Uses, find_ownership
+from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
+from pytest_bandwidth.devices.kernel_source import shipped_folder
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A GPU whose context is open and whose helper kernels are compiled.
+
+    module: cuda_src/probe.cu; nvml: None where it cannot be asked, `nvml_state` then says why.
+    """
+
+    cupy: Any
+    index: int
+    facts: CudaFacts
+    nvml: NvmlGpu | None
+    nvml_state: str
+    runtime: CupyRuntime
+    module: Any
+    guard: ContextGuard
+    ownership: Ownership
+
+
+def open_context(index: int) -> Opened:
+    """Opens CUDA's device of this index and makes it current in this thread. Raises DeviceUnavailable, one line."""
+    cupy = _import_cupy()
+    _check_index(cupy, index)
+    facts = read_facts(cupy, index)
+    nvml = _open_nvml(facts)
+    gpu = nvml if isinstance(nvml, NvmlGpu) else None
+    uses_before = gpu.compute_processes() if gpu else None
+    guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (cupy.cuda.memory.OutOfMemoryError,))
+    try:
+        cupy.cuda.Device(index).use()
+        cupy.cuda.runtime.free(0)  # opens the context; an error would otherwise show up at the first array
+        module = cupy.RawModule(code=(shipped_folder() / "probe.cu").read_text(encoding="utf-8"))
+        runtime = CupyRuntime(cupy, module, index, facts.cache_bytes, facts.sm_count, guard)
+    except cupy.cuda.compiler.CompileException as error:
+        raise DeviceUnavailable(
+            f"cuda:{index} ({facts.name}) compiles no kernels: {one_line(error)}; the installed NVRTC may not know "
+            "this GPU (CUDA 13 starts at compute capability 7.5): install the extra that fits, cuda12 or cuda13"
+        ) from None
+    except (RuntimeError, ImportError, OSError, MemoryError) as error:
+        raise DeviceUnavailable(f"cuda:{index} ({facts.name}) does not start: {one_line(error)}") from None
+    ownership = _ownership(cupy, gpu, uses_before)
+    state = "available" if gpu else str(nvml)
+    return Opened(cupy, index, facts, gpu, state, runtime, module, guard, ownership)
+
+
+def _import_cupy() -> Any:
+    try:
+        return importlib.import_module("cupy")
+    except ImportError as error:
+        raise no_cupy(error) from None
+
+
+def _check_index(cupy: Any, index: int) -> None:
+    runtime = cupy.cuda.runtime
+    visible = os.environ.get("HIP_VISIBLE_DEVICES" if runtime.is_hip else "CUDA_VISIBLE_DEVICES")
+    try:
+        count = runtime.getDeviceCount()
+    except (RuntimeError, OSError) as error:
+        driver, needed = _version(runtime.driverGetVersion), _version(runtime.runtimeGetVersion)
+        raise no_device(error, driver, needed, visible, bool(runtime.is_hip)) from None
+    if not 0 <= index < count:
+        raise no_such_index(index, count, visible)
+
+
+def _version(ask: Callable[[], int]) -> int:
+    try:
+        return int(ask())
+    except RuntimeError:
+        return 0
+
+
+def _open_nvml(facts: CudaFacts) -> NvmlGpu | str:
+    if facts.gfx:
+        return "an AMD GPU: NVML is NVIDIA's"
+    return open_nvml(facts.pci_bus_id, f"MIG-{facts.uuid}" if facts.uuid else None)
+
+
+def _ownership(cupy: Any, gpu: NvmlGpu | None, before: Uses | None) -> Ownership:
+    if gpu is None:
+        return Ownership(known=False, how="no NVML")
+
+    def fingerprint() -> tuple[Uses | None, Uses | None]:
+        plain = gpu.compute_processes()
+        address = cupy.cuda.runtime.malloc(FINGERPRINT_BYTES)
+        try:
+            return plain, gpu.compute_processes()
+        finally:
+            cupy.cuda.runtime.free(address)
+
+    try:
+        return find_ownership(before, gpu.compute_processes(), fingerprint)
+    except RuntimeError:  # too little free memory to recognise ourselves by
+        return Ownership(known=False, how="own process not found in NVML's list")

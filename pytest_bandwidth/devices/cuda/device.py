@@ -1,0 +1,269 @@
+"""The GPU: CuPy arrays and raw kernels, timed with events, watched through NVML. ROCm through CuPy's HIP build.
+
+Written and tested without a GPU: what has not yet run on hardware is listed in docs/gpu.md, and tests/gpu/ is to prove
+it. This module joins the parts; each of them says how it works (cuda_timing, cuda_rehearsal, cuda_probes, …).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
+from pytest_bandwidth.devices.cuda.calibration import rehearse
+from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz
+from pytest_bandwidth.devices.cuda.context import Opened, open_context
+from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
+from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
+from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
+from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading
+from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
+from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
+from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
+from pytest_bandwidth.devices.measuring import measure_timed, untimed
+from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.domain.measurement import (
+    Conditions,
+    DeviceIdentity,
+    Fact,
+    Finding,
+    KernelResources,
+    Measurement,
+    Peak,
+)
+from pytest_bandwidth.domain.traffic import Traffic
+
+RANDOM_THREADS = 256
+
+
+def open_cuda(index: int = 0, *, user_peak: Peak | None = None) -> CudaDevice:
+    """The GPU at CUDA's index (as CUDA_VISIBLE_DEVICES leaves them), made current in this thread.
+
+    user_peak: what the machine's owner vouches for, before any table.
+    Raises DeviceUnavailable, one line: no CuPy, no driver or too old a one, no GPU, no such index, no compiler.
+    """
+    return CudaDevice(open_context(index), user_peak)
+
+
+class CudaDevice:
+    """One GPU. Implements `Device` and `TimedDevice`; made by `open_cuda`. Not for several threads at once."""
+
+    def __init__(self, opened: Opened, user_peak: Peak | None = None) -> None:
+        facts, nvml, ownership = opened.facts, opened.nvml, opened.ownership
+        known = nvml.identity() if nvml else NvmlIdentity()
+        extra: dict[str, Fact] = {
+            "index": opened.index,
+            "nvml": opened.nvml_state,
+            "other_processes": ownership.how if ownership.known else f"not watched: {ownership.how}",
+        }
+        self._cupy, self._index, self._facts = opened.cupy, opened.index, facts
+        self._guard, self._runtime = opened.guard, opened.runtime
+        self._identity = join_identity(facts, known, extra)
+        self._peak = choose_peak(user_peak, self._identity, nvml=memory_arithmetic(facts, known))
+        self._max_memory_clock_mhz = known.max_memory_clock_mhz
+        self._blocking = launches_block(os.environ)
+        nominal = nominal_clock_mhz(known.default_sm_clock_mhz, known.max_sm_clock_mhz or facts.clock_mhz)
+        self._timer = Timer(self._runtime, nominal, may_hold=self._blocking is None, held=self._blocking is None)
+        self._health = Health(nvml, ownership, lambda: self._timer.clock_mhz)
+        self._world = ArrayWorld(self._is_array, lambda a: int(a.device.id), self._adopt, self._index)
+        self._fill_kernel = opened.module.get_function("random_words")
+        self._probes = ProbeSet(
+            opened.module.get_function,
+            self._random_bytes,
+            self._free_pool,
+            self._guard,
+            facts.sm_count,
+            self._cupy.zeros(1, np.uint32),
+        )
+        self._kernels: dict[KernelSource, Any] = {}
+        self._measuring = False
+        self._seed = int.from_bytes(os.urandom(8), "little")
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        return self._identity
+
+    @property
+    def peak(self) -> Peak | None:
+        return self._peak
+
+    @property
+    def xp(self) -> Any:
+        """CuPy."""
+        return self._cupy
+
+    @property
+    def method(self) -> str:
+        """``events+block``, or ``events`` where the stream could not be held back."""
+        return self._timer.method
+
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""
+        sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
+        masks, words = masks_for(kind), words_needed(sizes, kind)
+        with self._current(), self._guard.allocation(f"random data of {sizes} {kind.name}"):
+            out = self._cupy.empty(words, np.uint64)
+            if words:
+                self._fill(out, words, masks.keep, masks.set)
+            size = int(np.prod(sizes, dtype=np.int64)) * kind.itemsize
+            return out.view(np.uint8)[:size].view(kind).reshape(sizes)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """An array whose content is undefined. Raises UsageError, OutOfMemory."""
+        sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
+        with self._current(), self._guard.allocation(f"an array of {sizes} {kind.name}"):
+            return self._cupy.empty(sizes, kind)
+
+    def nbytes(self, array: Any) -> int:
+        """Bytes of an array on this GPU, of CuPy, PyTorch, Numba or JAX. Raises UsageError for any other."""
+
+        def device_of(address: int) -> int:
+            return int(self._cupy.cuda.runtime.pointerGetAttributes(address).device)
+
+        return device_nbytes(array, self._world, device_of)
+
+    def kernel(self, source: KernelSource) -> Any:
+        """A compiled cupy.RawKernel, the same one for the same source. Raises KernelError with the compiler's log."""
+        if source not in self._kernels:
+            with self._current():
+                self._kernels[source] = compile_kernel(self._cupy, source)
+        return self._kernels[source]
+
+    def launcher(self, launch: Launch, stream: Any) -> Call:
+        """Launches on the stream, or CuPy's current one where it is None. Raises UsageError for arguments that the
+        kernel would misread: bare floats, host arrays, arrays of another GPU, arrays with gaps."""
+        with self._current():
+            kernel, args = prepared_call(self._cupy, launch, self._world)
+            target = None if stream is None else self._runtime.stream(stream)
+
+        def run() -> None:
+            if target is None:
+                kernel(launch.grid, launch.block, args, shared_mem=launch.shared_bytes)
+                return
+            with self._runtime.using(target):
+                kernel(launch.grid, launch.block, args, shared_mem=launch.shared_bytes)
+
+        return run
+
+    def resources(self, launch: Launch) -> KernelResources | None:
+        with self._current():
+            return kernel_resources(self._cupy, launch, self._facts.threads_per_sm)
+
+    def peak_flops(self, precision: str) -> float | None:
+        return datasheet_flops(self._identity, precision)
+
+    def run(self, workload: Workload) -> object:
+        """Once, untimed, to completion. Raises DeviceLost where that poisons the context."""
+        with self._current(), self._runtime.using(self._runtime.stream(workload.stream)):
+            return untimed(workload, self._runtime.wait_device)
+
+    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+        """Rehearses, then samples. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
+        with self._current():
+            self._timer.begin(cold=self._is_small(self._data_bytes(workload)))
+            if self._blocking is not None:
+                self._timer.findings.append(launch_blocking(self._blocking))
+            before = self._health.read()
+            self._measuring = True
+            try:
+                rehearse(self._timer, workload)
+                measurement = measure_timed(self, workload, budget, progress)
+                return replace(
+                    measurement,
+                    findings=(*measurement.findings, *self._findings(before, measurement)),
+                    detail={**measurement.detail, **self._detail()},
+                )
+            finally:
+                self._measuring = False
+                self._timer.begin(cold=True)  # what was learned holds for this workload only
+
+    def now(self) -> float:
+        return self._runtime.now()
+
+    def time(self, call: Call, stream: Any) -> Sample:
+        """One sample. While measuring, cold as the workload needs it; else a probe as its own size needs it."""
+        own = isinstance(call, ProbeCall)
+        if not self._measuring:
+            self._timer.cold = not isinstance(call, ProbeCall) or self._is_small(call.data_bytes)
+        with self._current():
+            return self._timer.time(call, stream, own=own)
+
+    def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
+        """A read, write, copy or 2:1 add of like size and mix, on buffers of its own. Raises OutOfMemory."""
+        del inputs
+        with self._current():
+            return self._probes.probe(traffic)
+
+    def conditions(self) -> Conditions:
+        return self._health.conditions()
+
+    def release(self) -> None:
+        """Gives back the probe's arrays, the flush's buffer, and what CuPy's pool holds unused."""
+        if self._guard.lost is not None:
+            return
+        self._probes.release()
+        self._runtime.release_memory()
+        self._free_pool()
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """This device is the current one, and errors that poison its context are noticed."""
+        with self._cupy.cuda.Device(self._index), self._guard.watch():
+            yield
+
+    def _is_array(self, value: Any) -> bool:
+        return isinstance(value, self._cupy.ndarray)
+
+    def _adopt(self, array: Any) -> Any:
+        """Another library's device array as CuPy's, over the same memory."""
+        if hasattr(type(array), "__cuda_array_interface__"):
+            return self._cupy.asarray(array)
+        return self._cupy.from_dlpack(array)
+
+    def _is_small(self, data_bytes: int) -> bool:
+        return needs_flush(data_bytes, self._facts.cache_bytes)
+
+    def _data_bytes(self, workload: Workload) -> int:
+        """Distinct bytes that the work touches: of its arrays where they were declared, else the larger direction."""
+        arrays = {id(array): array for array in (*workload.reads, *workload.writes)}
+        declared = sum(self.nbytes(array) for array in arrays.values())
+        return declared or max(workload.traffic.bytes_read, workload.traffic.bytes_written)
+
+    def _random_bytes(self, size: int) -> Any:
+        words = self._cupy.empty(-(-size // 8), np.uint64)
+        self._fill(words, words.size, 2**64 - 1, 0)
+        return words
+
+    def _fill(self, words: Any, count: int, keep: int, fixed: int) -> None:
+        self._seed = (self._seed + count) % 2**64
+        grid = min(-(-count // RANDOM_THREADS), 32 * self._facts.sm_count)
+        args = (words, np.uint64(self._seed), np.uint64(keep), np.uint64(fixed), np.int64(count))
+        self._fill_kernel((grid,), (RANDOM_THREADS,), args)
+
+    def _free_pool(self) -> None:
+        self._cupy.get_default_memory_pool().free_all_blocks()
+
+    def _findings(self, before: NvmlReading, measurement: Measurement) -> tuple[Finding, ...]:
+        reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
+        seen = (
+            clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz),
+            memory_clock_low(reading.memory_clock_mhz, self._max_memory_clock_mhz),
+            slowdown_finding(reason for conditions in around for reason in conditions.event_reasons),
+            ecc_finding(before, reading),
+        )
+        return (*self._timer.findings, *(finding for finding in seen if finding is not None))
+
+    def _detail(self) -> dict[str, Any]:
+        return {
+            "cache_flushed": self._timer.cold,
+            "sm_clock_counted_mhz": self._timer.clock_mhz,
+            "sm_clock_nominal_mhz": self._timer.nominal_clock_mhz,
+            "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,
+            "uncorrected_ecc_errors": self._health.reading.uncorrected_ecc_errors,
+        }

@@ -1,0 +1,82 @@
+"""The GPU's state around the samples: clocks, heat, power, what slows it down, and who else is busy on it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from pytest_bandwidth.devices.cuda.nvml import SLOWDOWN_BITS, NvmlGpu, NvmlReading, decode_event_reasons
+from pytest_bandwidth.devices.cuda.other_processes import Ownership, active_others, describe
+from pytest_bandwidth.domain.measurement import SLOWDOWN, Conditions, Finding
+
+# NVML averages a process's share over up to a second, so older activity says nothing of now.
+LOOK_BACK_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Health:
+    """Reads conditions. Without NVML (ROCm, no library) everything but the counted clock stays unknown.
+
+    counted_clock: the SM clock counted in the samples so far, in MHz; wall: seconds since the epoch, as NVML stamps.
+    """
+
+    nvml: NvmlGpu | None
+    ownership: Ownership
+    counted_clock: Callable[[], float | None]
+    wall: Callable[[], float] = time.time
+    reading: NvmlReading = field(default_factory=NvmlReading)
+    _looked_at: float | None = None
+
+    def __post_init__(self) -> None:
+        self._looked_at = self.wall()  # who was busy before we came is nobody's fault
+
+    def read(self) -> NvmlReading:
+        """What NVML reads now; also kept as `reading`."""
+        if self.nvml is not None:
+            self.reading = self.nvml.reading()
+        return self.reading
+
+    def conditions(self) -> Conditions:
+        """The state now, and who was busy since the last call, at most a second ago."""
+        if self.nvml is None:
+            return Conditions(sm_clock_mhz=self.counted_clock())
+        reading = self.read()
+        return Conditions(
+            sm_clock_mhz=self.counted_clock() or reading.sm_clock_mhz,
+            memory_clock_mhz=reading.memory_clock_mhz,
+            temperature_c=reading.temperature_c,
+            power_w=reading.power_w,
+            event_reasons=reading.event_reasons,
+            others=self._others(self.nvml),
+        )
+
+    def _others(self, nvml: NvmlGpu) -> tuple[str, ...]:
+        now = self.wall()
+        since = max(self._looked_at or 0.0, now - LOOK_BACK_SECONDS)
+        self._looked_at = now
+        busy = active_others(nvml.activity(int(since * 1e6)), self.ownership)
+        return tuple(describe(use, nvml.process_name(use.pid)) for use in busy)
+
+
+def ecc_finding(before: NvmlReading, after: NvmlReading) -> Finding | None:
+    """New uncorrectable memory errors between two readings."""
+    if before.uncorrected_ecc_errors is None or after.uncorrected_ecc_errors is None:
+        return None
+    new = after.uncorrected_ecc_errors - before.uncorrected_ecc_errors
+    if new <= 0:
+        return None
+    return Finding("ecc", f"the GPU's memory had {new} uncorrectable ECC error(s) while measuring: replace it")
+
+
+def slowdown_finding(event_reasons: Iterable[str]) -> Finding | None:
+    """Clocks held down by heat or power supply; a power cap is no finding."""
+    seen = set(event_reasons)
+    slowing = [reason for reason in decode_event_reasons(SLOWDOWN_BITS) if reason in seen]
+    if not slowing:
+        return None
+    return Finding(
+        SLOWDOWN,
+        f"the driver reports {', '.join(slowing)} around the samples, expected none: clocks were held down, and "
+        "figures with them; look at the GPU's cooling and power supply",
+    )

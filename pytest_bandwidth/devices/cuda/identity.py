@@ -1,0 +1,153 @@
+"""Which GPU this is: what CUDA and NVML say of it, joined into one identity."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_bandwidth.devices.cuda.errors import version_text
+from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity
+from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic
+from pytest_bandwidth.domain.measurement import DeviceIdentity, Fact
+
+# The Infinity Cache lies between L2 and memory, and HIP reports the L2 only.
+# Source: "AMD GPU specifications", ROCm documentation, column "L3 Cache (MiB)".
+INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20, "gfx1100": 96 * 2**20}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaFacts:
+    """What CUDA or HIP itself says. Versions as CUDA gives them: 13020 is 13.2. gfx: AMD's architecture, else None."""
+
+    name: str
+    memory_bytes: int
+    major: int
+    minor: int
+    sm_count: int
+    l2_bytes: int
+    threads_per_sm: int
+    integrated: bool
+    pci_bus_id: str
+    driver_version: int
+    runtime_version: int
+    cupy_version: str
+    uuid: str | None = None
+    gfx: str | None = None
+    clock_mhz: float | None = None
+
+    @property
+    def cache_bytes(self) -> int:
+        """The last cache before memory."""
+        return max(self.l2_bytes, INFINITY_CACHE_BYTES.get(self.gfx or "", 0))
+
+
+def read_facts(cupy: Any, index: int) -> CudaFacts:
+    """Asks CuPy's runtime about one device."""
+    runtime = cupy.cuda.runtime
+    properties: Mapping[str, Any] = runtime.getDeviceProperties(index)
+    arch = properties.get("gcnArchName")
+    return CudaFacts(
+        name=_decoded(properties["name"]),
+        memory_bytes=int(properties["totalGlobalMem"]),
+        major=int(properties["major"]),
+        minor=int(properties["minor"]),
+        sm_count=int(properties["multiProcessorCount"]),
+        l2_bytes=int(properties["l2CacheSize"]),
+        threads_per_sm=int(properties["maxThreadsPerMultiProcessor"]),
+        integrated=bool(properties.get("integrated", 0)),
+        pci_bus_id=runtime.deviceGetPCIBusId(index),
+        driver_version=runtime.driverGetVersion(),
+        runtime_version=runtime.runtimeGetVersion(),
+        cupy_version=str(cupy.__version__),
+        uuid=None if runtime.is_hip else driver_uuid(index),
+        gfx=_decoded(arch).partition(":")[0] if arch else None,
+        clock_mhz=_clock_mhz(runtime, index),
+    )
+
+
+def _clock_mhz(runtime: Any, index: int) -> float | None:
+    """The maximum SM clock by CUDA's own attribute, for machines without NVML. The properties lost it with CUDA 13."""
+    try:
+        return float(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, index)) / 1e3  # given in kHz
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def driver_uuid(index: int) -> str | None:
+    """The UUID of a device, or of the MIG slice that it is, by the driver itself; None where it does not answer.
+
+    Not through CuPy: its properties cut the 16 bytes off at the first zero byte. cuDeviceGetUuid_v2 gives the MIG UUID
+    in MIG mode (CUDA Driver API, Device Management).
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        device, found = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        if driver.cuDeviceGet(ctypes.byref(device), index) != 0:
+            return None
+        if driver.cuDeviceGetUuid_v2(ctypes.byref(found), device) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return uuid_text(bytes(found))
+
+
+def uuid_text(raw: bytes) -> str:
+    """16 bytes → 8-4-4-4-12 hexadecimal digits, as in ``GPU-…`` and ``MIG-…``. Raises ValueError for another length."""
+    if len(raw) != 16:
+        raise ValueError(f"a UUID has 16 bytes, found {len(raw)}")
+    digits = raw.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def join_identity(facts: CudaFacts, known: NvmlIdentity, extra: Mapping[str, Fact]) -> DeviceIdentity:
+    """One identity. Settings hold what makes figures incomparable; everything else is a fact."""
+    settings = {"mig": known.mig, "ecc": known.ecc}
+    if known.virtual == "vgpu":
+        settings["virtual"] = "vgpu"
+    return DeviceIdentity(
+        kind="cuda",
+        name=known.name or facts.name or facts.gfx or "GPU",
+        memory_bytes=facts.memory_bytes,
+        serial=known.uuid or (f"GPU-{facts.uuid}" if facts.uuid else f"PCI-{facts.pci_bus_id}"),
+        settings=settings,
+        facts={**_facts(facts, known), **extra},
+    )
+
+
+def _facts(facts: CudaFacts, nvml: NvmlIdentity) -> dict[str, Fact]:
+    found: dict[str, Fact] = {
+        "gfx": facts.gfx,
+        "compute_capability": None if facts.gfx else f"{facts.major}.{facts.minor}",
+        "sm_count": facts.sm_count,
+        "l2_bytes": facts.l2_bytes,
+        "last_cache_bytes": facts.cache_bytes,
+        "integrated": facts.integrated,
+        "pci_bus_id": facts.pci_bus_id,
+        "driver_version": nvml.driver_version,
+        "cuda_driver": version_text(facts.driver_version),
+        "cuda_runtime": version_text(facts.runtime_version),
+        "cupy_version": facts.cupy_version,
+        "max_sm_clock_mhz": nvml.max_sm_clock_mhz or facts.clock_mhz,
+        "default_sm_clock_mhz": nvml.default_sm_clock_mhz,
+        "max_memory_clock_mhz": nvml.max_memory_clock_mhz,
+        "memory_bus_width_bits": nvml.memory_bus_width_bits,
+        "persistence": nvml.persistence,
+        "virtual": nvml.virtual,
+        "power_limit_w": nvml.power_limit_w,
+        "pcie_generation": nvml.pcie_generation,
+        "pcie_width": nvml.pcie_width,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def memory_arithmetic(facts: CudaFacts, nvml: NvmlIdentity) -> MemoryArithmetic | None:
+    """What the peak can be computed from; None where NVML does not tell, or the GPU is not NVIDIA's."""
+    if facts.gfx or not nvml.max_memory_clock_mhz or not nvml.memory_bus_width_bits:
+        return None
+    return MemoryArithmetic(nvml.max_memory_clock_mhz, nvml.memory_bus_width_bits, facts.major, facts.integrated)
+
+
+def _decoded(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,132 @@
+"""From a kernel's text to something that can be launched, and what the compiler made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_bandwidth.devices.base import KernelSource, Launch
+from pytest_bandwidth.devices.cuda.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
+from pytest_bandwidth.devices.cuda.errors import one_line, status_of
+from pytest_bandwidth.devices.kernel_source import kernel_names
+from pytest_bandwidth.domain.errors import KernelError, UsageError
+from pytest_bandwidth.domain.measurement import KernelResources
+
+NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND, hipErrorNotFound: the module has no such function
+LONGEST_LOG = 6000
+
+
+def compile_options(source: KernelSource) -> tuple[str, ...]:
+    """The user's options, and the file's own folder for its includes."""
+    return source.options if source.file is None else (*source.options, f"-I{source.file.parent}")
+
+
+def expressions_for(source: KernelSource) -> tuple[str, ...]:
+    """Names that the C++ compiler has to spell out: the given ones, or the kernel's own where it is a template's."""
+    if source.name_expressions:
+        return source.name_expressions
+    return (source.name,) if "<" in source.name else ()
+
+
+def compile_kernel(cupy: Any, source: KernelSource) -> Any:
+    """A cupy.RawKernel, compiled. Raises KernelError with the compiler's log, or with the kernels that do exist."""
+    expressions = expressions_for(source)
+    try:
+        return _function(cupy, source, expressions)
+    except cupy.cuda.driver.CUDADriverError as error:
+        if status_of(error) != NOT_FOUND:
+            raise
+    # A kernel that is not extern "C" has a C++ name: the compiler can tell it.
+    if not expressions and source.name in kernel_names(source.text):
+        try:
+            return _function(cupy, source, (source.name,))
+        except cupy.cuda.driver.CUDADriverError as error:
+            if status_of(error) != NOT_FOUND:
+                raise
+    raise missing_kernel(source)
+
+
+def _function(cupy: Any, source: KernelSource, expressions: tuple[str, ...]) -> Any:
+    module = cupy.RawModule(
+        code=source.text, options=compile_options(source), name_expressions=list(expressions) or None
+    )
+    try:
+        return module.get_function(source.name)
+    except cupy.cuda.compiler.CompileException as error:
+        raise compile_error(source, error.get_message()) from None
+
+
+def compile_error(source: KernelSource, log: str) -> KernelError:
+    """One line that says which, then the compiler's log, cut where it is endless."""
+    log = log.strip()
+    shown = log if len(log) <= LONGEST_LOG else f"{log[:LONGEST_LOG]}\n… {len(log) - LONGEST_LOG} more characters"
+    return KernelError(f"{_place(source)} does not compile (kernel {source.name}):\n{shown}")
+
+
+def missing_kernel(source: KernelSource) -> KernelError:
+    """The name is not in the compiled text; lists those that are written there."""
+    names = kernel_names(source.text)
+    listed = ", ".join(names) if names else "none"
+    hint = "; a template needs its arguments, as in name<float>" if source.name in names else ""
+    return KernelError(f"{_place(source)} has no kernel {source.name!r}, it has {listed}{hint}")
+
+
+def _place(source: KernelSource) -> str:
+    return str(source.file) if source.file is not None else "the source text"
+
+
+def ready_kernel(cupy: Any, kernel: Any) -> Any:
+    """A kernel that can be launched now: ours, or a RawKernel that the user made. Raises KernelError, UsageError."""
+    if isinstance(kernel, cupy.RawKernel):
+        try:
+            _ = kernel.kernel  # compiles on first use; better here than inside a sample
+        except cupy.cuda.compiler.CompileException as error:
+            raise compile_error(KernelSource(kernel.code or "", kernel.name), error.get_message()) from None
+        return kernel
+    if callable(kernel):
+        return kernel  # such as cupyx.jit.rawkernel: it takes (grid, block, args) as well
+    raise UsageError(
+        f"{type(kernel).__name__} is no kernel: expected what bandwidth.kernel() gives, or a cupy.RawKernel"
+    )
+
+
+def prepared_call(cupy: Any, launch: Launch, world: ArrayWorld) -> tuple[Any, tuple[Any, ...]]:
+    """The kernel and its arguments, everything checked. Raises UsageError or KernelError."""
+    kernel = ready_kernel(cupy, launch.kernel)
+    args = checked_arguments(launch.args, world)
+    if isinstance(kernel, cupy.RawKernel):
+        checked_shape(launch.grid, launch.block, kernel.max_threads_per_block)
+        _allow_shared_memory(kernel, launch.shared_bytes)
+    else:
+        checked_shape(launch.grid, launch.block)
+    return kernel, args
+
+
+def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
+    """Kernels have to ask for more than 48 KiB of dynamic shared memory; users of RawKernel tend to forget."""
+    if shared_bytes < 0:
+        raise UsageError(f"shared memory is {shared_bytes} bytes, expected 0 or more")
+    if shared_bytes + kernel.shared_size_bytes <= SHARED_BYTES_FOR_ALL:
+        return
+    try:
+        kernel.max_dynamic_shared_size_bytes = shared_bytes
+    except RuntimeError as error:  # CUDADriverError
+        raise UsageError(
+            f"the launch asks for {shared_bytes} bytes of dynamic shared memory a block, which this GPU refuses "
+            f"({one_line(error)}): ask for less"
+        ) from None
+
+
+def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
+    """What the compiler gave the kernel, and the occupancy of this launch; None where the kernel does not tell."""
+    kernel = launch.kernel
+    if not isinstance(kernel, cupy.RawKernel):
+        return None
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    blocks = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, launch.shared_bytes)
+    return KernelResources(
+        registers=kernel.num_regs,
+        local_bytes=kernel.local_size_bytes,
+        shared_bytes=kernel.shared_size_bytes,
+        max_threads_per_block=kernel.max_threads_per_block,
+        occupancy=blocks * threads / threads_per_sm if threads_per_sm else None,
+    )

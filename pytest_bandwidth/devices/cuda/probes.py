@@ -1,0 +1,146 @@
+"""The probe that stands beside a workload: a plain read, write, copy or add of the same size and nearly the same mix.
+
+What share of its peak a memory reaches depends on the mix of reads and writes, by up to 26 points on one GPU, so a copy
+says little of a kernel that only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Probe
+from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.domain.errors import OutOfMemory
+from pytest_bandwidth.domain.traffic import Traffic
+
+VECTOR_BYTES = 16
+THREADS = 256
+BLOCKS_PER_SM = 8  # × 256 threads = the 2048 that a multiprocessor holds at most
+# A probe smaller than this measures launching only; one that does not fit is halved down to there, then given up.
+SMALLEST_BYTES = 64 * 1024
+SMALLEST_AFTER_SHRINKING = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A probe kernel and how many arrays it reads and writes."""
+
+    name: str
+    kernel: str
+    reads: int
+    writes: int
+
+    @property
+    def arrays(self) -> int:
+        return self.reads + self.writes
+
+    @property
+    def written_share(self) -> Fraction:
+        return Fraction(self.writes, self.arrays)
+
+
+READ = Mix("read", "probe_read", 1, 0)
+ADD = Mix("add 2:1", "probe_add", 2, 1)
+COPY = Mix("copy", "probe_copy", 1, 1)
+WRITE = Mix("write", "probe_write", 0, 1)
+MIXES = (READ, ADD, COPY, WRITE)
+
+
+def choose_mix(traffic: Traffic) -> Mix:
+    """The probe whose share of written bytes is nearest to the traffic's (a tie goes to the one that writes less)."""
+    share = Fraction(traffic.bytes_written, traffic.bytes_moved)  # exact, so that a tie is one on every machine
+    return min(MIXES, key=lambda mix: abs(mix.written_share - share))
+
+
+def vectors_per_array(bytes_moved: int, mix: Mix) -> int:
+    """16-byte vectors an array, so that the probe moves about `bytes_moved` in all; at least SMALLEST_BYTES."""
+    return max(bytes_moved, SMALLEST_BYTES) // (mix.arrays * VECTOR_BYTES)
+
+
+def moved_bytes(vectors: int, mix: Mix) -> int:
+    return vectors * VECTOR_BYTES * mix.arrays
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCall:
+    """Launches a probe on the current stream. A class of its own, so that the device knows its own calls.
+
+    data_bytes: what its arrays hold, which is what it moves.
+    """
+
+    launch: Callable[[], None]
+    data_bytes: int
+
+    def __call__(self) -> None:
+        self.launch()
+
+
+class ProbeSet:
+    """Makes probes and keeps the arrays of the last one, which the next may use as well.
+
+    allocate: bytes → an array of them, filled with random bits; raises the allocator's own error.
+    free: gives unused memory back to the device before another try.
+    """
+
+    def __init__(
+        self, kernels: Callable[[str], Any], allocate: Callable[[int], Any], free: Callable[[], None],
+        guard: ContextGuard, sm_count: int, sink: Any,
+    ) -> None:  # fmt: skip  # one parameter a line would hide that it only stores them
+        self._kernels = kernels
+        self._allocate = allocate
+        self._free = free
+        self._guard = guard
+        self._grid = (BLOCKS_PER_SM * sm_count,)
+        self._sink = sink
+        self._arrays: list[Any] = []
+        self._seed = 0
+
+    def probe(self, traffic: Traffic) -> Probe:
+        """A probe for the traffic. Raises OutOfMemory where not even a small one fits."""
+        mix = choose_mix(traffic)
+        vectors = self._fit(vectors_per_array(traffic.bytes_moved, mix), mix)
+        kernel = self._kernels(mix.kernel)
+        arrays = self._arrays
+        count = np.int64(vectors)
+
+        def launch() -> None:
+            if mix is READ:
+                args: tuple[Any, ...] = (arrays[0], self._sink, np.uint32(0x5EED5EED), count)
+            elif mix is WRITE:
+                self._seed = (self._seed + 1) % 2**32
+                args = (arrays[0], np.uint32(self._seed), count)
+            else:
+                args = (*arrays[: mix.arrays], count)
+            kernel(self._grid, (THREADS,), args)
+
+        moved = moved_bytes(vectors, mix)
+        return Probe(mix.name, ProbeCall(launch, moved), moved)
+
+    def release(self) -> None:
+        """Gives back the arrays."""
+        self._arrays = []
+
+    def _fit(self, vectors: int, mix: Mix) -> int:
+        """Provides arrays of so many vectors, or of half as many, and so on; how many it came to."""
+        asked = moved_bytes(vectors, mix)
+        while True:
+            try:
+                with self._guard.allocation(f"the probe ({asked} bytes in {mix.arrays} arrays)"):
+                    self._provide(vectors * VECTOR_BYTES, mix.arrays)
+                return vectors
+            except OutOfMemory:
+                if moved_bytes(vectors // 2, mix) < SMALLEST_AFTER_SHRINKING:
+                    raise
+                vectors //= 2
+
+    def _provide(self, size: int, count: int) -> None:
+        if len(self._arrays) >= count and all(array.nbytes >= size for array in self._arrays[:count]):
+            return
+        self._arrays = []
+        self._free()
+        self._arrays = [self._allocate(size) for _ in range(count)]

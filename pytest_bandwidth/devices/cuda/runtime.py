@@ -1,0 +1,207 @@
+"""The few things that timing asks of CUDA: one small interface, and CuPy behind it.
+
+Everything above this line of code is ordinary Python that a model of a GPU can stand in for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+
+from pytest_bandwidth.devices.cuda.clock import clock_from_stamps, shortest_interval_ns
+from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.cuda.streams import stream_pointer
+
+CLOCK_CHANGES = 8
+FLUSH_THREADS = 256
+NEVER = 0x5EED5EED
+
+
+class GpuRuntime(Protocol):
+    """What `Timer` and `rehearse` need. A stream is whatever `stream` returns; events and tickets are opaque."""
+
+    def now(self) -> float:
+        """Monotonic seconds of the host."""
+
+    def pause(self, seconds: float) -> None:
+        """Gives the device no work for so long, by which a throttled one recovers."""
+
+    def stream(self, stream: Any) -> Any:
+        """A stream of any library as the runtime's own; None is the current one. Raises UsageError."""
+
+    def using(self, stream: Any) -> AbstractContextManager[Any]:
+        """Makes a stream the current one, inside a with block."""
+
+    def event(self) -> Any: ...
+    def record(self, event: Any, stream: Any) -> None: ...
+    def wait_event(self, event: Any) -> None: ...
+    def seconds_between(self, start: Any, end: Any) -> float: ...
+    def wait_device(self) -> None:
+        """Until nothing runs on any stream."""
+
+    def flush(self, stream: Any) -> None:
+        """Queues what leaves the cache full of clean lines of no use to anybody."""
+
+    def hold(self, stream: Any, seconds: float) -> int:
+        """Keeps back whatever is queued on the stream from now on, until released, or for so many seconds."""
+
+    def release(self, ticket: int) -> None: ...
+    def gave_up(self, ticket: int) -> bool:
+        """Whether the hold ended by its time-out. Ask when the stream is idle."""
+
+    def stamp(self, stream: Any, which: int) -> None:
+        """Notes all multiprocessors' cycle counters: 0 before the work, 1 after it."""
+
+    def sm_clock_mhz(self) -> float | None:
+        """Real clock rate between the last two stamps; None where they are too close, or not to be had."""
+
+
+class CupyRuntime:
+    """CUDA through CuPy, on one device. Not yet run on hardware by its authors: see docs/gpu.md.
+
+    module: the compiled cuda_src/probe.cu. cache_bytes: size of the last cache before memory.
+    """
+
+    def __init__(
+        self, cupy: Any, module: Any, index: int, cache_bytes: int, sm_count: int, guard: ContextGuard
+    ) -> None:
+        self._cupy = cupy
+        self._runtime = cupy.cuda.runtime
+        self._index = index
+        self._guard = guard
+        self._cache_bytes = cache_bytes
+        self._sm_count = sm_count
+        self._hip = bool(self._runtime.is_hip)
+        self._hold = module.get_function("hold_back")
+        self._stamp = module.get_function("stamp_clocks")
+        self._step = module.get_function("clock_step")
+        self._read = module.get_function("probe_read")
+        # Pinned host memory has one address for host and device (CUDA C++ Programming Guide, "Unified Virtual
+        # Address Space"), so the kernel may poll what Python writes.
+        self._flags_memory = cupy.cuda.alloc_pinned_memory(64)
+        self._flags = np.frombuffer(self._flags_memory, np.int32, 2)
+        self._flags[:] = 0
+        self._ticket = 0
+        # Numbers of multiprocessors may have gaps (MIG, fused-off units), so there are more slots than units.
+        self._slots = max(256, 2 * sm_count)
+        self._stamps = cupy.zeros((2, self._slots, 2), np.uint64)
+        self._sink = cupy.zeros(1, np.uint32)
+        self._scratch: Any = None
+        self._shortest_ns = self._measure_clock_step()
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # nothing but time without work brings a throttled clock back
+
+    def stream(self, stream: Any) -> Any:
+        if stream is None:
+            return self._cupy.cuda.get_current_stream()
+        if isinstance(stream, self._cupy.cuda.Stream):
+            return stream
+        return external_stream(self._cupy, stream_pointer(stream), self._index, stream)
+
+    def using(self, stream: Any) -> AbstractContextManager[Any]:
+        if stream == self._cupy.cuda.get_current_stream():
+            return nullcontext()
+        current: AbstractContextManager[Any] = stream
+        return current
+
+    def event(self) -> Any:
+        return self._cupy.cuda.Event()
+
+    def record(self, event: Any, stream: Any) -> None:
+        event.record(stream)
+
+    def wait_event(self, event: Any) -> None:
+        event.synchronize()
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        return float(self._cupy.cuda.get_elapsed_time(start, end)) / 1e3
+
+    def wait_device(self) -> None:
+        self._runtime.deviceSynchronize()
+
+    def flush(self, stream: Any) -> None:
+        size = self._cache_bytes
+        if size == 0:
+            return
+        if self._scratch is None:
+            with self._guard.allocation(f"the cache flush ({3 * size} bytes)"):
+                self._scratch = self._cupy.empty(3 * size, np.uint8)
+        address = int(self._scratch.data.ptr)
+        # As NVBench does: overwriting one cache's worth pushes out whatever was there. But it leaves the cache full
+        # of dirty lines, whose write-back would fall into the sample; so twice the cache is read after it.
+        self._runtime.memsetAsync(address, 0x5A, size, stream.ptr)
+        self._launch(
+            self._read,
+            stream,
+            (8 * self._sm_count, FLUSH_THREADS),
+            (np.uint64(address + size), self._sink, np.uint32(NEVER), np.int64(2 * size // 16)),
+        )
+
+    def hold(self, stream: Any, seconds: float) -> int:
+        self._ticket += 1
+        address = int(self._flags_memory.ptr)
+        allowed = np.uint64(int(seconds * 1e9))
+        args = (np.uint64(address), np.uint64(address + 4), np.int32(self._ticket), allowed)
+        self._launch(self._hold, stream, (1, 1), args)
+        return self._ticket
+
+    def release(self, ticket: int) -> None:
+        self._flags[0] = ticket
+
+    def gave_up(self, ticket: int) -> bool:
+        return bool(self._flags[1] == ticket)
+
+    def stamp(self, stream: Any, which: int) -> None:
+        if self._hip:
+            return
+        if which == 0:
+            self._runtime.memsetAsync(self._stamps.data.ptr, 0, self._stamps.nbytes, stream.ptr)
+        self._launch(self._stamp, stream, (self._sm_count, 1), (self._stamps[which], np.uint32(self._slots)))
+
+    def sm_clock_mhz(self) -> float | None:
+        if self._hip:
+            return None
+        before, after = self._stamps.get()
+        return clock_from_stamps(before, after, self._shortest_ns)
+
+    def release_memory(self) -> None:
+        """Gives back the flush's buffer."""
+        self._scratch = None
+
+    def _launch(self, kernel: Any, stream: Any, shape: tuple[int, int], args: tuple[Any, ...]) -> None:
+        with self.using(stream):
+            kernel((shape[0],), (shape[1],), args)
+
+    def _measure_clock_step(self) -> int:
+        if self._hip:
+            return 0
+        smallest = self._cupy.zeros(1, np.uint64)
+        self._step((1,), (1,), (smallest, np.int32(CLOCK_CHANGES)))
+        return shortest_interval_ns(int(smallest.get()[0]))
+
+
+def external_stream(cupy: Any, pointer: int, index: int, owner: Any = None) -> Any:
+    """A foreign stream as CuPy's. `owner` is kept alive as long as the result."""
+    from_external: Callable[[Any], Any] | None = getattr(cupy.cuda.Stream, "from_external", None)
+    if from_external is not None:  # CuPy 14; its ExternalStream is deprecated
+        return from_external(_Foreign(pointer, owner))
+    return cupy.cuda.ExternalStream(pointer, index)
+
+
+class _Foreign:
+    """A bare pointer in the dress of NVIDIA's stream protocol."""
+
+    def __init__(self, pointer: int, owner: Any) -> None:
+        self._pointer = pointer
+        self.owner = owner
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self._pointer)

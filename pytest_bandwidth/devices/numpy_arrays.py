@@ -1,0 +1,137 @@
+"""NumPy arrays for measuring: aligned to cache lines, filled with random mantissas; and the size of anyone's arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.host import usable_processors
+from pytest_bandwidth.devices.random_bits import WORD_BYTES, checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
+from pytest_bandwidth.domain.units import format_bytes
+
+ALIGNMENT_BYTES = 64
+# Random words are drawn once a block and varied from block to block, so that the draw costs little and no two blocks
+# are alike; a block fits the second-level cache of most cores.
+RANDOM_BLOCK_WORDS = 1 << 15
+_DLPACK_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.h)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def empty_array(shape: int | Sequence[int], dtype: Any) -> Array:
+    """An array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
+    sizes, kind = _sizes(shape), resolve_dtype(dtype)
+    size = prod(sizes) * kind.itemsize
+    return _aligned_bytes(size, f"an array of {sizes} {kind.name}").view(kind).reshape(sizes)
+
+
+def _aligned_bytes(size: int, what: str) -> Array:
+    with allocation(what, size):
+        raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[start : start + size]
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    try:
+        return checked_array_shape(shape)
+    except TypeError:  # neither a number nor a sequence
+        raise UsageError(f"shape is {shape!r:.60}, expected whole numbers that are not negative") from None
+
+
+class RandomSource:
+    """Random arrays, different at every call."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._generator = np.random.Generator(np.random.SFC64(seed))
+
+    def array(self, shape: int | Sequence[int], dtype: Any) -> Array:
+        """Floats in [1, 2) with random mantissas; integers with all bits random. Raises UsageError, OutOfMemory."""
+        sizes, kind = _sizes(shape), resolve_dtype(dtype)
+        masks, words = masks_for(kind), words_needed(sizes, kind)
+        out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}").view(np.uint64)
+        self._fill(out, np.uint64(masks.keep), np.uint64(masks.set))
+        return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
+
+    def _fill(self, out: Array, keep: np.uint64, fixed: np.uint64) -> None:
+        """out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
+
+        On all processors, each in a part of its own: a page belongs to the memory of who touches it first.
+        """
+        block = self._words(min(out.size, RANDOM_BLOCK_WORDS)) & keep | fixed
+        variations = self._words(-(-out.size // RANDOM_BLOCK_WORDS)) & keep
+        whole, rest = divmod(out.size, RANDOM_BLOCK_WORDS)
+        blocks = out[: out.size - rest].reshape(whole, RANDOM_BLOCK_WORDS)
+
+        def fill(part: slice) -> None:
+            np.bitwise_xor(block, variations[:whole][part, None], out=blocks[part])
+
+        parts = _parts(whole, len(usable_processors()))
+        if len(parts) > 1:
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(fill, parts))
+        else:
+            for part in parts:
+                fill(part)
+        if rest:
+            np.bitwise_xor(block[:rest], variations[-1], out=out[-rest:])
+
+    def _words(self, count: int) -> Array:
+        return self._generator.integers(0, 2**64, count, np.uint64)
+
+
+def _parts(count: int, most: int) -> list[slice]:
+    """So many things in parts of about the same size, as many as there may be; none is empty."""
+    parts = min(most, count)
+    return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
+
+
+def host_nbytes(array: Any) -> int:
+    """Bytes of an array in host memory: NumPy's, or anyone's that offers DLPack or the array interface.
+
+    Raises UsageError for any other, and for arrays on another device.
+    """
+    if isinstance(array, np.ndarray):
+        return array.nbytes
+    kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
+    if hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
+        if int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
+            return int(array.nbytes)
+        raise UsageError(f"a {kind} in reads= or writes= is not in host memory: give a host array, or bytes as an int")
+    if hasattr(type(array), "__array_interface__"):
+        return np.asarray(array).nbytes
+    raise UsageError(f"a {kind} in reads= or writes= is no array in host memory: give an array, or bytes as an int")
+
+
+@contextmanager
+def allocation(what: str, size: int) -> Iterator[None]:
+    """Raises OutOfMemory where so many bytes do not fit, before the system ends this process for touching them."""
+    available = available_bytes()
+    if available is not None and size > available:
+        raise OutOfMemory(f"{what} needs {format_bytes(size)}, {format_bytes(available)} are free: use a smaller size")
+    try:
+        yield
+    except MemoryError:
+        raise OutOfMemory(f"{what} needs {format_bytes(size)}, more than the host gives: use a smaller size") from None
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Memory that can be had without swapping; None where the system does not tell."""
+    try:
+        for line in meminfo.read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,0 +1,62 @@
+"""From a device's name to the device. Only the chosen device's libraries are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.measurement import DeviceIdentity
+
+
+def open_device(name: str) -> Device:
+    """Opens ``auto``, ``cuda``, ``cuda:N``, ``cpu``, ``traffic`` or ``traffic:ARCH`` (``traffic:sm_80``).
+
+    ``auto`` is the GPU where CuPy finds one, else the host. Raises DeviceUnavailable, one line with the remedy.
+    """
+    kind, _, index = name.partition(":")
+    openers: dict[str, Callable[[], Device]] = {
+        "auto": _open_best,
+        "cuda": lambda: _open_cuda(int(index or 0)),
+        "cpu": _open_cpu,
+        "traffic": lambda: _open_traffic(index or None),
+    }
+    if kind not in openers:
+        raise DeviceUnavailable(f"found device {name!r}, expected one of {', '.join(openers)} or cuda:N")
+    return openers[kind]()
+
+
+def name_of(identity: DeviceIdentity) -> str:
+    """A name that opens the same device in another process."""
+    if identity.kind == "traffic":
+        return f"traffic:{identity.settings['arch']}"
+    return f"cuda:{identity.facts.get('index', 0)}" if identity.kind == "cuda" else identity.kind
+
+
+def _open_best() -> Device:
+    try:
+        return _open_cuda(0)
+    except DeviceUnavailable:
+        return _open_cpu()
+
+
+def _open_cuda(index: int) -> Device:
+    from pytest_bandwidth.devices.cuda.device import open_cuda
+
+    return open_cuda(index)
+
+
+def _open_cpu() -> Device:
+    from pytest_bandwidth.devices.cpu.device import open_cpu
+
+    return open_cpu()
+
+
+def _open_traffic(arch: str | None) -> Device:
+    try:
+        from pytest_bandwidth.devices.traffic.device import open_traffic
+    except ModuleNotFoundError as error:
+        missing = f"the traffic device needs {error.name}: pip install 'pytest-bandwidth[traffic]'"
+        raise DeviceUnavailable(missing) from None
+
+    return open_traffic(arch)

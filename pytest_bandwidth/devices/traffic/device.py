@@ -1,0 +1,208 @@
+"""No GPU and no clock: compiles a kernel with NVRTC, executes its PTX on the CPU and counts what it asks of memory.
+
+Counts are deterministic requests of a functional model without caches: never DRAM bytes, never a measurement of time.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Progress, Workload
+from pytest_bandwidth.devices.host import memory_bytes
+from pytest_bandwidth.devices.measuring import untimed
+from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.devices.traffic.findings import declared_against_seen, floor_seconds, plain_counts, plain_lines
+from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.ptx import (
+    AccessFault,
+    Execution,
+    Program,
+    compile_ptx,
+    execute,
+    fill_untouched,
+    kernel_resources,
+    load,
+    nvrtc_version,
+    supported_architectures,
+)
+
+DEFAULT_ARCH = "sm_90"
+NO_LAUNCH = "the traffic device looks into kernel launches (bandwidth.launch); it cannot look into a callable"
+MOST_FAULTS_TOLD = 5
+# Each is compiled, parsed and decoded once: a second or two, and some megabytes.
+SOURCES_KEPT = 32
+# Of all random numbers: counts that depend on the data are the same in every run.
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficKernel:
+    """A compiled kernel: its program, its name, and the registers that the compiler gave it."""
+
+    program: Program
+    name: str
+    resources: KernelResources | None
+
+
+def open_traffic(arch: str | None = None) -> TrafficDevice:
+    """A model of an architecture (``sm_90`` unless said). Raises DeviceUnavailable without NVRTC or for another."""
+    version, known = nvrtc_version(), supported_architectures()
+    chosen = arch or DEFAULT_ARCH
+    if chosen not in known:
+        raise DeviceUnavailable(f"traffic:{chosen}: NVRTC {version} compiles for {', '.join(known)}")
+    return TrafficDevice(chosen, version)
+
+
+class TrafficDevice:
+    """Implements `Device`. Arrays are NumPy's; those of `empty` are known to be unwritten."""
+
+    def __init__(self, arch: str, version: str) -> None:
+        self._arch = arch
+        self._identity = DeviceIdentity(
+            kind="traffic",
+            name=f"traffic {arch}",
+            memory_bytes=None,
+            serial="model",
+            settings={"arch": arch, "nvrtc": version},
+            facts={"host": platform.machine(), "host_memory_bytes": memory_bytes(), "numpy": np.__version__},
+        )
+        self._random = RandomSource(SEED)
+        # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
+        self._unwritten: list[weakref.ref[Any]] = []
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        return self._identity
+
+    @property
+    def peak(self) -> Peak | None:
+        """None: nothing is timed."""
+        return None
+
+    @property
+    def xp(self) -> Any:
+        """NumPy."""
+        return np
+
+    def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """Values in [1, 2) with random mantissas (integers: all bits random), in every run the same from a test's
+        beginning on. Raises UsageError, OutOfMemory.
+        """
+        # A copy of its own, exactly as large: whatever lies beyond it is out of bounds.
+        return np.array(self._random.array(shape, dtype))
+
+    def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
+        """An array that a kernel must write before it reads it. Raises UsageError, OutOfMemory."""
+        array = np.array(empty_array(shape, dtype))
+        fill_untouched(array)
+        self._unwritten.append(weakref.ref(array))
+        return array
+
+    def nbytes(self, array: Any) -> int:
+        return host_nbytes(array)
+
+    def kernel(self, source: KernelSource) -> Any:
+        """Compiles for the device's architecture. Raises KernelError with the log, or with the names that exist."""
+        filename = source.file.name if source.file is not None else "kernel.cu"
+        program, resources = _compiled(source.text, self._arch, source.options, source.name_expressions, filename)
+        name = program.resolve(source.name)
+        return TrafficKernel(program.renewed(), name, resources.get(name))
+
+    def launcher(self, launch: Launch, stream: Any) -> Call:
+        """Executes the launch. Raises UsageError for what it would misread, KernelFault for what it did wrong."""
+        del stream  # launches are executed one after the other
+        if not isinstance(launch.kernel, TrafficKernel):
+            raise UsageError(
+                f"launch: found a {type(launch.kernel).__name__}, expected a kernel from bandwidth.kernel(...)"
+            )
+        return lambda: self._execute(launch, None, lambda _: None)
+
+    def resources(self, launch: Launch) -> KernelResources | None:
+        """What the compiler gave the launch's kernel."""
+        return launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
+
+    def peak_flops(self, precision: str) -> float | None:
+        """None: nothing is timed."""
+        del precision
+        return None
+
+    def run(self, workload: Workload) -> object:
+        return untimed(workload, lambda: None)
+
+    def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+        """Executes the launch once and counts. Raises NotOnThisDevice for callables, KernelFault."""
+        del budget  # one execution counts all there is
+        launch = workload.launch
+        if launch is None or not isinstance(launch.kernel, TrafficKernel):
+            raise NotOnThisDevice(NO_LAUNCH)
+        if workload.setup is not None:
+            workload.setup()
+        execution = self._execute(launch, workload.blocks, progress)
+        resources = self.resources(launch)
+        return Measurement(
+            label=workload.label,
+            traffic=workload.traffic,
+            device=self._identity,
+            method="ptx" if execution.sample_spread is None else f"ptx, {execution.blocks_run} blocks",
+            rounds=Rounds(stop="counted"),
+            precision=workload.precision,
+            resources=resources,
+            findings=declared_against_seen(workload.traffic, execution),
+            counts=plain_counts(execution),
+            detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
+        )
+
+    def begin_test(self) -> None:
+        """Random numbers start anew: a test's counts do not depend on which tests ran before it."""
+        self._random = RandomSource(SEED)
+
+    def release(self) -> None:
+        """Nothing is held between measurements."""
+
+    def _still_unwritten(self) -> list[Any]:
+        """The arrays from `empty` that still exist."""
+        alive = [(reference, array) for reference in self._unwritten if (array := reference()) is not None]
+        self._unwritten = [reference for reference, _ in alive]
+        return [array for _, array in alive]
+
+    def _execute(self, launch: Launch, blocks: int | None, progress: Progress) -> Execution:
+        execution = execute(
+            launch.kernel.program,
+            launch.kernel.name,
+            launch.grid,
+            launch.block,
+            launch.args,
+            shared_bytes=launch.shared_bytes,
+            blocks=blocks,
+            progress=progress,
+            uninitialised=self._still_unwritten(),
+        )
+        if execution.faults:
+            raise KernelFault(_faults_text(launch.kernel.name, execution.faults))
+        return execution
+
+
+@functools.lru_cache(SOURCES_KEPT)
+def _compiled(
+    text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str
+) -> tuple[Program, Mapping[str, KernelResources]]:
+    """A source's program and its kernels' resources; most tests take a kernel of a source that is known already."""
+    program = load(compile_ptx(text, arch=arch, options=options, name_expressions=names, filename=filename))
+    resources = kernel_resources(text, arch=arch, options=options, name_expressions=names, filename=filename)
+    return program, resources
+
+
+def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:
+    """``kernel k: race: …`` of the first faults, and how many more there are."""
+    told = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_TOLD])
+    more = f"; and {len(faults) - MOST_FAULTS_TOLD} more" if len(faults) > MOST_FAULTS_TOLD else ""
+    return f"kernel {kernel}: {told}{more}"
