@@ -24,7 +24,7 @@ _REPORT = """
 import json, resource, sys, time
 from dataclasses import replace
 from pathlib import Path
-from pytest_bandwidth import storage
+from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 path, entries = Path(sys.argv[1]), int(sys.argv[2])
 keys = [f"tests/test_scale.py::test_kernel[{number}-float32]" for number in range(entries)]
@@ -33,7 +33,7 @@ begin = time.perf_counter()
 {work}
 print(json.dumps([time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 """
-_LOAD = "baseline = storage.load(path)\nassert all(baseline.find(key) is not None for key in keys)"
+_LOAD = "baseline = baseline_files.load(path)\nassert all(baseline.find(key) is not None for key in keys)"
 # As a run does for its tests: every entry is matched with a measurement of its own and judged.
 _JUDGE = """
 from pytest_bandwidth.domain.judging.floors import Floors
@@ -48,7 +48,7 @@ device = replace(device, settings=settings)
 seen = Measurement(None, Traffic(2**28, 2**28), device, "events+block", rounds)
 limits = Limits(None, 0.05, Floors(), None, 3)
 begin = time.perf_counter()
-baseline = storage.load(path)
+baseline = baseline_files.load(path)
 pools = pools_of(baseline)
 judged = [judge_test({key: seen}, baseline, limits, None, None, pools)[key].verdict for key in keys]
 assert {str(verdict.status) for verdict in judged} <= {"WITHIN", "INSUFFICIENT", "IMPROVED"}, judged[0]
@@ -56,16 +56,16 @@ assert {str(verdict.status) for verdict in judged} <= {"WITHIN", "INSUFFICIENT",
 _UPDATE_ONE = """
 def append(old, new):
     return replace(old, runs=(*old.runs, *new.runs))
-entry = storage.load(path).find(keys[len(keys) // 2])
+entry = baseline_files.load(path).find(keys[len(keys) // 2])
 begin = time.perf_counter()
-assert len(storage.update(path, device, [replace(entry, runs=entry.runs[:1])], merge=append).changed) == 1
+assert len(baseline_files.update(path, device, [replace(entry, runs=entry.runs[:1])], merge=append).changed) == 1
 """
 _UPDATE_ALL = """
 def append(old, new):
     return replace(old, runs=(*old.runs, *new.runs))
-new = [replace(entry, runs=entry.runs[:1]) for entry in storage.load(path).entries.values()]
+new = [replace(entry, runs=entry.runs[:1]) for entry in baseline_files.load(path).entries.values()]
 begin = time.perf_counter()
-assert len(storage.update(path, device, new, merge=append).changed) == len(keys)
+assert len(baseline_files.update(path, device, new, merge=append).changed) == len(keys)
 """
 STEPS = {
     "load and match": _LOAD,
@@ -77,8 +77,8 @@ STEPS = {
 
 def write_baseline(path: Path, entries: int) -> None:
     """A baseline as updates write it, by the package's own writer."""
-    from pytest_bandwidth import storage
     from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+    from pytest_bandwidth.storage import baseline as baseline_files
 
     def run(number: int) -> Run:
         gbps = 1700.0 + number % 97
@@ -100,7 +100,7 @@ def write_baseline(path: Path, entries: int) -> None:
             anchor=runs[0],
             runs=runs,
         )
-    path.write_text(storage.dumps(Baseline(BaselineDevice("Scale", 80, "cuda", 2039.0), found)))
+    path.write_text(baseline_files.dumps(Baseline(BaselineDevice("Scale", 80, "cuda", 2039.0), found)))
 
 
 def measure(step: str, path: Path, entries: int) -> tuple[float, float]:

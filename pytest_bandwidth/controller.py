@@ -43,7 +43,7 @@ class Controller:
         if settings.baseline is None or settings.against is not None or settings.skip:
             return
         from pytest_bandwidth.domain.errors import BaselineError
-        from pytest_bandwidth.storage import check
+        from pytest_bandwidth.storage.baseline import check
 
         try:
             check(settings.baseline)  # every device's: which of them the workers have, only they can tell

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.measurement import HOST_KINDS, Finding
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.rendering.terminal import printable
-from pytest_bandwidth.storage.files import slug
+from pytest_bandwidth.storage.baseline.locate import slug
 
 LONGEST_SUFFIX = 60
 

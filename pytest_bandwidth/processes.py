@@ -24,7 +24,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.ending import ended_in_order
 from pytest_bandwidth.interpreter import interpreter_options
 from pytest_bandwidth.orphans import as_parent
-from pytest_bandwidth.whole_files import write_whole
+from pytest_bandwidth.storage.atomic import write_whole
 
 ORDER_VARIABLE = "PYTEST_BANDWIDTH_ORDER"
 # The descriptor of a socket: a child says on it that it stands by, and is given leave.

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.fleet import apart
 from pytest_bandwidth.rendering.json import render_json
 from pytest_bandwidth.settings import Settings
-from pytest_bandwidth.whole_files import write_whole
+from pytest_bandwidth.storage.atomic import write_whole
 
 BUNDLE_NAME = "bandwidth_report"
 KINDS = ("json", "csv", "html")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
@@ -29,6 +28,7 @@ from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import Invocation, Leave, Order, stand_by, start_fresh
 from pytest_bandwidth.revision import Sides
 from pytest_bandwidth.settings import MarkerOptions, Settings
+from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.worktree import Revision
 
 # An invalid measurement is taken again so often before INVALID stands.
@@ -91,7 +91,7 @@ class BandwidthRun:
         """The file that belongs to this device; it need not exist yet where this run writes it."""
         if self.settings.baseline is None or self.revision is not None:
             return None
-        return storage.find_file(self.settings.baseline, self.device.identity)
+        return baseline_files.find_file(self.settings.baseline, self.device.identity)
 
     @cached_property
     def baseline(self) -> Baseline | None:
@@ -105,8 +105,8 @@ class BandwidthRun:
             raise BaselineError(
                 f"no baseline file {file}: check --bandwidth-baseline, or write it with --bandwidth-update"
             )
-        baseline = storage.load(file)
-        storage.check_device(baseline, self.device.identity)
+        baseline = baseline_files.load(file)
+        baseline_files.check_device(baseline, self.device.identity)
         return baseline
 
     @cached_property

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.device_runs import DeviceRun
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.distributed import invocation_of
@@ -35,7 +34,8 @@ from pytest_bandwidth.rendering.json import identity_of
 from pytest_bandwidth.rendering.terminal import Line
 from pytest_bandwidth.session import ASKED
 from pytest_bandwidth.settings import Settings
-from pytest_bandwidth.storage.files import is_folder
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.locate import is_folder
 
 if TYPE_CHECKING:
     from pytest_bandwidth.publishing import Published
@@ -228,8 +228,8 @@ def update_baseline(
         raise ValueError("an update needs a baseline to write to")
     keys = dict.fromkeys(chain.from_iterable(evidence))
     entries = [joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host) for key in keys]
-    path = storage.find_file(settings.baseline, identity)
-    summary = storage.update(
+    path = baseline_files.find_file(settings.baseline, identity)
+    summary = baseline_files.update(
         path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked)
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
@@ -238,7 +238,7 @@ def update_baseline(
 
 def _merge_in(
     baseline: Baseline, settings: Settings, identity: DeviceIdentity, asked: Mapping[str, Asked]
-) -> storage.Merge:
+) -> baseline_files.Merge:
     """What merges runs into the file's entries by the gate that its tests are judged with."""
 
     @cache

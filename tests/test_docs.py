@@ -57,12 +57,12 @@ def test_readmes_tests_run(pytester):
 
 
 def test_readmes_baseline_loads(tmp_path):
-    from pytest_bandwidth import storage
+    from pytest_bandwidth.storage import baseline as baseline_files
 
     (snippet,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     file = tmp_path / "b.yaml"
     file.write_text(snippet, encoding="utf-8")
-    assert len(storage.load(file).entries["tests/test_triad.py::test_triad"].runs) == 3
+    assert len(baseline_files.load(file).entries["tests/test_triad.py::test_triad"].runs) == 3
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import pytest
 from documented import BLOCKS, ROOT, commands, commands_in_text
 from making import HERE, copy_of_repository, run
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.storage import baseline as baseline_files
 
 IN_BLOCKS = [command for block in BLOCKS if block.kind == "console" for command in commands(block.text)]
 DOCUMENTED = {command for command in (*commands_in_text(), *IN_BLOCKS) if command.startswith("make ")}
@@ -40,7 +40,7 @@ def baselines_compiler():
     pytest.importorskip("cuda.bindings", reason="counting needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
     from pytest_bandwidth.ptx import nvrtc_version
 
-    entries = storage.load(ROOT / "baselines" / "traffic-sm-90.yaml").entries.values()
+    entries = baseline_files.load(ROOT / "baselines" / "traffic-sm-90.yaml").entries.values()
     (counted,) = {entry.settings["nvrtc"] for entry in entries}
     if nvrtc_version() != counted:
         pytest.skip(f"baselines/ was counted with NVRTC {counted}, here is {nvrtc_version()}")

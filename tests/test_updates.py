@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
 from pytest_bandwidth.domain.judging.update import merged
@@ -18,6 +17,7 @@ from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.updates import Asked, update_baseline
 
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"
@@ -47,7 +47,7 @@ def update(
     evidence = evidence_of(identity, [row(gbps, identity, probe_gbps)], [], None)
     settings = Settings(baseline=path, update=True, runs=1, tolerance=option)
     update_baseline(settings, identity, [evidence], {} if asked is None else {KEY: asked})
-    return storage.load(path).entries[KEY]
+    return baseline_files.load(path).entries[KEY]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_runs_are_held_to_the_old_ones_by_the_markers_figure(path, asked, runs):
 def test_runs_are_held_to_the_spread_that_the_files_other_entries_show(path, other, runs):
     entry = Entry(OTHER, judged_on="gbps", runs=tuple(Run(gbps) for gbps in other))
     device = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
-    path.write_text(storage.dumps(Baseline(device, {OTHER: replace(entry, gbps=sum(other) / 6)})))
+    path.write_text(baseline_files.dumps(Baseline(device, {OTHER: replace(entry, gbps=sum(other) / 6)})))
     update(path, 100.0)
     assert len(update(path, 80.0).runs) == runs
 
@@ -110,7 +110,7 @@ def test_an_entrys_own_runs_are_no_other_entrys(path):
     conduct = {"bytes_read": BYTES // 2, "bytes_written": BYTES // 2, "method": "clock"}
     runs = tuple(Run(gbps) for gbps in (80.0, 90.0, 100.0, 110.0, 120.0, 130.0))
     entry = Entry(KEY, gbps=105.0, judged_on="gbps", runs=runs, **conduct)
-    path.write_text(storage.dumps(Baseline(device, {KEY: entry})))
+    path.write_text(baseline_files.dumps(Baseline(device, {KEY: entry})))
     logs = [math.log(run.gbps) for run in runs]
     mean = sum(logs) / 6
     squares = sum((value - mean) ** 2 for value in logs)
@@ -118,7 +118,7 @@ def test_an_entrys_own_runs_are_no_other_entrys(path):
     centre = (math.log(100.0) + math.log(110.0)) / 2
     limit = math.exp(centre - t_quantile(0.999, 10) * spread * math.sqrt(1 + 1 / 6))
     assert len(update(path, limit * 0.999).runs) == 1
-    path.write_text(storage.dumps(Baseline(device, {KEY: entry})))
+    path.write_text(baseline_files.dumps(Baseline(device, {KEY: entry})))
     assert len(update(path, limit * 1.001).runs) == 7
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from full_disks import file_size_limit
 
-from pytest_bandwidth.whole_files import NotOnDisk, replacing, write_whole
+from pytest_bandwidth.storage.atomic import NotOnDisk, replacing, write_whole
 
 LIMIT = 4096
 

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.rendering.terminal import printable
-from pytest_bandwidth.storage.render import entry_fields
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.writer import entry_fields
 
 # Told by the columns of GB/s and runs, or by no field of the file.
 _APART = ("bandwidth",)
@@ -34,7 +34,7 @@ class Difference:
 
 
 def run(options: argparse.Namespace) -> int:
-    old, new = storage.load(options.old), storage.load(options.new)
+    old, new = baseline_files.load(options.old), baseline_files.load(options.new)
     header = _header(old, new)
     differences = [
         one

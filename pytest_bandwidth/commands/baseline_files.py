@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.files import files_in
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.locate import files_in
 
 
 def files_at(path: Path) -> list[Path]:
@@ -24,7 +24,7 @@ def files_at(path: Path) -> list[Path]:
 
 def load_all(path: Path) -> list[Baseline]:
     """The baselines at a path. Raises BaselineError for the first that is bad, UsageError where there is none."""
-    return [storage.load(file) for file in files_at(path)]
+    return [baseline_files.load(file) for file in files_at(path)]
 
 
 def matching(keys: Iterable[str], patterns: Sequence[str]) -> list[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.storage import baseline as baseline_files
 
 
 def run(options: argparse.Namespace) -> int:
     identity = open_device(options.device).identity
-    made = storage.init(storage.find_file(options.path, identity), identity)
+    made = baseline_files.init(baseline_files.find_file(options.path, identity), identity)
     if options.json:
         device = {"name": identity.name, "memory_gib": identity.memory_gib, "kind": identity.kind}
         print_json({"path": made.path, "device": device})

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.saved_run import load_run
 from pytest_bandwidth.rendering.json import identity_of
 from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.saved_run import load_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path],
     for run_path in runs:
         document, outcomes = load_run(run_path)
         identity = identity_of(document["device"])
-        file = storage.find_file(path, identity)
+        file = baseline_files.find_file(path, identity)
         # A folder may hold none of this device: reading the name that it would get says so.
-        baseline = loaded.get(str(file)) or storage.load(file)
-        storage.check_device(baseline, identity)
+        baseline = loaded.get(str(file)) or baseline_files.load(file)
+        baseline_files.check_device(baseline, identity)
         files.add(file)
         measured.update(outcome.key for outcome in outcomes)
     if len(files) > 1:
@@ -78,7 +78,7 @@ def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path],
 def _remove(plan: _Pruned) -> _Pruned:
     if not plan.keys:
         return plan
-    removed = [change.key for change in storage.remove(Path(plan.path), plan.keys).removed]
+    removed = [change.key for change in baseline_files.remove(Path(plan.path), plan.keys).removed]
     return _Pruned(plan.path, removed, plan.kept)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.commands.baseline_files import files_at
 from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem, UsageError
 from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.storage import baseline as baseline_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def _look_at(path: Path) -> list[_Looked]:
 
 def _read(file: Path) -> _Looked:
     try:
-        return _Looked(file, storage.load(file), ())
+        return _Looked(file, baseline_files.load(file), ())
     except BaselineError as error:
         return _Looked(file, None, error.problems)
 

@@ -13,7 +13,6 @@ from pytest_bandwidth.commands.baseline_files import matching
 from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.saved_run import load_run
 from pytest_bandwidth.domain.trend import Measured, Series, Trend, measured_of, trend_of
 from pytest_bandwidth.rendering.terminal import printable
 from pytest_bandwidth.rendering.trends import (
@@ -28,6 +27,7 @@ from pytest_bandwidth.rendering.trends import (
 )
 from pytest_bandwidth.storage.history import History, append, ask
 from pytest_bandwidth.storage.history.series import names_in, series_in
+from pytest_bandwidth.storage.saved_run import load_run
 
 BARS_WIDE = 100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pytest_bandwidth.whole_files import write_whole
+from pytest_bandwidth.storage.atomic import write_whole
 
 
 def write_output(path: Path, data: str | bytes) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.saved_run import load_run
+from pytest_bandwidth.storage.saved_run import load_run
 
 
 def declare(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,8 @@ from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.saved_run import load_run
 from pytest_bandwidth.rendering.terminal import header_line, printable, summary_lines
+from pytest_bandwidth.storage.saved_run import load_run
 
 # No name is shortened where the lines go to a file or a program.
 UNBOUNDED = 10**6

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pytest_bandwidth.whole_files import write_whole
+from pytest_bandwidth.storage.atomic import write_whole
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 _PROGRAM = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())"

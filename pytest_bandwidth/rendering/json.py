@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Peak
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.saved_run import SCHEMA
+from pytest_bandwidth.storage.saved_run import SCHEMA
 
 
 def document(

@@ -10,10 +10,10 @@ from statistics import stdev
 import pytest
 from saved_runs import GPU, outcome, run_of, save, saved
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
+from pytest_bandwidth.storage import baseline as baseline_files
 
 COPY, TRIAD, SUM = "tests/test_a.py::test_copy[1024]", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
 DEVICE = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
@@ -25,7 +25,7 @@ def entry(key, *gbps, **more):
 
 
 def write(path, *entries, device=DEVICE, tolerance=None):
-    path.write_text(storage.dumps(Baseline(device, {e.key: e for e in entries}, tolerance)), encoding="utf-8")
+    path.write_text(baseline_files.dumps(Baseline(device, {e.key: e for e in entries}, tolerance)), encoding="utf-8")
     return path
 
 
@@ -74,7 +74,7 @@ def test_show_says_what_the_gate_would(command, baseline):
     shown = {
         e["key"]: e for e in json.loads(command("baseline", "show", baseline, "--json").out)["files"][0]["entries"]
     }
-    loaded = storage.load(baseline).entries[COPY]
+    loaded = baseline_files.load(baseline).entries[COPY]
     # Both entries of the file with runs: one has a spread to show, and it is under the prior's.
     reference = reference_of(loaded, "relative", prior_spread("relative", on_host=False))
     assert shown[COPY]["visible_drop"] == pytest.approx(-math.expm1(-reference.bound(REGRESSED_LEVEL, 0.03, 3)))
@@ -222,7 +222,7 @@ def test_diff_tells_what_was_added_removed_and_changed(command, baseline, tmp_pa
 
 
 def test_diff_of_devices(command, baseline, tmp_path):
-    other = write(tmp_path / "o.yaml", *storage.load(baseline).entries.values(), device=None, tolerance=0.03)
+    other = write(tmp_path / "o.yaml", *baseline_files.load(baseline).entries.values(), device=None, tolerance=0.03)
     said = command("baseline", "diff", baseline, other)
     assert said.status == 1
     assert "device.name: Imaginary GPU → none" in said.out
@@ -242,7 +242,7 @@ def test_prune_removes_by_key_and_pattern_and_keeps_the_rest(command, baseline):
     said = command("baseline", "prune", baseline, "*[1024]", SUM)
     assert said.status == 0
     assert said.out == f"baseline {baseline}: removed 2, 1 stay\n- {COPY}\n- {SUM}\n"
-    assert list(storage.load(baseline).entries) == [TRIAD]
+    assert list(baseline_files.load(baseline).entries) == [TRIAD]
     assert "# keep me" in baseline.read_text(encoding="utf-8")
 
 
@@ -261,23 +261,23 @@ def test_prune_removes_what_no_full_run_measured(command, baseline, tmp_path):
     second = saved(tmp_path / "2.json", {SUM: 500.0})
     said = command("baseline", "prune", baseline, "--not-in", first, "--not-in", second)
     assert said.status == 0
-    assert list(storage.load(baseline).entries) == [TRIAD, SUM]
+    assert list(baseline_files.load(baseline).entries) == [TRIAD, SUM]
 
 
 def test_prune_with_both_removes_where_both_hold(command, baseline, tmp_path):
     run = saved(tmp_path / "1.json", {TRIAD: 700.0})
     assert command("baseline", "prune", baseline, "tests/test_a*", "--not-in", run).status == 0
-    assert list(storage.load(baseline).entries) == [TRIAD, SUM]
+    assert list(baseline_files.load(baseline).entries) == [TRIAD, SUM]
 
 
 def test_prune_in_a_folder_is_in_the_file_of_the_runs_device(command, baseline, tmp_path):
     other = write(tmp_path / "other.yaml", entry(COPY, 300.0), device=BaselineDevice("Other GPU"))
     run = saved(tmp_path / "1.json", {TRIAD: 700.0})
     assert command("baseline", "prune", tmp_path, "--not-in", run).status == 0
-    assert list(storage.load(baseline).entries) == [TRIAD]
-    assert list(storage.load(other).entries) == [COPY]
+    assert list(baseline_files.load(baseline).entries) == [TRIAD]
+    assert list(baseline_files.load(other).entries) == [COPY]
     assert command("baseline", "prune", tmp_path, COPY).status == 0
-    assert list(storage.load(other).entries) == []
+    assert list(baseline_files.load(other).entries) == []
 
 
 def test_prune_refuses_to_empty_a_file_by_a_run_of_other_tests(command, baseline, tmp_path):
@@ -285,7 +285,7 @@ def test_prune_refuses_to_empty_a_file_by_a_run_of_other_tests(command, baseline
     said = command("baseline", "prune", baseline, "--not-in", run)
     assert said.status == 2
     assert "nothing was removed" in said.err
-    assert len(storage.load(baseline).entries) == 3
+    assert len(baseline_files.load(baseline).entries) == 3
 
 
 def test_prune_refuses_a_run_of_another_device(command, baseline, tmp_path):
@@ -294,7 +294,7 @@ def test_prune_refuses_a_run_of_another_device(command, baseline, tmp_path):
     assert said.status == 2
     assert "'Imaginary GPU'" in said.err
     assert "'Other GPU'" in said.err
-    assert len(storage.load(baseline).entries) == 3
+    assert len(baseline_files.load(baseline).entries) == 3
 
 
 @pytest.mark.parametrize("arguments", [(), ("no-such-key",)])
@@ -309,7 +309,7 @@ def test_prune_counts_invalid_measurements_as_measured(command, baseline, tmp_pa
     rows = [outcome(TRIAD, 700.0), outcome(COPY, 100.0, invalid="others were busy")]
     run = save(tmp_path / "1.json", run_of(*rows))
     assert command("baseline", "prune", baseline, "--not-in", run).status == 0
-    assert list(storage.load(baseline).entries) == [COPY, TRIAD]
+    assert list(baseline_files.load(baseline).entries) == [COPY, TRIAD]
 
 
 # init
@@ -319,7 +319,7 @@ def test_init_writes_an_empty_file_of_this_device(command, tmp_path):
     path = tmp_path / "new" / "host.yaml"
     said = command("baseline", "init", path, "--device", "cpu")
     assert said.status == 0
-    made = storage.load(path)
+    made = baseline_files.load(path)
     assert made.entries == {}
     assert made.device is not None
     assert made.device.kind == "cpu"
@@ -330,7 +330,7 @@ def test_init_in_a_folder_names_the_file_after_the_device(command, tmp_path):
     found = json.loads(command("baseline", "init", tmp_path / "baselines", "--device", "cpu", "--json").out)
     files = list((tmp_path / "baselines").iterdir())
     assert [str(file) for file in files] == [found["path"]]
-    assert storage.load(files[0]).device.name == found["device"]["name"]
+    assert baseline_files.load(files[0]).device.name == found["device"]["name"]
     again = command("baseline", "init", tmp_path / "baselines", "--device", "cpu")
     assert again.status == 2
     assert "there already" in again.err

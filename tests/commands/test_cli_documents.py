@@ -12,10 +12,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from saved_runs import GPU, outcome, run_of, save, saved
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
-from pytest_bandwidth.domain.document_forms import NESTED_FORMS, DocumentForm
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KEY = "tests/test_a.py::test_copy"
@@ -74,7 +74,7 @@ def files(tmp_path):
     def baseline(name, *gbps):
         entry = Entry(KEY, gbps=gbps[0], runs=tuple(Run(g, probe_gbps=900.0) for g in gbps), judged_on="relative")
         path = tmp_path / name
-        path.write_text(storage.dumps(Baseline(BaselineDevice(GPU.name), {KEY: entry})), encoding="utf-8")
+        path.write_text(baseline_files.dumps(Baseline(BaselineDevice(GPU.name), {KEY: entry})), encoding="utf-8")
         return path
 
     (tmp_path / "bad.yaml").write_text("entries: 3\n", encoding="utf-8")

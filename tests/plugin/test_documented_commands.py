@@ -14,11 +14,11 @@ import pytest
 import yaml
 from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, words
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.cli import _COMMANDS, main
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest
+from pytest_bandwidth.storage import baseline as baseline_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -345,7 +345,7 @@ def test_figures_beside_the_traffic_model_are_the_models():
 def test_documented_yaml_is_what_it_says(block, tmp_path):
     if block.file is None:
         (tmp_path / "b.yaml").write_text(block.text, encoding="utf-8")
-        assert storage.load(tmp_path / "b.yaml").entries
+        assert baseline_files.load(tmp_path / "b.yaml").entries
         return
     jobs = yaml.safe_load(block.text)
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.storage import baseline as baseline_files
 
 pytest.importorskip("xdist")
 
@@ -155,7 +155,9 @@ def test_update_writes_a_file_for_each_model_from_runs_of_all_its_devices_but_ou
     assert "1 failed, 7 passed" in ran.text
     codes = {serial: [row["code"] for row in fleet.json(f"r.card-9-{serial}.json")["results"]] for serial in "abc"}
     assert codes == {"a": ["written"] * 2, "b": ["written"], "c": ["left-out"] * 2}
-    nine, other = (storage.load(fleet.folder / "baselines" / name) for name in ("card-9.yaml", "card-9-1gib.yaml"))
+    nine, other = (
+        baseline_files.load(fleet.folder / "baselines" / name) for name in ("card-9.yaml", "card-9-1gib.yaml")
+    )
     assert (nine.device.name, other.device.name) == ("Card 9", "Card-9")
 
     def runs(baseline: Baseline, test: str) -> list[tuple[str, float]]:
@@ -223,6 +225,6 @@ def test_a_worker_that_a_socket_server_runs(fleet, socket_server, tmp_path):
     ran = fleet.run("--bandwidth-json=r.json", "--bandwidth-baseline=baselines", "--bandwidth-update")
     assert ran.code == 0, ran.text
     assert fleet.gbps("r.card-9-b.json") == {"copy": 91.0, "triad": 81.0}
-    entry = storage.load(fleet.folder / "baselines" / "card-9.yaml").find("test_all.py::test_copy")
+    entry = baseline_files.load(fleet.folder / "baselines" / "card-9.yaml").find("test_all.py::test_copy")
     assert [(run.gpu, run.gbps) for run in entry.runs] == [("A", 90.0), ("B", 91.0)]
     assert ["B", "here", str(tmp_path / "elsewhere")] in fleet.opened()

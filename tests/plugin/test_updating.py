@@ -8,9 +8,9 @@ import pytest
 from children import gone, wait_for
 from plugin_texts import COPY
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.rendering.document import read_document
 from pytest_bandwidth.rendering.headline import headline_of
+from pytest_bandwidth.storage import baseline as baseline_files
 
 
 def test_update_writes_a_file_that_the_next_run_is_judged_by(project):
@@ -20,7 +20,7 @@ def test_update_writes_a_file_that_the_next_run_is_judged_by(project):
     result.stdout.re_match_lines(
         [r".* UPDATED", r"baseline .*b\.yaml: 1 new, 0 updated", r"\+ test_copy\.py::test_copy .*"]
     )
-    entry = storage.load(project.path / "b.yaml").entries["test_copy.py::test_copy"]
+    entry = baseline_files.load(project.path / "b.yaml").entries["test_copy.py::test_copy"]
     assert (entry.bytes_read, entry.bytes_written, entry.method) == (1 << 18, 1 << 18, "clock")
     assert len(entry.runs) == 1
     assert entry.anchor is not None
@@ -37,17 +37,17 @@ def test_runs_takes_fresh_whole_runs(project):
     )
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
     result.stdout.fnmatch_lines(["*baseline run 3 of 3*"])
-    assert len(storage.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 3
+    assert len(baseline_files.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 3
     assert len(set((project.path / "pids.py").read_text().split("\n")) - {""}) == 3
 
 
 def test_update_new_leaves_known_entries_alone(project):
     project.file("test_copy.py", COPY)
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    before = storage.load(project.path / "b.yaml").entries
+    before = baseline_files.load(project.path / "b.yaml").entries
     project.file("test_new.py", COPY.replace("test_copy", "test_new"))
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-tolerance=90%")
-    after = storage.load(project.path / "b.yaml").entries
+    after = baseline_files.load(project.path / "b.yaml").entries
     assert after["test_copy.py::test_copy"].runs == before["test_copy.py::test_copy"].runs
     assert "test_new.py::test_new" in after
 
@@ -71,7 +71,7 @@ def test_an_invalid_further_run_never_enters(project):
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
     result.assert_outcomes(passed=1)
     assert (project.path / "was_invalid").exists()
-    assert len(storage.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 2
+    assert len(baseline_files.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 2
 
 
 SUSPECT = """
@@ -96,7 +96,7 @@ HERE_ONLY = 'import os\nif "PYTEST_BANDWIDTH_ORDER" in os.environ:\n    os.envir
 def test_fresh_processes_of_a_suspect_never_enter(project, monkeypatch, confirmed):
     project.file("test_known.py", SUSPECT)
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
-    known = storage.load(project.path / "b.yaml").entries
+    known = baseline_files.load(project.path / "b.yaml").entries
     project.file("test_known.py", SUSPECT + LABELLED)
     project.file("test_new.py", COPY.replace("test_copy", "test_new"))
     if not confirmed:
@@ -106,7 +106,7 @@ def test_fresh_processes_of_a_suspect_never_enter(project, monkeypatch, confirme
     result.assert_outcomes(**({"failed": 1, "passed": 1} if confirmed else {"passed": 2}))
     rows = {row["key"]: row for row in json.loads((project.path / "run.json").read_text())["results"]}
     assert rows["test_known.py::test_known"]["verdict"]["confirmations"]
-    entries = storage.load(project.path / "b.yaml").entries
+    entries = baseline_files.load(project.path / "b.yaml").entries
     assert entries["test_known.py::test_known"] == known["test_known.py::test_known"]
     runs = {key: len(entry.runs) for key, entry in entries.items() if key not in known}
     with_suspect = {} if confirmed else {"test_known.py::test_known @ new": 1}
@@ -117,7 +117,7 @@ def test_failed_tests_never_enter(project):
     project.file("test_copy.py", COPY + "    assert False\n")
     project.file("test_fine.py", COPY.replace("test_copy", "test_fine"))
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1, failed=1)
-    assert list(storage.load(project.path / "b.yaml").entries) == ["test_fine.py::test_fine"]
+    assert list(baseline_files.load(project.path / "b.yaml").entries) == ["test_fine.py::test_fine"]
 
 
 def test_teardown_failures_never_enter(project):
@@ -149,7 +149,7 @@ def test_runs_are_held_to_what_the_marker_says(project, monkeypatch, marker, run
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     monkeypatch.setenv("SLOW", "0.02")
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
-    assert len(storage.load(project.path / "b.yaml").entries["test_known.py::test_known"].runs) == runs
+    assert len(baseline_files.load(project.path / "b.yaml").entries["test_known.py::test_known"].runs) == runs
 
 
 def test_comments_and_handwriting_survive(project):
@@ -161,7 +161,7 @@ def test_comments_and_handwriting_survive(project):
     )
     project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     assert "# ours" in file.read_text()
-    assert storage.load(file).entries["hand.py::test_written"].gbps == 12
+    assert baseline_files.load(file).entries["hand.py::test_written"].gbps == 12
 
 
 def test_a_folder_gets_one_file_for_this_device(project):
@@ -169,7 +169,7 @@ def test_a_folder_gets_one_file_for_this_device(project):
     (project.path / "baselines").mkdir()
     project.run("--bandwidth-baseline=baselines", "--bandwidth-update")
     (file,) = (project.path / "baselines").glob("*.yaml")
-    assert storage.load(file).entries
+    assert baseline_files.load(file).entries
     project.run("--bandwidth-baseline=baselines", "--bandwidth-tolerance=90%", "--bandwidth-strict")
 
 

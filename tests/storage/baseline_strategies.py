@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run, settled
 from pytest_bandwidth.domain.units import MAX_GBPS
-from pytest_bandwidth.storage.text import UNWANTED
+from pytest_bandwidth.storage.baseline.source import UNWANTED
 
 _visible = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1, max_size=30).filter(
     lambda text: not UNWANTED.search(text)

@@ -18,8 +18,8 @@ import atheris
 
 with atheris.instrument_imports(include=["pytest_bandwidth.storage", "pytest_bandwidth.domain.units"]):
     from pytest_bandwidth.domain.errors import BaselineError, Problem
-    from pytest_bandwidth.storage.reading import read_text, read_undivided
-    from pytest_bandwidth.storage.text import Unreadable, decode
+    from pytest_bandwidth.storage.baseline.reader import read_text, read_undivided
+    from pytest_bandwidth.storage.baseline.source import Unreadable, decode
 
 FILE = "file.yaml"
 LINE = re.compile(rf"{re.escape(FILE)}:[1-9][0-9]*: .{{1,900}}")

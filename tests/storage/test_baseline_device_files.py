@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from updater_processes import without_privileges
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.storage import baseline as baseline_files
 
 A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1")
 ENTRY = Entry("tests/test_a.py::test_a", 5.0)
@@ -26,16 +26,16 @@ def write(path: Path, header: str) -> Path:
 
 def test_a_file_is_itself(tmp_path: Path) -> None:
     for path in (tmp_path / "none.yaml", write(tmp_path / "there.yaml", ""), write(tmp_path / "no_suffix", "")):
-        assert storage.find_file(path, A100) == path
+        assert baseline_files.find_file(path, A100) == path
 
 
 @pytest.mark.parametrize("folder", ["there", "new"])
 def test_a_new_device_gets_a_new_file(tmp_path: Path, folder: str) -> None:
     (tmp_path / "there").mkdir()
-    path = storage.find_file(tmp_path / folder, A100)
+    path = baseline_files.find_file(tmp_path / folder, A100)
     assert path == tmp_path / folder / "nvidia-a100-sxm4-80gb.yaml"
-    storage.update(path, A100, [ENTRY])
-    assert storage.find_file(tmp_path / folder, A100) == path
+    baseline_files.update(path, A100, [ENTRY])
+    assert baseline_files.find_file(tmp_path / folder, A100) == path
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_new_device_gets_a_new_file(tmp_path: Path, folder: str) -> None:
     ],
 )
 def test_any_name_makes_a_harmless_file_name(tmp_path: Path, name: str, file: str) -> None:
-    assert storage.find_file(tmp_path, replace(A100, name=name)) == tmp_path / file
+    assert baseline_files.find_file(tmp_path, replace(A100, name=name)) == tmp_path / file
 
 
 def test_the_header_decides(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_the_header_decides(tmp_path: Path) -> None:
     ours = write(tmp_path / "ours.yml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
     (tmp_path / "notes.txt").write_text("no baseline")
     (tmp_path / ".hidden.yaml").write_text("no baseline")
-    assert storage.find_file(tmp_path, A100) == ours
+    assert baseline_files.find_file(tmp_path, A100) == ours
     h200 = replace(A100, name="NVIDIA H200")
-    assert storage.find_file(tmp_path, h200) == tmp_path / "nvidia-a100-sxm4-80gb.yaml"
+    assert baseline_files.find_file(tmp_path, h200) == tmp_path / "nvidia-a100-sxm4-80gb.yaml"
 
 
 def test_devices_of_one_name_are_told_apart_by_memory_and_kind(tmp_path: Path) -> None:
@@ -66,16 +66,16 @@ def test_devices_of_one_name_are_told_apart_by_memory_and_kind(tmp_path: Path) -
     traffic = replace(A100, kind="traffic", memory_bytes=None)
     paths = []
     for identity in (A100, small, traffic):
-        path = storage.find_file(tmp_path, identity)
+        path = baseline_files.find_file(tmp_path, identity)
         assert not path.exists()
-        storage.update(path, identity, [ENTRY])
+        baseline_files.update(path, identity, [ENTRY])
         paths.append(path)
     assert [path.name for path in paths] == [
         "nvidia-a100-sxm4-80gb.yaml",
         "nvidia-a100-sxm4-80gb-40gib.yaml",
         "nvidia-a100-sxm4-80gb-2.yaml",
     ]
-    assert [storage.find_file(tmp_path, identity) for identity in (A100, small, traffic)] == paths
+    assert [baseline_files.find_file(tmp_path, identity) for identity in (A100, small, traffic)] == paths
 
 
 def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         BaselineError, match=r"b\.yaml:1: found the device 'NVIDIA A100-SXM4-80GB', expected it in one .*a\.yaml"
     ):
-        storage.find_file(tmp_path, A100)
+        baseline_files.find_file(tmp_path, A100)
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,15 @@ def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
 )
 def test_the_header_is_found_wherever_it_stands(tmp_path: Path, text: str) -> None:
     (tmp_path / "odd.yaml").write_text(text)
-    assert storage.find_file(tmp_path, A100) == tmp_path / "odd.yaml"
+    assert baseline_files.find_file(tmp_path, A100) == tmp_path / "odd.yaml"
 
 
 def test_a_bad_file_hides_no_device(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("schema: 1\nentries: [\n")
     with pytest.raises(BaselineError, match=r"bad\.yaml:3: found text that is no YAML"):
-        storage.find_file(tmp_path, A100)
+        baseline_files.find_file(tmp_path, A100)
     ours = write(tmp_path / "ours.yaml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
-    assert storage.find_file(tmp_path, A100) == ours
+    assert baseline_files.find_file(tmp_path, A100) == ours
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_bad_file_hides_no_device(tmp_path: Path) -> None:
 def test_another_devices_baseline_is_refused(device: BaselineDevice | None, fits: bool) -> None:
     baseline = Baseline(device, {}, path="b.yaml")
     if fits:
-        storage.check_device(baseline, A100)
+        baseline_files.check_device(baseline, A100)
         return
     with pytest.raises(BaselineError) as caught:
-        storage.check_device(baseline, A100)
+        baseline_files.check_device(baseline, A100)
     assert device is not None
     assert device.name in str(caught.value)
     assert "'NVIDIA A100-SXM4-80GB' (80 GiB, cuda)" in str(caught.value)
@@ -137,7 +137,7 @@ def test_a_folder_of_countless_files_is_refused(tmp_path: Path) -> None:
     for number in range(1001):
         (tmp_path / f"{number}.yaml").touch()
     with pytest.raises(BaselineError, match="found 1001 YAML files, expected a folder of at most 1000 baselines"):
-        storage.find_file(tmp_path, A100)
+        baseline_files.find_file(tmp_path, A100)
 
 
 def test_a_folder_that_may_not_be_read_is_told() -> None:
@@ -145,7 +145,7 @@ def test_a_folder_that_may_not_be_read_is_told() -> None:
         if os.access(folder, os.R_OK, effective_ids=True):
             pytest.skip("this user may read everything")
         with pytest.raises(BaselineError, match=r"found a folder that cannot be read \(Permission denied\)"):
-            storage.find_file(Path(folder), A100)
+            baseline_files.find_file(Path(folder), A100)
 
 
 def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path: Path) -> None:
@@ -153,13 +153,13 @@ def test_every_problem_of_every_file_is_told_whosever_it_is(tmp_path: Path) -> N
     write(tmp_path / "b.yaml", "device: {name: B}\n")
     (tmp_path / "c.yaml").write_text("schema: 1\nentries:\n  c: {bandwidth: fast}\n")
     with pytest.raises(BaselineError) as raised:
-        storage.check(tmp_path)
+        baseline_files.check(tmp_path)
     assert [(Path(problem.file).name, problem.line) for problem in raised.value.problems] == [
         ("a.yaml", 3),
         ("c.yaml", 3),
     ]
     with pytest.raises(BaselineError, match=r"a\.yaml:3: "):
-        storage.check(tmp_path / "a.yaml")
+        baseline_files.check(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize("name", ["b.yaml", "folder", "none.yaml", "no_folder"])
@@ -167,4 +167,4 @@ def test_what_is_good_or_not_there_yet_has_no_problem(tmp_path: Path, name: str)
     (tmp_path / "folder").mkdir()
     write(tmp_path / "b.yaml", "")
     write(tmp_path / "folder" / "b.yaml", "")
-    storage.check(tmp_path / name)
+    baseline_files.check(tmp_path / name)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Run
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.storage.canonical import CanonicalReader
-from pytest_bandwidth.storage.layout import divide
-from pytest_bandwidth.storage.reading import read_text, read_undivided
-from pytest_bandwidth.storage.render import render
-from pytest_bandwidth.storage.text import SourceText
+from pytest_bandwidth.storage.baseline.blocks import divide
+from pytest_bandwidth.storage.baseline.fast_reader import CanonicalReader
+from pytest_bandwidth.storage.baseline.reader import read_text, read_undivided
+from pytest_bandwidth.storage.baseline.source import SourceText
+from pytest_bandwidth.storage.baseline.writer import render
 
 EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # The fast reading meets a text's problems in another order, and stops at other places when YAML itself is broken.

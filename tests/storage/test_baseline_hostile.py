@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.storage.yaml_tree import MAX_EVENTS
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.parse import MAX_EVENTS
 
 HEAD = "schema: 1\nentries:\n"
 
@@ -78,7 +78,7 @@ LARGE = 2**19
 def load(path: Path) -> str:
     """One of: loaded, refused. Anything but a BaselineError fails the test."""
     try:
-        storage.load(path)
+        baseline_files.load(path)
     except BaselineError as error:
         refusal = error
     else:
@@ -109,9 +109,9 @@ def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> Non
     path = tmp_path / "hostile.yaml"
     path.write_text(files(LARGE)[name])
     program = (
-        "import sys, time, resource\nfrom pathlib import Path\nfrom pytest_bandwidth import storage\n"
+        "import sys, time, resource\nfrom pathlib import Path\nfrom pytest_bandwidth.storage import baseline as baseline_files\n"
         "from pytest_bandwidth.domain.errors import BaselineError\nbegin = time.perf_counter()\n"
-        "try: storage.load(Path(sys.argv[1]))\nexcept BaselineError: pass\n"
+        "try: baseline_files.load(Path(sys.argv[1]))\nexcept BaselineError: pass\n"
         "print(time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
@@ -139,7 +139,7 @@ def test_the_limit_on_items_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(HEAD + "  a: [" + "a," * MAX_EVENTS + "]\n")
     with pytest.raises(BaselineError, match=rf"yaml:3: found more than {MAX_EVENTS} YAML items, expected fewer"):
-        storage.load(path)
+        baseline_files.load(path)
 
 
 SEED_FILE = """\

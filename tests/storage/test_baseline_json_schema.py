@@ -17,13 +17,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from test_baseline_hostile import mutated
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.storage import fields
-from pytest_bandwidth.storage.text import decode
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline import fields
+from pytest_bandwidth.storage.baseline.source import decode
 
-SCHEMA = json.loads(storage.SCHEMA_FILE.read_text())
+SCHEMA = json.loads(baseline_files.SCHEMA_FILE.read_text())
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)
 
 
@@ -61,7 +61,7 @@ def test_both_know_the_same_keys() -> None:
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(baselines)
 def test_what_updates_write_is_not_flagged(baseline: Baseline) -> None:
-    assert not flagged(storage.dumps(baseline))
+    assert not flagged(baseline_files.dumps(baseline))
 
 
 def test_no_valid_file_is_flagged(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_no_valid_file_is_flagged(tmp_path: Path) -> None:
     for _ in range(3000):
         path.write_bytes(mutated(chance))
         try:
-            storage.load(path)
+            baseline_files.load(path)
             seen = as_an_editor_sees_it(decode(path.read_bytes()).text)
         except (BaselineError, YAMLError, ValueError):
             continue  # refused, or beyond the editor's own parser
@@ -124,5 +124,5 @@ def test_both_refuse(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(text + "\n")
     with pytest.raises(BaselineError):
-        storage.load(path)
+        baseline_files.load(path)
     assert flagged(text)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Entry, Run, settled
 from pytest_bandwidth.domain.measurement import DeviceIdentity
-from pytest_bandwidth.storage.line_edit import NotByLines, edit_lines
-from pytest_bandwidth.storage.roundtrip import edit_block
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.line_edit import NotByLines, edit_lines
+from pytest_bandwidth.storage.baseline.roundtrip import edit_block
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 HEAD = "schema: 1\ndevice: {name: X, kind: cpu}\nentries:\n"
@@ -74,15 +74,17 @@ def test_hand_formed_entries(tmp_path: Path, seed: int) -> None:
     before, target, after = (entry_text(key, choose) for key in "abc")
     path = tmp_path / "x.yaml"
     path.write_text(f"{HEAD}# first\n{before}  # second\n{target}\n  # third\n{after}")
-    old = storage.load(path).entries["b"]
+    old = baseline_files.load(path).entries["b"]
     new = choose.choice(EDITS)(old)
-    storage.update(path, DEVICE, [new])
+    baseline_files.update(path, DEVICE, [new])
     text = path.read_text()
     assert text.startswith(f"{HEAD}# first\n{before}  # second\n  b:")
     assert text.endswith(f"\n  # third\n{after}")
     comments = [line.strip() for line in target.splitlines() if line.strip().startswith("# line")]
     assert [line.strip() for line in text.splitlines() if line.strip() in comments] == comments
-    assert storage.dumps_entry(storage.load(path).entries["b"]) == storage.dumps_entry(settled(new))
+    assert baseline_files.dumps_entry(baseline_files.load(path).entries["b"]) == baseline_files.dumps_entry(
+        settled(new)
+    )
 
 
 def test_unchanged_fields_keep_their_spelling() -> None:
@@ -145,14 +147,14 @@ TANGLED = """\
 def test_a_tangled_file_keeps_its_comments_and_the_text_of_scalars(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(TANGLED)
-    old = storage.load(path).entries["b"]
-    storage.update(path, DEVICE, [replace(old, runs=(*old.runs, Run(5.0, commit="0000017")))])
+    old = baseline_files.load(path).entries["b"]
+    baseline_files.update(path, DEVICE, [replace(old, runs=(*old.runs, Run(5.0, commit="0000017")))])
     text = path.read_text()
-    assert storage.load(path).entries["b"].runs == (*old.runs, Run(5.0, commit="0000017"))
+    assert baseline_files.load(path).entries["b"].runs == (*old.runs, Run(5.0, commit="0000017"))
     for kept in ("# quoted", "# above", "# the entry", "'5 GB/s'", "# one", "# newest last", "# the first", "# a\n"):
         assert kept in text
     assert "commit: 0123456" in text
     assert "- {gbps: 5.0, commit: '1e5'}\n      - {gbps: 5.0, commit: 0000017}\n  c: {bandwidth: 7}\n" in text
-    storage.update(path, DEVICE, [replace(old, runs=old.runs[1:])])
-    assert storage.load(path).entries["b"].runs == old.runs[1:]
+    baseline_files.update(path, DEVICE, [replace(old, runs=old.runs[1:])])
+    assert baseline_files.load(path).entries["b"].runs == old.runs[1:]
     assert "# above" in path.read_text()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.storage import baseline as baseline_files
 
 HEAD = "schema: 1\nentries:\n"
 DESIGN_EXAMPLE = """\
@@ -32,7 +32,7 @@ entries:
 def load(tmp_path: Path, text: str | bytes) -> object:
     path = tmp_path / "baseline.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return storage.load(path)
+    return baseline_files.load(path)
 
 
 def problems(tmp_path: Path, text: str | bytes) -> list[str]:
@@ -317,14 +317,14 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(
         BaselineError, match=r"none\.yaml:1: found no such file, expected a baseline: --bandwidth-update makes one"
     ):
-        storage.load(tmp_path / "none.yaml")
+        baseline_files.load(tmp_path / "none.yaml")
     with pytest.raises(BaselineError, match="found a folder, expected a baseline file"):
-        storage.load(tmp_path)
+        baseline_files.load(tmp_path)
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(BaselineError, match="found a device or pipe, expected a baseline file"):
-        storage.load(tmp_path / "pipe.yaml")
+        baseline_files.load(tmp_path / "pipe.yaml")
     with pytest.raises(BaselineError, match="found a device or pipe, expected a baseline file"):
-        storage.load(Path("/dev/zero"))
+        baseline_files.load(Path("/dev/zero"))
 
 
 def test_a_file_past_the_size_limit_is_not_read(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_file_past_the_size_limit_is_not_read(tmp_path: Path) -> None:
     with path.open("wb") as stream:
         stream.truncate(1 << 40)
     with pytest.raises(BaselineError, match=r"found 1099511627776 bytes, expected at most 536870912"):
-        storage.load(path)
+        baseline_files.load(path)
 
 
 def test_the_documented_files_load(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ import pytest
 from full_disks import file_size_limit
 from updater_processes import without_privileges
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.storage import baseline as baseline_files
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 SCRIPT = Path(__file__).with_name("updater_processes.py")
@@ -77,7 +77,7 @@ def test_a_held_lock_is_waited_for_and_its_holder_named(tmp_path: Path) -> None:
         with pytest.raises(
             BaselineError, match=rf"locked by 'process {process.pid} on .*' for more than 0.2 s, expected"
         ):
-            storage.update(path, DEVICE, [Entry("a", 5.0)], timeout_seconds=0.2)
+            baseline_files.update(path, DEVICE, [Entry("a", 5.0)], timeout_seconds=0.2)
         assert not path.exists()
 
 
@@ -87,7 +87,7 @@ def test_a_lock_of_a_dead_process_is_no_lock(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert (tmp_path / ".a.yaml.lock").exists()
-    storage.update(path, DEVICE, [Entry("a", 5.0)], timeout_seconds=0)
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)], timeout_seconds=0)
     assert os.listdir(tmp_path) == ["a.yaml"]
 
 
@@ -95,9 +95,9 @@ def test_what_a_dead_writer_left_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     (tmp_path / ".a.yaml.new").write_text("half a fi")
     (tmp_path / ".a.yaml.new").chmod(0o400)
-    storage.update(path, DEVICE, [Entry("a", 5.0)])
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
     assert os.listdir(tmp_path) == ["a.yaml"]
-    assert "a" in storage.load(path).entries
+    assert "a" in baseline_files.load(path).entries
 
 
 def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -105,51 +105,51 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     victim.write_text("precious")
     (tmp_path / ".a.yaml.lock").symlink_to(victim)
     with pytest.raises(BaselineError, match="found no way to write it"):
-        storage.update(tmp_path / "a.yaml", DEVICE, [Entry("a", 5.0)])
+        baseline_files.update(tmp_path / "a.yaml", DEVICE, [Entry("a", 5.0)])
     assert victim.read_text() == "precious"
 
 
 def test_a_clock_going_backwards_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.yaml"
-    storage.update(path, DEVICE, [Entry("a", 5.0)])
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
     ten_years = time.time() + 10 * 365 * 86400
     os.utime(path, (ten_years, ten_years))
     (tmp_path / ".a.yaml.lock").touch()
     os.utime(tmp_path / ".a.yaml.lock", (ten_years, ten_years))
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    storage.update(path, DEVICE, [Entry("b", 6.0)], timeout_seconds=0)
-    assert list(storage.load(path).entries) == ["a", "b"]
+    baseline_files.update(path, DEVICE, [Entry("b", 6.0)], timeout_seconds=0)
+    assert list(baseline_files.load(path).entries) == ["a", "b"]
     assert os.listdir(tmp_path) == ["a.yaml"]
 
 
 def test_a_write_cut_short_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
-    storage.update(path, DEVICE, [Entry("a", 5.0)])
+    baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
     before = path.read_bytes()
     many = [Entry(f"tests/test_many.py::test_{number}", 5.0) for number in range(300)]
     with (
         file_size_limit(4096),
         pytest.raises(BaselineError, match=r"a\.yaml:1: found no way to write it \(File too large\)"),
     ):
-        storage.update(path, DEVICE, many)
+        baseline_files.update(path, DEVICE, many)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.yaml"]
-    assert len(storage.update(path, DEVICE, many).added) == 300
+    assert len(baseline_files.update(path, DEVICE, many).added) == 300
 
 
 FULL_DISK = """
 import os, sys
 from pathlib import Path
-from pytest_bandwidth import storage
+from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 device, path = DeviceIdentity("cpu", "X", None, "host"), Path(sys.argv[1]) / "a.yaml"
-storage.update(path, device, [Entry("a", 5.0)])
+baseline_files.update(path, device, [Entry("a", 5.0)])
 before = path.read_bytes()
 (path.parent / "filler").write_bytes(bytes(8192))
 try:
-    storage.update(path, device, [Entry(f"t{number}", 5.0) for number in range(300)])
+    baseline_files.update(path, device, [Entry(f"t{number}", 5.0) for number in range(300)])
 except BaselineError as error:
     print(error)
 assert path.read_bytes() == before
@@ -173,24 +173,24 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_is_told(tmp_path: Path) -> None:
-    storage.update(tmp_path / "warm.yaml", DEVICE, [Entry("a", 5.0)])  # imports everything while that is allowed
+    baseline_files.update(tmp_path / "warm.yaml", DEVICE, [Entry("a", 5.0)])  # imports everything while that is allowed
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.yaml"
-        storage.update(path, DEVICE, [Entry("a", 5.0)])
+        baseline_files.update(path, DEVICE, [Entry("a", 5.0)])
         before = path.read_bytes()
         Path(folder).chmod(0o555)
         with without_privileges():
             for write in (
-                lambda: storage.update(path, DEVICE, [Entry("b", 5.0)]),
-                lambda: storage.remove(path, ["a"]),
-                lambda: storage.init(path.with_name("new.yaml"), DEVICE),
-                lambda: storage.update(path.parent / "sub" / "new.yaml", DEVICE, [Entry("b", 5.0)]),
+                lambda: baseline_files.update(path, DEVICE, [Entry("b", 5.0)]),
+                lambda: baseline_files.remove(path, ["a"]),
+                lambda: baseline_files.init(path.with_name("new.yaml"), DEVICE),
+                lambda: baseline_files.update(path.parent / "sub" / "new.yaml", DEVICE, [Entry("b", 5.0)]),
             ):
                 with pytest.raises(
                     BaselineError, match=r"found no way to write it \(Permission denied\), expected a writable"
                 ):
                     write()
-            assert storage.load(path).entries.keys() == {"a"}
+            assert baseline_files.load(path).entries.keys() == {"a"}
         assert path.read_bytes() == before
         assert os.listdir(folder) == ["a.yaml"]
         Path(folder).chmod(0o755)
@@ -203,4 +203,4 @@ def test_a_file_that_may_not_be_read_is_told() -> None:
         path.write_text("schema: 1\n")
         path.chmod(0)
         with without_privileges(), pytest.raises(BaselineError, match=r"cannot be opened \(Permission denied\)"):
-            storage.load(path)
+            baseline_files.load(path)

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "commands"))
 from saved_runs import outcome, run_of
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history import COLUMNS, History, append, ask, checking, merging, reading
+from pytest_bandwidth.storage.history import COLUMNS, History, append, ask, merging, reading
+from pytest_bandwidth.storage.history import validation as checking
 from pytest_bandwidth.storage.history.series import names_in, series_in
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")

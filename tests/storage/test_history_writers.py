@@ -12,7 +12,7 @@ from history_processes import start
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.history import ask, reading
-from pytest_bandwidth.storage.history.checking import Moved
+from pytest_bandwidth.storage.history.validation import Moved
 
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_bandwidth import storage
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.measurement import DeviceIdentity
-from pytest_bandwidth.storage.files import locked
+from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.locate import locked
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 OTHERS = 300
@@ -45,12 +45,12 @@ def fill(path: Path) -> None:
     """A baseline with enough entries that writing it takes a while."""
     runs = tuple(Run(1000.0 + number, commit="0123456") for number in range(5))
     others = [Entry(f"tests/test_other.py::test_{number}", runs=runs) for number in range(OTHERS)]
-    storage.update(path, DEVICE, [*others, Entry("counter", 1.0)])
+    baseline_files.update(path, DEVICE, [*others, Entry("counter", 1.0)])
 
 
 def count_up(path: Path) -> int:
     """One update: the counter goes up by one. Returns its new value."""
-    summary = storage.update(path, DEVICE, [Entry("counter", 1.0)], merge=one_more)
+    summary = baseline_files.update(path, DEVICE, [Entry("counter", 1.0)], merge=one_more)
     after = summary.changed[0].after
     assert after is not None
     assert after.gbps is not None
@@ -111,7 +111,7 @@ def kill(path: Path, rounds: int, seed: int) -> dict[str, int]:
 
 
 def counter_of(path: Path) -> int:
-    baseline = storage.load(path)
+    baseline = baseline_files.load(path)
     assert len(baseline.entries) == OTHERS + 1
     counter = baseline.entries["counter"].gbps
     assert counter is not None
@@ -119,16 +119,16 @@ def counter_of(path: Path) -> int:
 
 
 def together(path: Path, processes: int, updates: int) -> dict[str, int]:
-    storage.update(path, DEVICE, [Entry("counter", 1.0)])
+    baseline_files.update(path, DEVICE, [Entry("counter", 1.0)])
 
     def work(process: int) -> None:
         for number in range(updates):
             count_up(path)
-            storage.update(path, DEVICE, [Entry(f"tests/test_{process}.py::test_{number}", 5.0)])
+            baseline_files.update(path, DEVICE, [Entry(f"tests/test_{process}.py::test_{number}", 5.0)])
 
     children = [forked(lambda process=process: work(process)) for process in range(processes)]
     failed = sum(os.waitpid(child, 0)[1] != 0 for child in children)
-    baseline = storage.load(path)
+    baseline = baseline_files.load(path)
     counter = baseline.entries["counter"].gbps
     assert counter is not None
     return {"failed": failed, "entries": len(baseline.entries) - 1, "counter": int(counter) - 1}

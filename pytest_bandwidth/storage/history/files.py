@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.whole_files import replacing
+from pytest_bandwidth.storage.atomic import replacing
 
 FILES_AT_MOST = 100_000
 BYTES_OF_FILE_AT_MOST = 2 * 2**30

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history.checking import Moved, check_files, named_in_errors
 from pytest_bandwidth.storage.history.database import copy_to, database, files_literal
 from pytest_bandwidth.storage.history.files import add, listing, merged_file
+from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history.checking import Moved, check_files, named_in_errors
 from pytest_bandwidth.storage.history.columns import FORM
 from pytest_bandwidth.storage.history.database import database, files_literal, first_line, literal_pattern, quoted
 from pytest_bandwidth.storage.history.files import listing
 from pytest_bandwidth.storage.history.merging import runs_in
+from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

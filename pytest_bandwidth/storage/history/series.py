@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from pytest_bandwidth.domain.form import LARGEST, SMALLEST
 from pytest_bandwidth.domain.trend import Point, Series
 from pytest_bandwidth.storage.history.reading import History, Row
+from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
 
 SERIES_AT_MOST = 20_000
 # A file from elsewhere may hold any number. Python knows no other years.

@@ -13,9 +13,9 @@ from statistics import median
 from typing import Any, cast
 
 from pytest_bandwidth.domain.baseline import Entry, Figure, Run, agrees
-from pytest_bandwidth.storage.fields import RUN_SCALARS, suggestion
-from pytest_bandwidth.storage.render import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
-from pytest_bandwidth.storage.schema import MAX_RUNS
+from pytest_bandwidth.storage.baseline.fields import RUN_SCALARS, suggestion
+from pytest_bandwidth.storage.baseline.schema import MAX_RUNS
+from pytest_bandwidth.storage.baseline.writer import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 
 _NUMBER = r"[0-9]{1,12}\.[0-9]{1,12}"
 _WHOLE = r"[0-9]{1,18}"

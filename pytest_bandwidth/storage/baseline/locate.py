@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_bandwidth.storage.text import error
-from pytest_bandwidth.whole_files import NotOnDisk, write_whole
+from pytest_bandwidth.storage.atomic import NotOnDisk, write_whole
+from pytest_bandwidth.storage.baseline.source import error
 
 LOCK_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.01

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_bandwidth.domain.document_forms import NESTED_FORMS, DocumentForm
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.form import check_form, check_plain, shown
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
+from pytest_bandwidth.storage.schema_check import check_form, check_plain, shown
 
 LARGEST_BYTES = 512 * 2**20
 SCHEMA = 1

@@ -15,7 +15,14 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.resolver import VersionedResolver
 
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry, Run
-from pytest_bandwidth.storage.render import entry_fields, render_device, render_entry, render_run, runs_kept, shift
+from pytest_bandwidth.storage.baseline.writer import (
+    entry_fields,
+    render_device,
+    render_entry,
+    render_run,
+    runs_kept,
+    shift,
+)
 
 _TAGS = {
     ScalarNode: "tag:yaml.org,2002:str",

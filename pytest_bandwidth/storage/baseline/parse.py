@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from pytest_bandwidth.storage.text import UNWANTED, TooMuch, Unreadable, shown
+from pytest_bandwidth.storage.baseline.source import UNWANTED, TooMuch, Unreadable, shown
 
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.units import (
     last_place,
     parse_fraction,
 )
-from pytest_bandwidth.storage.fields import (
+from pytest_bandwidth.storage.baseline.fields import (
     DEVICE_SCALARS,
     ENTRY_KEYS,
     ENTRY_MAPPINGS,
@@ -24,8 +24,8 @@ from pytest_bandwidth.storage.fields import (
     Parser,
     suggestion,
 )
-from pytest_bandwidth.storage.text import Problems, TooMuch, Unreadable, listed, shown
-from pytest_bandwidth.storage.yaml_tree import Mapping, Node, Scalar, Sequence
+from pytest_bandwidth.storage.baseline.parse import Mapping, Node, Scalar, Sequence
+from pytest_bandwidth.storage.baseline.source import Problems, TooMuch, Unreadable, listed, shown
 
 MAX_RUNS = 1000
 MAX_UNKNOWN_KEYS = 256

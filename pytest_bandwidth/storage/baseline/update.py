@@ -9,12 +9,12 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, E
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.units import MAX_SHARE
-from pytest_bandwidth.storage.device_files import check_device, device_of
-from pytest_bandwidth.storage.editing import edited
-from pytest_bandwidth.storage.files import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
-from pytest_bandwidth.storage.reading import Document, read, read_text
-from pytest_bandwidth.storage.render import render_entry, render_header
-from pytest_bandwidth.storage.text import SourceText, error, shown
+from pytest_bandwidth.storage.baseline.device_files import check_device, device_of
+from pytest_bandwidth.storage.baseline.edit import edited
+from pytest_bandwidth.storage.baseline.locate import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
+from pytest_bandwidth.storage.baseline.reader import Document, read, read_text
+from pytest_bandwidth.storage.baseline.source import SourceText, error, shown
+from pytest_bandwidth.storage.baseline.writer import render_entry, render_header
 
 Merge = Callable[[Entry | None, Entry], Entry | None]
 

@@ -9,11 +9,11 @@ from types import ModuleType
 
 from pytest_bandwidth.domain.baseline import BaselineDevice, Change, Entry
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.storage.layout import Layout
-from pytest_bandwidth.storage.line_edit import NotByLines, edit_lines
-from pytest_bandwidth.storage.reading import Document, read_text, read_undivided
-from pytest_bandwidth.storage.render import render_device, render_entry, shift
-from pytest_bandwidth.storage.text import SourceText, error
+from pytest_bandwidth.storage.baseline.blocks import Layout
+from pytest_bandwidth.storage.baseline.line_edit import NotByLines, edit_lines
+from pytest_bandwidth.storage.baseline.reader import Document, read_text, read_undivided
+from pytest_bandwidth.storage.baseline.source import SourceText, error
+from pytest_bandwidth.storage.baseline.writer import render_device, render_entry, shift
 
 _SCHEMA_LINE = re.compile(r"^schema:[^\n]*\n", re.MULTILINE)
 # ruamel.yaml reads about 2¹⁷ characters a second.
@@ -123,7 +123,7 @@ def _round_trip() -> Iterator[ModuleType]:
     """The round-trip editor, imported where it is needed: reading and ordinary updates do without ruamel.yaml."""
     from ruamel.yaml.error import YAMLError
 
-    from pytest_bandwidth.storage import roundtrip
+    from pytest_bandwidth.storage.baseline import roundtrip
 
     try:
         yield roundtrip

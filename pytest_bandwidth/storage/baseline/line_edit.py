@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.storage.render import entry_fields, render_run, runs_kept, word
-from pytest_bandwidth.storage.yaml_tree import events_of
+from pytest_bandwidth.storage.baseline.parse import events_of
+from pytest_bandwidth.storage.baseline.writer import entry_fields, render_run, runs_kept, word
 
 _STARTS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)

@@ -1,0 +1,38 @@
+"""Baseline files: YAML text ↔ `domain.baseline` values. Imports `domain` only.
+
+`load` → values; `check` → problems; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
+file it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.storage.baseline.device_files import check, check_device, find_file
+from pytest_bandwidth.storage.baseline.reader import read
+from pytest_bandwidth.storage.baseline.update import Merge, init, remove, take_new, update
+from pytest_bandwidth.storage.baseline.writer import render as dumps
+from pytest_bandwidth.storage.baseline.writer import render_entry as dumps_entry
+
+__all__ = [
+    "SCHEMA_FILE",
+    "Merge",
+    "check",
+    "check_device",
+    "dumps",
+    "dumps_entry",
+    "find_file",
+    "init",
+    "load",
+    "remove",
+    "take_new",
+    "update",
+]
+
+SCHEMA_FILE = Path(__file__).parent.with_name("baseline.schema.json")
+
+
+def load(path: Path) -> Baseline:
+    """The values of one file. Raises BaselineError with every problem found, one line each."""
+    return read(path).baseline
