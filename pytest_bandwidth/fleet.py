@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.judging.fleet import Member, model_of
 from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.measurement import HOST_KINDS, Finding
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.reports.terminal import printable
 from pytest_bandwidth.storage.baseline.locate import slug
 
 LONGEST_SUFFIX = 60

@@ -21,7 +21,7 @@ def write_summary(document: Mapping[str, Any]) -> str | None:
 
     Returns why not, in a line: the figures are whole without it, so a run does not fail over its summary.
     """
-    from pytest_bandwidth.rendering.github import SUMMARY_BYTES_AT_MOST, job_summary
+    from pytest_bandwidth.reports.github import SUMMARY_BYTES_AT_MOST, job_summary
 
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if not target:
@@ -37,7 +37,7 @@ def write_summary(document: Mapping[str, Any]) -> str | None:
 
 def commands(document: Mapping[str, Any], rootpath: Path) -> str:
     """The annotations as workflow commands, one a line, for standard output."""
-    from pytest_bandwidth.rendering.github import annotations
+    from pytest_bandwidth.reports.github import annotations
 
     return annotations(document, _place_in_repository(rootpath))
 

@@ -19,8 +19,8 @@ from pytest_bandwidth.domain.unjudged import unjudged_finding
 from pytest_bandwidth.environment import describe, new_run_id
 from pytest_bandwidth.fleet import fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.on_github import commands, is_github, write_summary
-from pytest_bandwidth.rendering.json import document
-from pytest_bandwidth.rendering.terminal import Line, Span, header_line, summary_lines
+from pytest_bandwidth.reports.json import document
+from pytest_bandwidth.reports.terminal import Line, Span, header_line, summary_lines
 from pytest_bandwidth.run_files import write_files
 from pytest_bandwidth.settings import Settings, read_settings
 

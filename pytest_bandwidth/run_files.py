@@ -9,7 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.fleet import apart
-from pytest_bandwidth.rendering.json import render_json
+from pytest_bandwidth.reports.json import render_json
 from pytest_bandwidth.settings import Settings
 from pytest_bandwidth.storage.atomic import write_whole
 
@@ -62,9 +62,9 @@ def _rendered(kind: str, document: Document, outcomes: Sequence[Outcome]) -> str
     if kind == "json":
         return render_json(document)
     if kind == "csv":
-        from pytest_bandwidth.rendering.csv import render_csv
+        from pytest_bandwidth.reports.csv import render_csv
 
         return render_csv(outcomes)
-    from pytest_bandwidth.rendering.html import render_html
+    from pytest_bandwidth.reports.html.page import render_html
 
     return render_html(document)

@@ -25,9 +25,9 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.processes import order_of_environment
 from pytest_bandwidth.progress import Progress
-from pytest_bandwidth.rendering.json import device_plain
-from pytest_bandwidth.rendering.message import drift_message, failure_message
-from pytest_bandwidth.rendering.terminal import header_line
+from pytest_bandwidth.reports.json import device_plain
+from pytest_bandwidth.reports.message import drift_message, failure_message
+from pytest_bandwidth.reports.terminal import header_line
 from pytest_bandwidth.running import BandwidthRun
 from pytest_bandwidth.settings import read_marker, read_settings
 

@@ -29,9 +29,9 @@ from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.environment import commit
 from pytest_bandwidth.locking import DeviceLock
 from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
-from pytest_bandwidth.rendering.changes import change_lines
-from pytest_bandwidth.rendering.json import identity_of
-from pytest_bandwidth.rendering.terminal import Line
+from pytest_bandwidth.reports.changes import change_lines
+from pytest_bandwidth.reports.json import identity_of
+from pytest_bandwidth.reports.terminal import Line
 from pytest_bandwidth.session import ASKED
 from pytest_bandwidth.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files

@@ -11,8 +11,8 @@ from pytest_bandwidth.commands.baseline_files import load_all, matching
 from pytest_bandwidth.commands.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.rendering.json import identity_of
-from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.reports.json import identity_of
+from pytest_bandwidth.reports.terminal import printable
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.saved_run import load_run
 

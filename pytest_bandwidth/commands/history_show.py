@@ -14,8 +14,8 @@ from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.trend import Measured, Series, Trend, measured_of, trend_of
-from pytest_bandwidth.rendering.terminal import printable
-from pytest_bandwidth.rendering.trends import (
+from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.trends import (
     COMMIT_HEADINGS,
     FIGURE_WORDS,
     OVERVIEW_HEADINGS,
@@ -56,7 +56,7 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
 
 
 def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> int:
-    from pytest_bandwidth.rendering.history_html import render_history
+    from pytest_bandwidth.reports.html.history import render_history
 
     write_output(output, render_history(measured, changed))
     return 0

@@ -17,7 +17,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.rendering.charts import chart_specs, render_chart
+    from pytest_bandwidth.reports.charts.render import chart_specs, render_chart
 
     kind = options.output.suffix.lower().lstrip(".")
     if kind not in ("svg", "png"):

@@ -11,7 +11,7 @@ from pytest_bandwidth.commands.output import write_output
 from pytest_bandwidth.commands.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.rendering.terminal import header_line, printable, summary_lines
+from pytest_bandwidth.reports.terminal import header_line, printable, summary_lines
 from pytest_bandwidth.storage.saved_run import load_run
 
 # No name is shortened where the lines go to a file or a program.
@@ -48,15 +48,15 @@ def _rendered(output: Path, document: Mapping[str, Any], outcomes: Sequence[Outc
     """A file's text by the ending of its name; each renderer is imported where it is needed."""
     kind = output.suffix.lower()
     if kind == ".html":
-        from pytest_bandwidth.rendering.html import render_html
+        from pytest_bandwidth.reports.html.page import render_html
 
         return render_html(document)
     if kind == ".csv":
-        from pytest_bandwidth.rendering.csv import render_csv
+        from pytest_bandwidth.reports.csv import render_csv
 
         return render_csv(outcomes)
     if kind == ".md":
-        from pytest_bandwidth.rendering.github import job_summary
+        from pytest_bandwidth.reports.github import job_summary
 
         return job_summary(document)
     raise UsageError(f"-o {output}: found ending {output.suffix!r}, expected .html, .csv or .md")

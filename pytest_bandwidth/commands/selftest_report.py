@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.baseline import Figure, Run
 from pytest_bandwidth.domain.judging.error_rates import Rates, rates, upper_limit
 from pytest_bandwidth.domain.metrics import FIGURES
 from pytest_bandwidth.domain.units import digits, format_percent
-from pytest_bandwidth.rendering.terminal import printable
+from pytest_bandwidth.reports.terminal import printable
 
 if TYPE_CHECKING:
     from pytest_bandwidth.commands.selftest_runs import Seen

@@ -10,8 +10,8 @@ from hostile_texts import HOSTILE
 from test_history_page import page_of, trend
 from test_report_accessibility import axe, violations
 
-from pytest_bandwidth.rendering.charts import MISSING
-from pytest_bandwidth.rendering.charts_library import charts_available
+from pytest_bandwidth.reports.charts.library import charts_available
+from pytest_bandwidth.reports.charts.render import MISSING
 
 if TYPE_CHECKING:
     from chromium import Open

@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources,
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.rendering.message import failure_message
+from pytest_bandwidth.reports.message import failure_message
 
 DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts={"driver": "580.1", "sm_clock_max_mhz": 1980})
 LEAN = KernelResources(registers=32, local_bytes=0, shared_bytes=4096, max_threads_per_block=1024, occupancy=1.0)

@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.rendering.message import failure_message
+from pytest_bandwidth.reports.message import failure_message
 
 
 def test_floors_name_the_first_that_is_missed_and_hold_at_equality():

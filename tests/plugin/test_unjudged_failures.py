@@ -3,8 +3,8 @@
 import json
 
 from pytest_bandwidth.domain.unjudged import UNJUDGED
-from pytest_bandwidth.rendering.document import read_document
-from pytest_bandwidth.rendering.headline import headline_of
+from pytest_bandwidth.reports.document import read_document
+from pytest_bandwidth.reports.summary import headline_of
 
 TESTS = """
 import numpy as np

@@ -8,8 +8,8 @@ import pytest
 from children import gone, wait_for
 from plugin_texts import COPY
 
-from pytest_bandwidth.rendering.document import read_document
-from pytest_bandwidth.rendering.headline import headline_of
+from pytest_bandwidth.reports.document import read_document
+from pytest_bandwidth.reports.summary import headline_of
 from pytest_bandwidth.storage import baseline as baseline_files
 
 

@@ -17,8 +17,8 @@ from pytest_bandwidth.domain.outcome import Outcome, outcome_of
 from pytest_bandwidth.domain.rounds import Dropped, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.rendering.json import device_plain, document
-from pytest_bandwidth.rendering.message import failure_message
+from pytest_bandwidth.reports.json import device_plain, document
+from pytest_bandwidth.reports.message import failure_message
 
 PEAK = Peak(1000e9, "invented for tests")
 PEAK_FLOPS = {"fp32": 20e12, "fp16": 160e12}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.rendering.changes import MOST_LINES, change_lines
+from pytest_bandwidth.reports.changes import MOST_LINES, change_lines
 
 
 def entry(*gbps, anchor=None, key="t"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from full_disks import file_size_limit
 
-from pytest_bandwidth.rendering import charts_library
+from pytest_bandwidth.reports.charts import library as charts_library
 
 vl_convert = pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
 

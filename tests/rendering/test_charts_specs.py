@@ -14,12 +14,12 @@ import run_documents
 from hostile_documents import hostile_document
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.rendering import charts
-from pytest_bandwidth.rendering.charts import chart_specs, render_chart
-from pytest_bandwidth.rendering.charts_bandwidth import NAMED_ROWS_AT_MOST
-from pytest_bandwidth.rendering.charts_library import charts_available
-from pytest_bandwidth.rendering.charts_parts import log_ticks
-from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT, resolved
+from pytest_bandwidth.reports.charts import render as charts
+from pytest_bandwidth.reports.charts.bandwidth import NAMED_ROWS_AT_MOST
+from pytest_bandwidth.reports.charts.common import log_ticks
+from pytest_bandwidth.reports.charts.library import charts_available
+from pytest_bandwidth.reports.charts.render import chart_specs, render_chart
+from pytest_bandwidth.reports.charts.theme import DARK, LIGHT, resolved
 
 needs_vl_convert = pytest.mark.skipif(
     not charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"

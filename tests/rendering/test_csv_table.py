@@ -10,8 +10,8 @@ import pytest
 import run_documents
 from hostile_documents import hostile_document
 
-from pytest_bandwidth.rendering.csv import render_csv
-from pytest_bandwidth.rendering.document import read_document
+from pytest_bandwidth.reports.csv import render_csv
+from pytest_bandwidth.reports.document import read_document
 
 
 def rows_of(text: str) -> list[dict[str, str]]:

@@ -11,8 +11,8 @@ from hostile_documents import hostile_document
 from hostile_texts import HOSTILE
 from markdown_it import MarkdownIt
 
-from pytest_bandwidth.rendering.github import annotations, job_summary, markdown
-from pytest_bandwidth.rendering.texts import one_line
+from pytest_bandwidth.reports.github import annotations, job_summary, markdown
+from pytest_bandwidth.reports.text_safe import one_line
 
 
 def rendered(text: str) -> str:

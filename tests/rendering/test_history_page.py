@@ -23,10 +23,10 @@ from pytest_bandwidth.domain.trend import (
     points_with,
     trend_of,
 )
-from pytest_bandwidth.rendering import history_html
-from pytest_bandwidth.rendering.charts_library import charts_available
-from pytest_bandwidth.rendering.history_html import render_history
-from pytest_bandwidth.rendering.trends import bars, summary_of
+from pytest_bandwidth.reports.charts.library import charts_available
+from pytest_bandwidth.reports.html import history as history_html
+from pytest_bandwidth.reports.html.history import render_history
+from pytest_bandwidth.reports.trends import bars, summary_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.rendering import charts_library, html
-from pytest_bandwidth.rendering.csv import render_csv
-from pytest_bandwidth.rendering.document import read_document
-from pytest_bandwidth.rendering.github import annotations, job_summary
-from pytest_bandwidth.rendering.html import render_html
+from pytest_bandwidth.reports.charts import library as charts_library
+from pytest_bandwidth.reports.csv import render_csv
+from pytest_bandwidth.reports.document import read_document
+from pytest_bandwidth.reports.github import annotations, job_summary
+from pytest_bandwidth.reports.html import page as html
+from pytest_bandwidth.reports.html.page import render_html
 
 BASE: dict[str, Any] = json.loads(
     json.dumps(

@@ -17,9 +17,9 @@ from hostile_documents import hostile_document
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.rendering import document as document_module
-from pytest_bandwidth.rendering import html as html_module
-from pytest_bandwidth.rendering.html import render_html
+from pytest_bandwidth.reports import document as document_module
+from pytest_bandwidth.reports.html import page as html_module
+from pytest_bandwidth.reports.html.page import render_html
 
 
 class Page(HTMLParser):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import run_documents
 
-from pytest_bandwidth.rendering.terminal import summary_lines
+from pytest_bandwidth.reports.terminal import summary_lines
 
 
 def shown(outcomes, **options) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import run_documents
 
-from pytest_bandwidth.rendering.terminal import summary_lines, told_apart
+from pytest_bandwidth.reports.terminal import summary_lines, told_apart
 
 OUTCOME = run_documents.outcomes(1)[0]
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"

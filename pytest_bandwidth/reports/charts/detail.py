@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_bandwidth.rendering.charts_parts import base
-from pytest_bandwidth.rendering.charts_theme import Spec
+from pytest_bandwidth.reports.charts.common import base
+from pytest_bandwidth.reports.charts.theme import Spec
 
 
 def detail_specs() -> dict[str, Spec]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.rendering.texts import clean
+from pytest_bandwidth.reports.text_safe import clean
 
 # Beyond it a number counts as infinite, nearer to zero than its inverse as zero: no figure is out there, and whatever
 # is computed from up to four of them stays finite.

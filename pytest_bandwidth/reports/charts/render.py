@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.rendering.charts_bandwidth import bandwidth_spec
-from pytest_bandwidth.rendering.charts_library import charts_available
-from pytest_bandwidth.rendering.charts_roofline import roofline_spec
-from pytest_bandwidth.rendering.charts_series import pairs_spec, sweeps_spec
-from pytest_bandwidth.rendering.charts_theme import LIGHT, Spec, resolved
-from pytest_bandwidth.rendering.document import RunDocument, read_document
+from pytest_bandwidth.reports.charts.bandwidth import bandwidth_spec
+from pytest_bandwidth.reports.charts.library import charts_available
+from pytest_bandwidth.reports.charts.roofline import roofline_spec
+from pytest_bandwidth.reports.charts.series import pairs_spec, sweeps_spec
+from pytest_bandwidth.reports.charts.theme import LIGHT, Spec, resolved
+from pytest_bandwidth.reports.document import RunDocument, read_document
 
 CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {
     "roofline": roofline_spec,

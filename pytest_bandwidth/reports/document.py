@@ -14,8 +14,8 @@ from typing import Any
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.rendering.texts import key_text, scalar_text
-from pytest_bandwidth.rendering.values import (
+from pytest_bandwidth.reports.text_safe import key_text, scalar_text
+from pytest_bandwidth.reports.values import (
     Plain,
     mapping,
     mappings,

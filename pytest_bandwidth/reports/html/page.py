@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.rendering.charts import MISSING, token_specs
-from pytest_bandwidth.rendering.charts_library import bundle_in_the_making, charts_available
-from pytest_bandwidth.rendering.document import RunDevice, RunDocument, read_document
-from pytest_bandwidth.rendering.headline import Headline, headline_of
-from pytest_bandwidth.rendering.html_data import page_data
-from pytest_bandwidth.rendering.html_page import policy, render, script_of, style_sheet
-from pytest_bandwidth.rendering.html_rows import Row, Table, table_of
-from pytest_bandwidth.rendering.texts import clean, one_line, prose
+from pytest_bandwidth.reports.charts.library import bundle_in_the_making, charts_available
+from pytest_bandwidth.reports.charts.render import MISSING, token_specs
+from pytest_bandwidth.reports.document import RunDevice, RunDocument, read_document
+from pytest_bandwidth.reports.html.packing import page_data
+from pytest_bandwidth.reports.html.table import Row, Table, table_of
+from pytest_bandwidth.reports.html.template import policy, render, script_of, style_sheet
+from pytest_bandwidth.reports.summary import Headline, headline_of
+from pytest_bandwidth.reports.text_safe import clean, one_line, prose
 
 FAILURES_LISTED = 12
 # About what title, legend and axis add to a chart's height, in pixels.

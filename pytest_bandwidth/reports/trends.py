@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.trend import CommitRow, Level, Trend, TrendFigure, by_commit, newest_commit
 from pytest_bandwidth.domain.units import counted, digits, format_percent
-from pytest_bandwidth.rendering.headline import signed_percent
+from pytest_bandwidth.reports.summary import signed_percent
 
 FIGURE_WORDS = {"relative": "share of the probe, %", "gbps": "GB/s", "sectors": "sectors of 32 bytes"}
 COMMIT_HEADINGS = ("since", "commit", "runs", "GB/s", "of probe", "sectors", "change")

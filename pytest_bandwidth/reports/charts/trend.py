@@ -6,11 +6,11 @@ from typing import Any
 
 from pytest_bandwidth.domain.trend import Level, Measured, Trend
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.rendering.charts_parts import ENDINGS, WIDE_ONLY, base, ending_encoding, gravest_last, tooltip
-from pytest_bandwidth.rendering.charts_theme import Spec
-from pytest_bandwidth.rendering.headline import signed_percent, tone_of
-from pytest_bandwidth.rendering.texts import one_line
-from pytest_bandwidth.rendering.trends import FIGURE_WORDS, value_text
+from pytest_bandwidth.reports.charts.common import ENDINGS, WIDE_ONLY, base, ending_encoding, gravest_last, tooltip
+from pytest_bandwidth.reports.charts.theme import Spec
+from pytest_bandwidth.reports.summary import signed_percent, tone_of
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.trends import FIGURE_WORDS, value_text
 
 TICKS = 5
 

@@ -10,13 +10,13 @@ from typing import Any
 from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
-from pytest_bandwidth.rendering.accesses import accesses_of, line_accesses_of
-from pytest_bandwidth.rendering.document import read_notes
-from pytest_bandwidth.rendering.headline import signed_percent
-from pytest_bandwidth.rendering.html_series import figure_name, history_of, own_figure, samples_of
-from pytest_bandwidth.rendering.pairs import precision_of
-from pytest_bandwidth.rendering.texts import clean, one_line, prose, scalar_text
-from pytest_bandwidth.rendering.values import mapping, mappings, number, numbers, optional_text, sequence, text
+from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
+from pytest_bandwidth.reports.document import read_notes
+from pytest_bandwidth.reports.html.detail_charts import figure_name, history_of, own_figure, samples_of
+from pytest_bandwidth.reports.pairs import precision_of
+from pytest_bandwidth.reports.summary import signed_percent
+from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
+from pytest_bandwidth.reports.values import mapping, mappings, number, numbers, optional_text, sequence, text
 
 Facts = list[tuple[str, str]]
 ACCESSES_AT_MOST = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_bandwidth.rendering.values import Plain, mapping, mappings, text
+from pytest_bandwidth.reports.values import Plain, mapping, mappings, text
 
 KINDS = (("load", "loads"), ("store", "stores"), ("atomic", "atomics"))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_bandwidth.rendering.charts_detail import detail_specs
-from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
-from pytest_bandwidth.rendering.document import RunDocument
-from pytest_bandwidth.rendering.html_details import detail_of
-from pytest_bandwidth.rendering.html_page import embedded
-from pytest_bandwidth.rendering.html_rows import Table
-from pytest_bandwidth.rendering.html_series import samples_each
+from pytest_bandwidth.reports.charts.detail import detail_specs
+from pytest_bandwidth.reports.charts.theme import DARK, LIGHT
+from pytest_bandwidth.reports.document import RunDocument
+from pytest_bandwidth.reports.html.detail_charts import samples_each
+from pytest_bandwidth.reports.html.details import detail_of
+from pytest_bandwidth.reports.html.table import Table
+from pytest_bandwidth.reports.html.template import embedded
 
 # The page's tooltips read the table, so that points need not carry their texts.
 _IN_THE_TABLE = frozenset(

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.rendering.pairs import PrecisionPair, precision_pairs
+from pytest_bandwidth.reports.pairs import PrecisionPair, precision_pairs
 
 # Colours by meaning, as pytest's terminal writer names them.
 _MARKUP = {

@@ -15,12 +15,12 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.rendering.charts_theme import DARK, LIGHT
+from pytest_bandwidth.reports.charts.theme import DARK, LIGHT
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_TEMPLATES = "pytest_bandwidth.rendering"
+_TEMPLATES = "pytest_bandwidth.reports"
 
 
 def policy(style: str, scripts: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.roofline import attainable_flops
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.rendering.charts_parts import (
+from pytest_bandwidth.reports.charts.common import (
     base,
     ending_encoding,
     gravest_last,
@@ -21,9 +21,9 @@ from pytest_bandwidth.rendering.charts_parts import (
     log_encoding,
     tooltip,
 )
-from pytest_bandwidth.rendering.charts_theme import Spec
-from pytest_bandwidth.rendering.document import RunDocument
-from pytest_bandwidth.rendering.texts import one_line
+from pytest_bandwidth.reports.charts.theme import Spec
+from pytest_bandwidth.reports.document import RunDocument
+from pytest_bandwidth.reports.text_safe import one_line
 
 ROOFS_AT_MOST = 6
 INTENSITY, RATE = "arithmetic intensity, FLOP/byte", "achieved, GFLOP/s"

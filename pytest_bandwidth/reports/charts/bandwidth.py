@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
-from pytest_bandwidth.rendering.charts_parts import (
+from pytest_bandwidth.reports.charts.common import (
     base,
     ending_encoding,
     gravest_last,
@@ -16,8 +16,8 @@ from pytest_bandwidth.rendering.charts_parts import (
     tooltip,
     unique,
 )
-from pytest_bandwidth.rendering.charts_theme import Spec
-from pytest_bandwidth.rendering.document import RunDocument
+from pytest_bandwidth.reports.charts.theme import Spec
+from pytest_bandwidth.reports.document import RunDocument
 
 # With more results than this, named rows give way to a scatter over the bytes moved.
 NAMED_ROWS_AT_MOST = 36

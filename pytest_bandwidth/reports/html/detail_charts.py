@@ -8,8 +8,8 @@ from typing import Any
 from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.rounds import quantile
-from pytest_bandwidth.rendering.texts import one_line
-from pytest_bandwidth.rendering.values import Plain, mappings, number, numbers, optional_text, text
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.values import Plain, mappings, number, numbers, optional_text, text
 
 # The samples of all results share this many figures, so that a page's size depends little on how many were taken.
 SAMPLES_IN_ALL = 200_000

@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterable, Sequence
 
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.rendering.pairs import PrecisionPair, precision_of, precision_pairs
-from pytest_bandwidth.rendering.texts import clean
-from pytest_bandwidth.rendering.values import number, text
+from pytest_bandwidth.reports.pairs import PrecisionPair, precision_of, precision_pairs
+from pytest_bandwidth.reports.text_safe import clean
+from pytest_bandwidth.reports.values import number, text
 
 Cell = str | int | float | None
 

@@ -10,11 +10,11 @@ from typing import Literal
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.rendering.accesses import accesses_of
-from pytest_bandwidth.rendering.document import RunDocument
-from pytest_bandwidth.rendering.headline import Tone, gravity, signed_percent, tone_of
-from pytest_bandwidth.rendering.texts import one_line
-from pytest_bandwidth.rendering.values import number, optional_text
+from pytest_bandwidth.reports.accesses import accesses_of
+from pytest_bandwidth.reports.document import RunDocument
+from pytest_bandwidth.reports.summary import Tone, gravity, signed_percent, tone_of
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.reports.values import number, optional_text
 
 NAME_AT_MOST = 160
 # With 5,000 rows in groups of 50, Chromium sorts in a quarter of the time that one group takes.

@@ -1,0 +1,1 @@
+"""Charts as Vega-Lite specs."""
