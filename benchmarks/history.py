@@ -79,7 +79,7 @@ def change_points_found(series: int = 400) -> None:
     """Prints the shares of invented series in which a change is seen, by noise, length and drop in their middle."""
     import numpy as np
 
-    from pytest_bandwidth.change_points import change_points
+    from pytest_bandwidth.cli.history.change_points import change_points
 
     random_ = np.random.default_rng(1)
     noises = {

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from pytest_bandwidth import change_points as module
-from pytest_bandwidth.change_points import change_points
+from pytest_bandwidth.cli.history import change_points as module
+from pytest_bandwidth.cli.history.change_points import change_points
 from pytest_bandwidth.domain.errors import UsageError
 
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from pytest_bandwidth import change_points_beside as module
-from pytest_bandwidth.change_points import change_points
-from pytest_bandwidth.change_points_beside import change_points_beside
+from pytest_bandwidth.cli.history import change_points_beside as module
+from pytest_bandwidth.cli.history.change_points import change_points
+from pytest_bandwidth.cli.history.change_points_beside import change_points_beside
 
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
 
@@ -20,7 +20,7 @@ ASKED = [(LEVELS, False), ([8.0, 8.0, 9.0], True), ([1.0, 2.0], False), (LEVELS[
 FOUND = [change_points(values, exact=exact) for values, exact in ASKED]
 IN_A_FRESH_PROCESS = f"""
 import sys
-from pytest_bandwidth.change_points_beside import change_points_beside
+from pytest_bandwidth.cli.history.change_points_beside import change_points_beside
 with change_points_beside() as search:
     print(search({ASKED!r}), "ruptures" in sys.modules)
 """

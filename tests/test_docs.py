@@ -31,7 +31,7 @@ def test_json_page_names_every_field():
 
 
 def test_cli_page_names_every_command():
-    from pytest_bandwidth.cli import _COMMANDS
+    from pytest_bandwidth.cli.main import _COMMANDS
 
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     assert [name for name in _COMMANDS if f"| `{name} " not in text] == []

@@ -39,7 +39,7 @@ Sides(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_end
       Path("test_endless.py").resolve(), 600).here()
 """
 ORDERS_A_PROBE = "from pytest_bandwidth.fresh_probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
-ORDERS_A_SELFTEST = "from pytest_bandwidth.cli import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
+ORDERS_A_SELFTEST = "from pytest_bandwidth.cli.main import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
 # Found by the interpreter at its start: a device that never opens.
 STUCK_DEVICE = """
 import os, time
@@ -59,7 +59,7 @@ if any("selftest_process" in word for word in sys.orig_argv):
 {indent(STUCK_DEVICE, "    ")}
 """
 ORDERS_CHANGE_POINTS = """
-from pytest_bandwidth.change_points_beside import change_points_beside
+from pytest_bandwidth.cli.history.change_points_beside import change_points_beside
 with change_points_beside() as search:
     search([([1.0] * 10, False)])
 """

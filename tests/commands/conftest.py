@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_bandwidth.cli import main
+from pytest_bandwidth.cli.main import main
 
 
 class Said(NamedTuple):

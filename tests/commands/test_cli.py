@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from saved_runs import outcome, run_of, save, saved
 
-from pytest_bandwidth import __version__, cli
+from pytest_bandwidth import __version__
+from pytest_bandwidth.cli import main as cli
 from pytest_bandwidth.domain.errors import BandwidthError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -80,7 +81,7 @@ def test_several_lines_of_an_error_become_one(command, monkeypatch):
     def fails(_):
         raise BandwidthError("nvrtc:\n  line 3: no such thing\x1b[0m\n  line 4: likewise")
 
-    monkeypatch.setattr(import_module("pytest_bandwidth.commands.device"), "run", fails)
+    monkeypatch.setattr(import_module("pytest_bandwidth.cli.device"), "run", fails)
     said = command("device")
     assert said == (
         2, "", "pytest-bandwidth device: nvrtc: line 3: no such thing\N{REPLACEMENT CHARACTER}[0m line 4: likewise\n"
@@ -91,7 +92,7 @@ def test_interrupted(command, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(import_module("pytest_bandwidth.commands.device"), "run", interrupted)
+    monkeypatch.setattr(import_module("pytest_bandwidth.cli.device"), "run", interrupted)
     assert command("device").status == cli.INTERRUPTED == 130
 
 
@@ -142,7 +143,7 @@ def test_terminal_that_lacks_letters(tmp_path):
 
 def test_start_imports_neither_numpy_nor_pytest():
     """--help and errors come at once; what is heavy is imported by the command that needs it."""
-    code = "import sys, pytest_bandwidth.cli as c\ntry: c.main(['--version'])\nexcept SystemExit: pass\n"
+    code = "import sys, pytest_bandwidth.cli.main as c\ntry: c.main(['--version'])\nexcept SystemExit: pass\n"
     done = subprocess.run(
         [sys.executable, "-c", code + "print([m for m in ('numpy', 'pytest', 'yaml', 'cupy') if m in sys.modules])"],
         capture_output=True,

@@ -22,7 +22,7 @@ MIXES = ("read only", "write only", "copy (1:1)", "2 reads, 1 write")
 @pytest.fixture
 def small_probes(monkeypatch):
     """Arrays that a small machine has room for; what is printed does not depend on their size."""
-    module = import_module("pytest_bandwidth.commands.device")
+    module = import_module("pytest_bandwidth.cli.device")
     monkeypatch.setattr(module, "PROBE_BYTES", 3 * 2**20)
     monkeypatch.setattr(module, "SAMPLES", 3)
     return module

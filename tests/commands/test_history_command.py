@@ -266,7 +266,7 @@ def test_the_page_names_every_column():
 
 def test_nothing_of_the_extra_is_imported_before_it_is_needed():
     code = (
-        "import sys, pytest_bandwidth.cli, pytest_bandwidth.commands.history; "
+        "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.cli.history; "
         "print([n for n in ('duckdb', 'ruptures', 'numpy') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,9 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from pytest_bandwidth import locking
-from pytest_bandwidth.commands import selftest, selftest_report, selftest_runs
-from pytest_bandwidth.commands.selftest_progress import Progress
-from pytest_bandwidth.commands.selftest_report import recommendation
+from pytest_bandwidth.cli import selftest
+from pytest_bandwidth.cli.selftest import report as selftest_report
+from pytest_bandwidth.cli.selftest import runs as selftest_runs
+from pytest_bandwidth.cli.selftest.progress import Progress
+from pytest_bandwidth.cli.selftest.report import recommendation
 from pytest_bandwidth.devices.scripted import SCRIPTED_IDENTITY, ScriptedDevice
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.domain.judging.error_rates import Rates
@@ -32,7 +34,7 @@ class Processes:
         self.in_place_of: dict[int, Callable[[], object]] = {}
 
     def __call__(self, module: str, asked: str, *, seconds: float) -> str:
-        assert module == "pytest_bandwidth.commands.selftest_process"
+        assert module == "pytest_bandwidth.cli.selftest.process"
         assert seconds > 0
         self.asked.append(json.loads(asked))
         do = self.in_place_of.get(len(self.asked), self.figures)

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pytest_bandwidth.commands import selftest_process
-from pytest_bandwidth.commands.selftest_process import answer, main, run_of
+from pytest_bandwidth.cli.selftest import process as selftest_process
+from pytest_bandwidth.cli.selftest.process import answer, main, run_of
 from pytest_bandwidth.devices.scripted import ScriptedDevice, repeat
 from pytest_bandwidth.domain.measurement import Conditions, Peak
 

@@ -32,7 +32,7 @@ def test_a_run_of_everything_names_them_and_the_command_removes_them(known, monk
     ]
     document = json.loads((known.path / "run.json").read_text())
     assert document["findings"] == [{"code": "absent", "text": told[0]}]
-    from pytest_bandwidth.cli import main
+    from pytest_bandwidth.cli.main import main
 
     monkeypatch.chdir(known.path)
     assert main(shlex.split(told[0].partition("pytest-bandwidth ")[2])) == 0

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, words
 
-from pytest_bandwidth.cli import _COMMANDS, main
+from pytest_bandwidth.cli.main import _COMMANDS, main
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest

@@ -17,7 +17,7 @@ def test_copy(bandwidth):
 WITHOUT_CUPY = """
 import sys
 sys.modules["cupy"] = None
-from pytest_bandwidth.cli import main
+from pytest_bandwidth.cli.main import main
 sys.exit(main())
 """
 

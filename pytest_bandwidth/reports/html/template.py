@@ -20,7 +20,7 @@ from pytest_bandwidth.reports.charts.theme import DARK, LIGHT
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_TEMPLATES = "pytest_bandwidth.reports"
+_TEMPLATES = "pytest_bandwidth.reports.html"
 
 
 def policy(style: str, scripts: Sequence[str]) -> str:

@@ -42,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in _COMMANDS.items():
         # Each command's module is small; what is heavy is imported when it runs.
-        module = import_module(f"pytest_bandwidth.commands.{name}")
+        module = import_module(f"pytest_bandwidth.cli.{name}")
         module.declare(subparsers.add_parser(name, help=text, description=module.__doc__))
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
         # Names come from files; one that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status: int = import_module(f"pytest_bandwidth.commands.{options.command}").run(options)
+        status: int = import_module(f"pytest_bandwidth.cli.{options.command}").run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read this has seen enough (`| head`); what is still buffered has nowhere to go.
@@ -73,7 +73,3 @@ def _one_line(error: Exception) -> str:
         first, *others = error.problems
         return printable(f"{first} (and {len(others)} more: `pytest-bandwidth baseline validate` lists them)")
     return " ".join(printable(line.strip()) for line in str(error).splitlines())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_bandwidth.commands.baseline_files import files_at
-from pytest_bandwidth.commands.tables import print_json
+from pytest_bandwidth.cli.baseline.files import files_at
+from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem, UsageError
 from pytest_bandwidth.reports.terminal import printable

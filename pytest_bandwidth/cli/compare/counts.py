@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_bandwidth.commands.sides import NOT_BEFORE, REFERENCE, Compared, SavedRun, measured_keys, nothing_valid
+from pytest_bandwidth.cli.compare.sides import NOT_BEFORE, REFERENCE, Compared, SavedRun, measured_keys, nothing_valid
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import not_comparable

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_bandwidth.commands.tables import print_json
+from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.devices.base import Device, TimedDevice
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.roofline import ridge_point

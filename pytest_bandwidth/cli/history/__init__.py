@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_bandwidth.change_points_beside import change_points_beside
+from pytest_bandwidth.cli.history.change_points_beside import change_points_beside
 from pytest_bandwidth.domain.gc_disabled import garbage_kept
 from pytest_bandwidth.domain.trend import FIGURES
 
@@ -33,12 +33,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.add or options.sql is not None:
-        from pytest_bandwidth.commands import history_show  # brings what other commands need not load
+        from pytest_bandwidth.cli.history import show as history_show  # brings what other commands need not load
 
         return history_show.add(options) if options.add else history_show.answer(options)
     newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
     with change_points_beside() as search, garbage_kept():
-        from pytest_bandwidth.commands import history_show
+        from pytest_bandwidth.cli.history import show as history_show
 
         return history_show.show(options, newest, search)
 

@@ -12,11 +12,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from pytest_bandwidth.change_points import change_points, needs_ruptures
+from pytest_bandwidth.cli.history.change_points import change_points, needs_ruptures
 from pytest_bandwidth.orphans import as_parent, end_with_parent
 
 # This process's own path: with -m the folder where the user stands would come first, and its modules would be run.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pytest_bandwidth.change_points_beside import main; main()"
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; from pytest_bandwidth.cli.history.change_points_beside import main; main()"
+)
 
 # A test's values, and whether they are counts.
 Asked = tuple[Sequence[float], bool]

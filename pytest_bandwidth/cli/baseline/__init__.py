@@ -49,5 +49,5 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     # One module an action, imported when it runs: each needs its own parts of the package.
-    status: int = import_module(f"pytest_bandwidth.commands.baseline_{options.action}").run(options)
+    status: int = import_module(f"pytest_bandwidth.cli.baseline.{options.action}").run(options)
     return status

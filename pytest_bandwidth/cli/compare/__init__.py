@@ -44,10 +44,10 @@ def run(options: argparse.Namespace) -> int:
     _refuse_repeated(loaded)
     devices = {model_of(document["device"]) for _, document, _ in loaded}
     if len(devices) > 1:
-        from pytest_bandwidth.commands.compare_devices import compare_devices
+        from pytest_bandwidth.cli.compare.devices import compare_devices
 
         return compare_devices(options, loaded)
-    from pytest_bandwidth.commands.compare_runs import compare_runs
+    from pytest_bandwidth.cli.compare.runs import compare_runs
 
     return compare_runs(options, loaded, _tolerance(options.tolerance))
 

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_bandwidth.change_points_beside import Search
-from pytest_bandwidth.commands.baseline_files import matching
-from pytest_bandwidth.commands.output import write_output
-from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.baseline.files import matching
+from pytest_bandwidth.cli.history.change_points_beside import Search
+from pytest_bandwidth.cli.output import write_output
+from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.trend import Measured, Series, Trend, measured_of, trend_of
 from pytest_bandwidth.reports.terminal import printable

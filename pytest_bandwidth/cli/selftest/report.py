@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.reports.terminal import printable
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.commands.selftest_runs import Seen
+    from pytest_bandwidth.cli.selftest.runs import Seen
 
 TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.10)
 BASELINE_RUNS = (1, 3, 5, 10)

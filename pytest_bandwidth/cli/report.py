@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.commands.output import write_output
-from pytest_bandwidth.commands.tables import terminal_width
+from pytest_bandwidth.cli.output import write_output
+from pytest_bandwidth.cli.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.terminal import header_line, printable, summary_lines

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_bandwidth.commands.selftest_progress import Progress
+from pytest_bandwidth.cli.selftest.progress import Progress
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -83,7 +83,7 @@ def _one_process(plan: Plan, process: int) -> dict[str, Any]:
         "busy_processors": plan.busy_processors,
         "turn": process,
     }
-    module = "pytest_bandwidth.commands.selftest_process"
+    module = "pytest_bandwidth.cli.selftest.process"
     try:
         answer: dict[str, Any] = json.loads(output_of(module, json.dumps(asked), seconds=PROCESS_SECONDS))
     except subprocess.TimeoutExpired:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import log
 from statistics import stdev
 
-from pytest_bandwidth.commands.baseline_files import load_all, matching
-from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.baseline.files import load_all, matching
+from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.judging.drift import since_anchor
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of

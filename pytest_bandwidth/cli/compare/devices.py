@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.fleet import model_of
 from pytest_bandwidth.domain.outcome import Outcome

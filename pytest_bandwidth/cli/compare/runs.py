@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.commands.sides import Compared, SavedRun, absent, compare_sides
-from pytest_bandwidth.commands.sides_counted import compare_counted
-from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.compare.counts import compare_counted
+from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_sides
+from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.outcome import Outcome

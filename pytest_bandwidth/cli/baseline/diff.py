@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_bandwidth.commands.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.reports.terminal import printable

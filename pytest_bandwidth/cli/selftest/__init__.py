@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from pytest_bandwidth.commands.selftest_report import LEAST_RUNS, plain, report, tables
-from pytest_bandwidth.commands.tables import print_json
+from pytest_bandwidth.cli.selftest.report import LEAST_RUNS, plain, report, tables
+from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.devices.base import TimedDevice
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import UsageError
@@ -36,7 +36,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pytest_bandwidth.commands.selftest_runs import Plan, measure  # its locks are kept out of start-up
+    from pytest_bandwidth.cli.selftest.runs import Plan, measure  # its locks are kept out of start-up
 
     drops = tuple(dict.fromkeys(_drop(text) for text in options.drop or ("3%", "5%", "10%")))
     _check(options)
