@@ -31,7 +31,7 @@ import pytest
 
 from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
-from pytest_bandwidth.fresh_processes import LONG_WAIT_SECONDS
+from pytest_bandwidth.session.fresh.confirm import LONG_WAIT_SECONDS
 
 JUDGED_PER_BASELINE = 10
 LIMIT_SECONDS = 10.0

@@ -14,9 +14,9 @@ from typing import Any
 
 from pytest_bandwidth.domain.comparison import Comparison, Ratio
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.fixture import Bandwidth
-from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest
-from pytest_bandwidth.settings import MarkerOptions
+from pytest_bandwidth.session.fixture import Bandwidth
+from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, dest
+from pytest_bandwidth.session.settings import MarkerOptions
 
 _FIELD = re.compile(r"^(\w+(?:, \w+)*): ", re.MULTILINE)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.controller import Controller, is_bandwidth_test
-from pytest_bandwidth.options import MARKER_HELP, add_options, given
+from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
+from pytest_bandwidth.session.options import MARKER_HELP, add_options, given
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.fixture import Bandwidth
-    from pytest_bandwidth.session import BandwidthSession
+    from pytest_bandwidth.session.fixture import Bandwidth
+    from pytest_bandwidth.session.session import BandwidthSession
 
 _SESSION = pytest.StashKey["BandwidthSession"]()
 _FIXTURE = pytest.StashKey["Bandwidth"]()
@@ -29,12 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER_HELP)
     if given(config):
-        from pytest_bandwidth.settings import read_settings
+        from pytest_bandwidth.session.settings import read_settings
 
         read_settings(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
     if controller.is_child:
-        from pytest_bandwidth.obeying import obey
+        from pytest_bandwidth.session.fresh.child_plugin import obey
 
         obey(config)
     if not hasattr(config, "workerinput"):
@@ -54,8 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
-    from pytest_bandwidth.processes import order_of_environment
-    from pytest_bandwidth.settings import read_settings
+    from pytest_bandwidth.session.fresh.child import order_of_environment
+    from pytest_bandwidth.session.settings import read_settings
 
     settings, order = read_settings(config), order_of_environment()
     if settings.only or order is not None:
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 pytest.mark.skip(reason="--bandwidth-skip leaves bandwidth tests out: run without it to measure")
             )
     elif wanted:
-        from pytest_bandwidth.session import start_session
+        from pytest_bandwidth.session.session import start_session
 
         if order is not None and order.nodeid is not None:
             _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, order.nodeid)][:1])
@@ -89,7 +89,7 @@ def _keep_only(config: pytest.Config, items: list[pytest.Item], keep: list[pytes
 def _session_of(config: pytest.Config) -> BandwidthSession:
     session = config.stash.get(_SESSION, None)
     if session is None:  # request.getfixturevalue("bandwidth"): no test asked for it by name
-        from pytest_bandwidth.session import start_session
+        from pytest_bandwidth.session.session import start_session
 
         session = config.stash[_SESSION] = start_session(config)
     return session
@@ -127,7 +127,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 def _failing_in_one_line(item: pytest.Item) -> Generator[None, object, object]:
     if not is_bandwidth_test(item):
         return (yield)
-    from pytest_bandwidth.session import one_line_failures
+    from pytest_bandwidth.session.session import one_line_failures
 
     with one_line_failures():
         return (yield)
@@ -138,7 +138,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is None:
         return (yield)
-    from pytest_bandwidth.session import one_line_failures
+    from pytest_bandwidth.session.session import one_line_failures
 
     session = _session_of(item.config)
     with one_line_failures():

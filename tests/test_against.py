@@ -6,7 +6,6 @@ from itertools import count
 
 import pytest
 
-from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.judge import Judged, Limits
@@ -15,9 +14,10 @@ from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.processes import FreshProcessFailed
-from pytest_bandwidth.revision import NothingThere
-from pytest_bandwidth.worktree import Revision
+from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
+from pytest_bandwidth.session.against.worktrees import NothingThere
+from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
 BYTES = 10**9
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")

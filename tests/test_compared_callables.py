@@ -6,10 +6,10 @@ from pytest_bandwidth.devices.scripted import ScriptedDevice
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.outcome import outcome_of
-from pytest_bandwidth.fixture import Bandwidth
-from pytest_bandwidth.processes import Invocation
-from pytest_bandwidth.running import BandwidthRun
-from pytest_bandwidth.settings import MarkerOptions, Settings
+from pytest_bandwidth.session.fixture import Bandwidth
+from pytest_bandwidth.session.fresh.child import Invocation
+from pytest_bandwidth.session.run import BandwidthRun
+from pytest_bandwidth.session.settings import MarkerOptions, Settings
 
 BYTES = 10**9
 PEAK = Peak(2000e9, "test")

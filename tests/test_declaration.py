@@ -5,12 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from pytest_bandwidth.arguments import checked_callable, checked_launch, checked_shape
-from pytest_bandwidth.declaration import LARGEST_COUNT, declared
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import UsageError, shown
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.guarding import told_apart
+from pytest_bandwidth.session.arguments import checked_callable, checked_launch, checked_shape
+from pytest_bandwidth.session.declaration import LARGEST_COUNT, declared
+from pytest_bandwidth.session.user_errors import told_apart
 
 HUGE = bytes(3_000_000)
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_bandwidth.device_runs import DeviceRun, Gathered
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.fleet import apart, fleet_findings, names_of, suffixes_of
-from pytest_bandwidth.publishing import Published
-from pytest_bandwidth.settings import Settings
-from pytest_bandwidth.updates import update_baselines
+from pytest_bandwidth.session.device_report import DeviceRun, Gathered
+from pytest_bandwidth.session.multi_device import apart, fleet_findings, names_of, suffixes_of
+from pytest_bandwidth.session.publish import Published
+from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.update import update_baselines
 
 
 def device(name, serial, kind="cuda"):

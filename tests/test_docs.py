@@ -14,7 +14,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_readme_lists_every_option():
-    from pytest_bandwidth.options import INI_ONLY, OPTIONS
+    from pytest_bandwidth.session.options import INI_ONLY, OPTIONS
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name, _, _ in OPTIONS if f"`{name}" not in text and f" {name}=" not in text] == []
@@ -83,9 +83,9 @@ def test_the_site_has_every_page(site):
 def test_the_reference_is_the_codes(site):
     from dataclasses import fields
 
-    from pytest_bandwidth.fixture import Bandwidth
-    from pytest_bandwidth.options import INI_ONLY, OPTIONS, dest
-    from pytest_bandwidth.settings import MarkerOptions
+    from pytest_bandwidth.session.fixture import Bandwidth
+    from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, dest
+    from pytest_bandwidth.session.settings import MarkerOptions
 
     text = re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8"))
     assert [name for name, _, _ in OPTIONS if f"--bandwidth-{name}" not in text] == []

@@ -2,7 +2,7 @@
 
 from repositories import git
 
-from pytest_bandwidth.environment import describe
+from pytest_bandwidth.session.environment import describe
 
 
 def commit_in(folder):

@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.fresh_probe import probe_alone
+from pytest_bandwidth.session.fresh.probe import probe_alone
 
 
 def test_gbps_of_the_host():

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from children import gone
 
-from pytest_bandwidth import fresh_processes
 from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.fresh_processes import LONG_WAIT_SECONDS, FreshProcesses, Waiting
-from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, start_fresh
+from pytest_bandwidth.session.fresh import confirm as fresh_processes
+from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation, Order, start_fresh
+from pytest_bandwidth.session.fresh.confirm import LONG_WAIT_SECONDS, FreshProcesses, Waiting
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
 FRESH = """
@@ -40,8 +40,8 @@ note("reported")
 PARENT = """
 from contextlib import nullcontext
 from pathlib import Path
-from pytest_bandwidth.fresh_processes import FreshProcesses, Waiting
-from pytest_bandwidth.processes import Invocation, Order, start_fresh
+from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
+from pytest_bandwidth.session.fresh.child import Invocation, Order, start_fresh
 
 invocation, waiting = Invocation((), Path.cwd(), as_module=True), Waiting(on_host=True, most_in_vain=6)
 budget = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 600.0, "measured_seconds": 1.0}

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pytest_bandwidth.interpreter import interpreter_options
+from pytest_bandwidth.session.fresh.interpreter import interpreter_options
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_fresh_process_is_started_with_them():
     program = """
 import json, sys
 from pathlib import Path
-from pytest_bandwidth.processes import Invocation
+from pytest_bandwidth.session.fresh.child import Invocation
 print(json.dumps(Invocation(("tests",), Path(), as_module=True).command()))
 """
     flags = ["-O", "-X", "dev", "-W", "ignore"]

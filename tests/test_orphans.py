@@ -9,7 +9,7 @@ from textwrap import indent
 import pytest
 from children import gone, wait_for
 
-from pytest_bandwidth.orphans import PARENT_VARIABLE
+from pytest_bandwidth.session.fresh.parent_death import PARENT_VARIABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other kernels tell no process of its parent's death")
 
@@ -25,20 +25,20 @@ def test_endless(bandwidth):
 """
 ORDERS_A_TEST = """
 from pathlib import Path
-from pytest_bandwidth.processes import Invocation, Order, run_fresh
+from pytest_bandwidth.session.fresh.child import Invocation, Order, run_fresh
 order = Order("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
 run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), order, 600)
 """
 ORDERS_A_TREE = """
 from pathlib import Path
-from pytest_bandwidth.processes import Invocation
-from pytest_bandwidth.revision import Sides
-from pytest_bandwidth.worktree import Revision
+from pytest_bandwidth.session.fresh.child import Invocation
+from pytest_bandwidth.session.against.worktrees import Sides
+from pytest_bandwidth.session.against.checkout import Revision
 revision = Revision(**{REVISION})
 Sides(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_endless.py::test_endless",
       Path("test_endless.py").resolve(), 600).here()
 """
-ORDERS_A_PROBE = "from pytest_bandwidth.fresh_probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
+ORDERS_A_PROBE = "from pytest_bandwidth.session.fresh.probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
 ORDERS_A_SELFTEST = "from pytest_bandwidth.cli.main import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
 # Found by the interpreter at its start: a device that never opens.
 STUCK_DEVICE = """
@@ -117,7 +117,7 @@ def test_a_parent_that_was_gone_before_is_noticed():
         [
             sys.executable,
             "-c",
-            "from pytest_bandwidth.orphans import end_with_parent\nend_with_parent()\nprint('alive')",
+            "from pytest_bandwidth.session.fresh.parent_death import end_with_parent\nend_with_parent()\nprint('alive')",
         ],
         env={**os.environ, PARENT_VARIABLE: "1"},
         capture_output=True,
@@ -129,7 +129,7 @@ def test_a_parent_that_was_gone_before_is_noticed():
 
 def test_what_a_child_starts_is_not_told_of_the_childs_parent():
     code = (
-        "import os\nfrom pytest_bandwidth.orphans import PARENT_VARIABLE, end_with_parent\n"
+        "import os\nfrom pytest_bandwidth.session.fresh.parent_death import PARENT_VARIABLE, end_with_parent\n"
         "end_with_parent()\nprint(PARENT_VARIABLE in os.environ)"
     )
     environment = {**os.environ, PARENT_VARIABLE: str(os.getpid())}

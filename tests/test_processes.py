@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from children import gone, wait_for
 
-from pytest_bandwidth.processes import (
+from pytest_bandwidth.session.fresh.child import (
     LINE_VARIABLE,
     ORDER_VARIABLE,
     FreshProcessFailed,
@@ -83,7 +83,7 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
         [
             sys.executable,
             "-c",
-            "from pathlib import Path\nfrom pytest_bandwidth.processes import Invocation, Order, run_fresh\n"
+            "from pathlib import Path\nfrom pytest_bandwidth.session.fresh.child import Invocation, Order, run_fresh\n"
             f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), Order('cpu'), 600)",
         ],
         stderr=subprocess.DEVNULL,

@@ -9,10 +9,17 @@ from types import ModuleType
 import pytest
 from repositories import git
 
-from pytest_bandwidth import tree_process
-from pytest_bandwidth.processes import FreshProcessFailed, Invocation
-from pytest_bandwidth.revision import NothingThere, Sides, WrongTree, check_proof, invocation_at, without_own_options
-from pytest_bandwidth.worktree import CheckedOut, Revision
+from pytest_bandwidth.session.against import run_in_worktree as tree_process
+from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
+from pytest_bandwidth.session.against.worktrees import (
+    NothingThere,
+    Sides,
+    WrongTree,
+    check_proof,
+    invocation_at,
+    without_own_options,
+)
+from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
 
 ARGS = ("-p", "bandwidth", "--bandwidth-device=cpu", "--bandwidth-max-time=0.01", "--bandwidth-min-samples=1")
 TEST = """

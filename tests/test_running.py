@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth import running
 from pytest_bandwidth.devices import memory_speed as pace
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cpu.device import open_cpu
@@ -19,11 +18,12 @@ from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Meas
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import Invocation, Leave, Order
-from pytest_bandwidth.running import BandwidthRun
-from pytest_bandwidth.settings import MarkerOptions, Settings
-from pytest_bandwidth.updates import further_runs
+from pytest_bandwidth.session import run as running
+from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.fresh.child import Invocation, Leave, Order
+from pytest_bandwidth.session.run import BandwidthRun
+from pytest_bandwidth.session.settings import MarkerOptions, Settings
+from pytest_bandwidth.session.update import further_runs
 
 BYTES = 10**9
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.

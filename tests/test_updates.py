@@ -16,9 +16,9 @@ from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.update import Asked, update_baseline
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.updates import Asked, update_baseline
 
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"
 BYTES = 10**9

@@ -10,7 +10,7 @@ import pytest
 from repositories import git
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.worktree import PREFIX, CheckedOut, remove_leftovers
+from pytest_bandwidth.session.against.checkout import PREFIX, CheckedOut, remove_leftovers
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_neither_the_repositorys_hooks_nor_a_hooks_environment_take_part(repo, m
 KEEPS = """
 import sys, time
 from pathlib import Path
-from pytest_bandwidth.worktree import CheckedOut
+from pytest_bandwidth.session.against.checkout import CheckedOut
 kept = CheckedOut(Path(sys.argv[1]), "HEAD~1")
 print(kept.revision.tree, flush=True)
 time.sleep(600)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_bandwidth.fixture import Bandwidth
+from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes, poison, wrong_results
 from pytest_bandwidth.suite.operations.building import on_host
 from pytest_bandwidth.suite.selection import Profile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_bandwidth.fixture import Bandwidth
+from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.suite.operations import Case, Operation, Sizes
 
 # A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_bandwidth import locking
 from pytest_bandwidth.cli import selftest
 from pytest_bandwidth.cli.selftest import report as selftest_report
 from pytest_bandwidth.cli.selftest import runs as selftest_runs
@@ -19,7 +18,8 @@ from pytest_bandwidth.cli.selftest.report import recommendation
 from pytest_bandwidth.devices.scripted import SCRIPTED_IDENTITY, ScriptedDevice
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
 from pytest_bandwidth.domain.judging.error_rates import Rates
-from pytest_bandwidth.locking import DeviceLock
+from pytest_bandwidth.session import device_lock as locking
+from pytest_bandwidth.session.device_lock import DeviceLock
 
 BUSY = "others kept 1.2 processors busy meanwhile (make (7): 1.20 processors)"
 NINE = ("selftest", "--runs=9", "--drop=10%")

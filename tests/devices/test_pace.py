@@ -9,7 +9,7 @@ from pytest_bandwidth.devices.sampling import take_rounds
 from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat, then
 from pytest_bandwidth.domain.errors import DeviceLost
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.fresh_probe import probe_gbps
+from pytest_bandwidth.session.fresh.probe import probe_gbps
 
 TRAFFIC = Traffic(500_000, 500_000)  # 1 GB/s takes 1 ms
 SLOW, FAST = 1e-3, 0.7e-3

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import pytest_bandwidth.publishing
-import pytest_bandwidth.session  # noqa: F401  # loaded for what it loads
+import pytest_bandwidth.session.publish
+import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it loads
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.traffic import Traffic
 

@@ -56,7 +56,7 @@ INVALID_ONCE = """
 import os
 from pathlib import Path
 
-import pytest_bandwidth.running as running
+import pytest_bandwidth.session.run as running
 from pytest_bandwidth.domain.measurement import Finding
 
 if "PYTEST_BANDWIDTH_ORDER" in os.environ and not Path("was_invalid").exists():

@@ -56,7 +56,7 @@ CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
 ROLE = "fresh" if "PYTEST_BANDWIDTH_ORDER" in os.environ else "here"
 
 def gbps(which):
-    if "pytest_bandwidth.fresh_probe" in sys.orig_argv:
+    if "pytest_bandwidth.session.fresh.probe" in sys.orig_argv:
         return next(c["alone"] for c in CASES.values() if str(c["bytes"]) == sys.orig_argv[-2])
     name = os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0]
     figures = CASES[name][ROLE]

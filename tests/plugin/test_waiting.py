@@ -8,7 +8,7 @@ import pytest
 from plugin_texts import COPY
 
 from pytest_bandwidth.devices.cpu.device import open_cpu
-from pytest_bandwidth.locking import DeviceLock
+from pytest_bandwidth.session.device_lock import DeviceLock
 
 # So long a run waits that says nothing; then the test fails instead of waiting for ever.
 LOCK = "bandwidth_lock_timeout=30"

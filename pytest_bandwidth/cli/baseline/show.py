@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.metrics import figures_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.reports.terminal import printable
-from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.session.settings import Settings
 
 # The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.
 DEFAULTS = Settings()

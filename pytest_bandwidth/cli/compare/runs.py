@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.terminal import printable
-from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.session.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance
 _JUDGED = (Status.REGRESSED, Status.INSUFFICIENT, Status.IMPROVED, Status.WITHIN)

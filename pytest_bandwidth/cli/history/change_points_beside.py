@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from pytest_bandwidth.cli.history.change_points import change_points, needs_ruptures
-from pytest_bandwidth.orphans import as_parent, end_with_parent
+from pytest_bandwidth.session.fresh.parent_death import as_parent, end_with_parent
 
 # This process's own path: with -m the folder where the user stands would come first, and its modules would be run.
 _PROGRAM = (

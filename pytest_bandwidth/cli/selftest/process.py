@@ -17,10 +17,10 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import disbelief, figures_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.orphans import end_with_parent
-from pytest_bandwidth.processes import Invocation, Order
-from pytest_bandwidth.running import BandwidthRun
-from pytest_bandwidth.settings import MarkerOptions, Settings
+from pytest_bandwidth.session.fresh.child import Invocation, Order
+from pytest_bandwidth.session.fresh.parent_death import end_with_parent
+from pytest_bandwidth.session.run import BandwidthRun
+from pytest_bandwidth.session.settings import MarkerOptions, Settings
 
 BLOCK = 256
 GRID = 132 * 16

@@ -12,8 +12,8 @@ from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measurement import DeviceIdentity
-from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.orphans import output_of
+from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.fresh.parent_death import output_of
 
 # Of a process that has the device: what it waited before does not count.
 PROCESS_SECONDS = 300

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.judging.counts import pattern_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.metrics import Figures, choose_figure
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
-from pytest_bandwidth.environment import now
+from pytest_bandwidth.session.environment import now
 
 # Facts that a later drop may be explained by, recorded with each run.
 EXPLAINING_FACTS = ("driver_version", "cuda_runtime_version")

@@ -10,7 +10,7 @@ from pytest_bandwidth.devices.memory_speed import pace_gbps
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.orphans import end_with_parent, output_of
+from pytest_bandwidth.session.fresh.parent_death import end_with_parent, output_of
 
 SAMPLES = 30
 WARM_SECONDS = 0.3
@@ -21,7 +21,7 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
     """GB/s of the matching probe in a fresh process. Raises BandwidthError where it could not run."""
     arguments = (device, str(bytes_read), str(bytes_written))
     try:
-        return float(output_of("pytest_bandwidth.fresh_probe", *arguments, seconds=TIMEOUT_SECONDS))
+        return float(output_of("pytest_bandwidth.session.fresh.probe", *arguments, seconds=TIMEOUT_SECONDS))
     except subprocess.TimeoutExpired:
         raise BandwidthError(f"the probe could not run alone: it did not end in {TIMEOUT_SECONDS} s") from None
     except (BandwidthError, OSError, ValueError) as error:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.device_runs import Gathered
-    from pytest_bandwidth.publishing import Published
+    from pytest_bandwidth.session.device_report import Gathered
+    from pytest_bandwidth.session.publish import Published
 
 
 def is_bandwidth_test(item: pytest.Item) -> bool:
@@ -37,7 +37,7 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """xdist is about to start its workers, where a bad baseline would fail each test by itself."""
-        from pytest_bandwidth.settings import read_settings
+        from pytest_bandwidth.session.settings import read_settings
 
         settings = read_settings(config)
         if settings.baseline is None or settings.against is not None or settings.skip:
@@ -53,14 +53,14 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """xdist starts a worker."""
-        from pytest_bandwidth.distributed import tell_worker
+        from pytest_bandwidth.session.xdist import tell_worker
 
         tell_worker(node)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker of xdist has ended."""
-        from pytest_bandwidth.distributed import told_by_worker
+        from pytest_bandwidth.session.xdist import told_by_worker
 
         further = told_by_worker(node)
         if further is not None and self._gathered is not None:
@@ -85,7 +85,7 @@ class Controller:
         if not rows and unjudged is None:
             return
         if self._gathered is None:
-            from pytest_bandwidth.device_runs import Gathered
+            from pytest_bandwidth.session.device_report import Gathered
 
             self._gathered = Gathered()
         if rows:
@@ -105,12 +105,12 @@ class Controller:
         if not runs:
             return
         if self.is_child:
-            from pytest_bandwidth.processes import report_to_parent
+            from pytest_bandwidth.session.fresh.child import report_to_parent
 
             report_to_parent([row for run in runs for row in run.succeeded])
             return
-        from pytest_bandwidth.absent import ABSENT
-        from pytest_bandwidth.publishing import publish
+        from pytest_bandwidth.session.publish import publish
+        from pytest_bandwidth.session.stale_entries import ABSENT
 
         absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
         self._published = publish(self._config, runs, self._started, absent, interrupted=self._interrupted)
@@ -123,6 +123,6 @@ class Controller:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._published:
-            from pytest_bandwidth.publishing import show
+            from pytest_bandwidth.session.publish import show
 
             show(terminalreporter, self._published, verbose=self._config.option.verbose > 0)

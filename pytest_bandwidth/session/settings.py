@@ -12,7 +12,7 @@ import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps
-from pytest_bandwidth.options import given
+from pytest_bandwidth.session.options import given
 
 if TYPE_CHECKING:
     from pytest_bandwidth.domain.baseline import Figure

@@ -8,9 +8,9 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.fleet import apart
 from pytest_bandwidth.reports.json import render_json
-from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.session.multi_device import apart
+from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.storage.atomic import write_whole
 
 BUNDLE_NAME = "bandwidth_report"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.checkout import check_out
-from pytest_bandwidth.processes import Invocation, started_as_module
-from pytest_bandwidth.worktree import Revision
+from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.checkout import check_out
+from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 
 _FURTHER = "bandwidth_further"
 

@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Figures, choose_figure, middle_of
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.revision import NothingThere, Sides
+from pytest_bandwidth.session.against.worktrees import NothingThere, Sides
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
 ATTEMPTS_FACTOR = 2

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.ending import ended_in_order
-from pytest_bandwidth.settings import read_settings
-from pytest_bandwidth.worktree import CheckedOut, Revision
+from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
+from pytest_bandwidth.session.fresh.signals import ended_in_order
+from pytest_bandwidth.session.settings import read_settings
 
 _REVISION = pytest.StashKey[Revision]()
 # Options of pytest after which no test's body runs.

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.measurement import Peak
 from pytest_bandwidth.domain.metrics import Figures
 from pytest_bandwidth.domain.units import format_gbps
-from pytest_bandwidth.processes import Child, FreshProcessFailed, Leave, rows_of
+from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, Leave, rows_of
 
 # Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
 # tried while a test was measured and confirmed for no more seconds than this, or than those asked for take without

@@ -12,9 +12,6 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.absent import note_absent
-from pytest_bandwidth.arguments import checked_tags
-from pytest_bandwidth.distributed import invocation_of, revision_of, runs_every_test, tell_controller
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
@@ -22,14 +19,17 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Outcome, Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.fixture import Bandwidth, refuse_other_devices
-from pytest_bandwidth.processes import order_of_environment
-from pytest_bandwidth.progress import Progress
 from pytest_bandwidth.reports.json import device_plain
 from pytest_bandwidth.reports.message import drift_message, failure_message
 from pytest_bandwidth.reports.terminal import header_line
-from pytest_bandwidth.running import BandwidthRun
-from pytest_bandwidth.settings import read_marker, read_settings
+from pytest_bandwidth.session.arguments import checked_tags
+from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
+from pytest_bandwidth.session.fresh.child import order_of_environment
+from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.run import BandwidthRun
+from pytest_bandwidth.session.settings import read_marker, read_settings
+from pytest_bandwidth.session.stale_entries import note_absent
+from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test, tell_controller
 
 # What the test's marker asks for, in each of its rows: an update goes by it. It is no part of what was measured.
 ASKED = "asked"
@@ -134,7 +134,7 @@ class BandwidthSession:
         settings = self._run.settings
         if not self._writes or settings.runs == 1 or not runs_every_test(self._config):
             return
-        from pytest_bandwidth.updates import further_runs
+        from pytest_bandwidth.session.update import further_runs
 
         identity = self._run.device.identity
         self._run.device.release()

@@ -21,9 +21,9 @@ from types import TracebackType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.ending import ended_in_order
-from pytest_bandwidth.interpreter import interpreter_options
-from pytest_bandwidth.orphans import as_parent
+from pytest_bandwidth.session.fresh.interpreter import interpreter_options
+from pytest_bandwidth.session.fresh.parent_death import as_parent
+from pytest_bandwidth.session.fresh.signals import ended_in_order
 from pytest_bandwidth.storage.atomic import write_whole
 
 ORDER_VARIABLE = "PYTEST_BANDWIDTH_ORDER"

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from pytest_bandwidth.orphans import end_with_parent
-from pytest_bandwidth.processes import order_of_environment
+from pytest_bandwidth.session.fresh.child import order_of_environment
+from pytest_bandwidth.session.fresh.parent_death import end_with_parent
 
 # These choose tests by what failed before, or write what only the parent may write.
 _NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.worktree import git
+from pytest_bandwidth.session.against.checkout import git
 
 _PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
 GIT_SECONDS = 10

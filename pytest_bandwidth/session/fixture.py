@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.arguments import checked_callable, checked_label, checked_launch, checked_shape
-from pytest_bandwidth.declaration import Declaration, declared
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.measuring import OF_OWN_SAMPLES, why_invalid
@@ -16,9 +14,11 @@ from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.doubled import with_doubled_batch
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError, shown
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
-from pytest_bandwidth.guarding import told_apart
-from pytest_bandwidth.running import TAKEN_AGAIN, BandwidthRun
-from pytest_bandwidth.settings import MarkerOptions
+from pytest_bandwidth.session.arguments import checked_callable, checked_label, checked_launch, checked_shape
+from pytest_bandwidth.session.declaration import Declaration, declared
+from pytest_bandwidth.session.run import TAKEN_AGAIN, BandwidthRun
+from pytest_bandwidth.session.settings import MarkerOptions
+from pytest_bandwidth.session.user_errors import told_apart
 
 
 class Bandwidth:

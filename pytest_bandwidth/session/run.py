@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth.against import judge_against, with_floors
 from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.memory_speed import Pace, Patience
@@ -22,14 +21,15 @@ from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.validity import busy_with_others
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.fresh_probe import probe_alone
-from pytest_bandwidth.fresh_processes import FreshProcesses, Waiting
-from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import Invocation, Leave, Order, stand_by, start_fresh
-from pytest_bandwidth.revision import Sides
-from pytest_bandwidth.settings import MarkerOptions, Settings
+from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
+from pytest_bandwidth.session.against.worktrees import Sides
+from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.fresh.child import Invocation, Leave, Order, stand_by, start_fresh
+from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
+from pytest_bandwidth.session.fresh.probe import probe_alone
+from pytest_bandwidth.session.settings import MarkerOptions, Settings
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.worktree import Revision
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth import tree_process
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.interpreter import interpreter_options
-from pytest_bandwidth.processes import Ended, FreshProcessFailed, Invocation, Order, run_child
-from pytest_bandwidth.worktree import Revision
+from pytest_bandwidth.session.against import run_in_worktree as tree_process
+from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.fresh.child import Ended, FreshProcessFailed, Invocation, Order, run_child
+from pytest_bandwidth.session.fresh.interpreter import interpreter_options
 
 # What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
 _PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.absent import sentence
-from pytest_bandwidth.device_runs import DeviceRun
-from pytest_bandwidth.distributed import revision_of
 from pytest_bandwidth.domain.device_finding import device_finding
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.unjudged import unjudged_finding
-from pytest_bandwidth.environment import describe, new_run_id
-from pytest_bandwidth.fleet import fleet_findings, names_of, suffixes_of
-from pytest_bandwidth.on_github import commands, is_github, write_summary
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Line, Span, header_line, summary_lines
-from pytest_bandwidth.run_files import write_files
-from pytest_bandwidth.settings import Settings, read_settings
+from pytest_bandwidth.session.device_report import DeviceRun
+from pytest_bandwidth.session.environment import describe, new_run_id
+from pytest_bandwidth.session.github_actions import commands, is_github, write_summary
+from pytest_bandwidth.session.multi_device import fleet_findings, names_of, suffixes_of
+from pytest_bandwidth.session.run_files import write_files
+from pytest_bandwidth.session.settings import Settings, read_settings
+from pytest_bandwidth.session.stale_entries import sentence
+from pytest_bandwidth.session.xdist import revision_of
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ def publish(
     for run, one in zip(runs, published, strict=True):
         one.findings += [unjudged_finding(nodeid, said) for nodeid, said in run.unjudged.items()]
     if settings.writes_baseline:
-        from pytest_bandwidth.updates import update_baselines
+        from pytest_bandwidth.session.update import update_baselines
 
         update_baselines(config, settings, runs, published, interrupted=interrupted)
     for one in published:

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.device_runs import DeviceRun
 from pytest_bandwidth.devices.open import name_of
-from pytest_bandwidth.distributed import invocation_of
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
@@ -26,19 +24,21 @@ from pytest_bandwidth.domain.judging.update_evidence import evidence_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, Plain
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
-from pytest_bandwidth.environment import commit
-from pytest_bandwidth.locking import DeviceLock
-from pytest_bandwidth.processes import FreshProcessFailed, Invocation, Order, run_fresh
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.json import identity_of
 from pytest_bandwidth.reports.terminal import Line
-from pytest_bandwidth.session import ASKED
-from pytest_bandwidth.settings import Settings
+from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.device_report import DeviceRun
+from pytest_bandwidth.session.environment import commit
+from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation, Order, run_fresh
+from pytest_bandwidth.session.session import ASKED
+from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.locate import is_folder
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.publishing import Published
+    from pytest_bandwidth.session.publish import Published
 
 # A fresh whole run may take so long; a hung one must not block an update for ever.
 WHOLE_RUN_SECONDS = 4 * 3600.0

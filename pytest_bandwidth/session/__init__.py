@@ -1,0 +1,1 @@
+"""The pytest side: options, fixture, judging, fresh processes, publishing."""

@@ -1,0 +1,1 @@
+"""Judging by another git revision."""
