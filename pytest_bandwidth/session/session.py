@@ -34,7 +34,7 @@ from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_ever
 # What the test's marker asks for, in each of its rows: an update goes by it. It is no part of what was measured.
 ASKED = "asked"
 _ROWS = pytest.StashKey[list[Plain]]()
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
 _STDLIB = Path(sysconfig.get_path("stdlib"))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes, poison, wrong_results
-from pytest_bandwidth.suite.operations.building import on_host
+from pytest_bandwidth.suite.operations.support import on_host
 from pytest_bandwidth.suite.selection import Profile
 
 # References are worked out on the host in float64, which takes longer than any kernel: of work that moves more

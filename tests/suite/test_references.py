@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pytest_bandwidth.suite import references
+from pytest_bandwidth.suite.operations import references
 
 
 def test_streams():

@@ -9,8 +9,8 @@ import numpy as np
 
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.traffic import bytes_per_element
-from pytest_bandwidth.suite.operations.building import SUFFIX, centred, line, n64, on_host, tiled
 from pytest_bandwidth.suite.operations.model import Arrays, Case, KernelStep, Operation, Sizes
+from pytest_bandwidth.suite.operations.support import SUFFIX, centred, line, n64, on_host, tiled
 
 FLOATS = ("float32", "float16")
 STRIDES = (2, 8, 32)

@@ -9,8 +9,9 @@ import numpy as np
 
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.suite import references
-from pytest_bandwidth.suite.operations.building import (
+from pytest_bandwidth.suite.operations import references
+from pytest_bandwidth.suite.operations.model import Arrays, Case, Dim, KernelStep, Operation, Sizes, Tolerance
+from pytest_bandwidth.suite.operations.support import (
     ROUNDING,
     SUFFIX,
     centred,
@@ -21,7 +22,6 @@ from pytest_bandwidth.suite.operations.building import (
     scalar,
     tiled,
 )
-from pytest_bandwidth.suite.operations.model import Arrays, Case, Dim, KernelStep, Operation, Sizes, Tolerance
 
 FLOATS = ("float32", "float16")
 TILE = 32

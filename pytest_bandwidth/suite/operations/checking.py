@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_bandwidth.suite.operations.building import on_host
 from pytest_bandwidth.suite.operations.model import Case
+from pytest_bandwidth.suite.operations.support import on_host
 
 
 def poison(case: Case) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_bandwidth.domain import traffic
-from pytest_bandwidth.suite import references
-from pytest_bandwidth.suite.operations.building import (
+from pytest_bandwidth.suite.operations import references
+from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, KernelStep, Operation, Sizes, Tolerance
+from pytest_bandwidth.suite.operations.support import (
     ROUNDING,
     SUFFIX,
     ceil_div,
@@ -18,7 +19,6 @@ from pytest_bandwidth.suite.operations.building import (
     tiled,
     vector_shapes,
 )
-from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, KernelStep, Operation, Sizes, Tolerance
 
 FLOATS = ("float32", "float16")
 GEMM_TILE = {"naive": (8, 32), "tiled": (32, 32), "blocked": (64, 64)}

@@ -9,8 +9,9 @@ import numpy as np
 
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.suite import references
-from pytest_bandwidth.suite.operations.building import (
+from pytest_bandwidth.suite.operations import references
+from pytest_bandwidth.suite.operations.model import Arrays, Case, Dim, KernelStep, Operation, Sizes
+from pytest_bandwidth.suite.operations.support import (
     ROUNDING,
     SUFFIX,
     centred,
@@ -19,7 +20,6 @@ from pytest_bandwidth.suite.operations.building import (
     on_host,
     rounding,
 )
-from pytest_bandwidth.suite.operations.model import Arrays, Case, Dim, KernelStep, Operation, Sizes
 
 FLOATS = ("float32", "float16")
 BLOCK: Dim = (256, 1, 1)

@@ -10,8 +10,9 @@ import numpy as np
 
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.traffic import Traffic, bytes_per_element
-from pytest_bandwidth.suite import references
-from pytest_bandwidth.suite.operations.building import (
+from pytest_bandwidth.suite.operations import references
+from pytest_bandwidth.suite.operations.model import Arrays, Case, KernelStep, Operation, Sizes, Tolerance
+from pytest_bandwidth.suite.operations.support import (
     ARITHMETIC,
     ROUNDING,
     SUFFIX,
@@ -25,7 +26,6 @@ from pytest_bandwidth.suite.operations.building import (
     scalar,
     vector_shapes,
 )
-from pytest_bandwidth.suite.operations.model import Arrays, Case, KernelStep, Operation, Sizes, Tolerance
 
 FLOATS, ALL = ("float32", "float16"), ("float32", "float16", "float64")
 SCALAR = 3.0
