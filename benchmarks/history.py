@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tests" / "commands")]
+sys.path[:0] = [str(HERE.parent / "tests" / "support")]
 
 PAGE = "history.html"
 QUESTIONS = {

@@ -4,7 +4,7 @@
 
 Each page is rendered by a fresh process, imports included, as `pytest-bandwidth report` would: once with an empty cache
 ("first render": the chart library is made as well), then with the library that the first one kept.
-The runs are invented (tests/rendering/run_documents.py); 60 samples, 5 baseline runs each. The smallest of the repeats
+The runs are invented (tests/support/run_documents.py); 60 samples, 5 baseline runs each. The smallest of the repeats
 is printed as well as the median: the machine may be shared. Limits: 1,000 results in 2 s, 5,000 in 8 s; 1.5 MB for 200,
 15 MB for 5,000; first paint 2 s and sort 0.3 s for 5,000.
 """
@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tests" / "rendering"), str(HERE.parent / "tests" / "browser")]
+sys.path[:0] = [str(HERE.parent / "tests" / "support")]
 
 RENDER = """
 import json, sys, time

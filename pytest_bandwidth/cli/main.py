@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from types import ModuleType
 from typing import NoReturn
 
 from pytest_bandwidth import __version__
@@ -26,6 +27,8 @@ _COMMANDS = {
     "report": "render a saved run (JSON) as text, HTML, CSV or Markdown",
     "plot": "render a chart of a saved run as SVG or PNG",
 }
+# These have a folder each.
+_FOLDERS = frozenset({"baseline", "compare", "history", "selftest"})
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,14 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, text in _COMMANDS.items():
         # Each command's module is small; what is heavy is imported when it runs.
-        module = import_module(f"pytest_bandwidth.cli.{name}")
+        module = _module(name)
         module.declare(subparsers.add_parser(name, help=text, description=module.__doc__))
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
         # Names come from files; one that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status: int = import_module(f"pytest_bandwidth.cli.{options.command}").run(options)
+        status: int = _module(options.command).run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read this has seen enough (`| head`); what is still buffered has nowhere to go.
@@ -62,6 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     return status
+
+
+def _module(command: str) -> ModuleType:
+    """What declares and runs a command: a file of its name, or `command.py` in a folder of its name."""
+    place = f"{command}.command" if command in _FOLDERS else command
+    return import_module(f"pytest_bandwidth.cli.{place}")
 
 
 def _one_line(error: Exception) -> str:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from scripted import ScriptedDevice, dropped, except_at, repeat
 
 from pytest_bandwidth.devices.base import Budget, Sample, Workload
 from pytest_bandwidth.devices.measuring import measure_timed
-from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.traffic import Traffic
 

@@ -6,11 +6,11 @@ import random
 from itertools import pairwise
 
 import pytest
+from scripted import ScriptedDevice, dropped, except_at, repeat, then
 
 from pytest_bandwidth.devices import sampling
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.sampling import FEWEST_ROUNDS, MOST_DROPPED, take_rounds
-from pytest_bandwidth.devices.scripted import ScriptedDevice, dropped, except_at, repeat, then
 from pytest_bandwidth.domain.traffic import Traffic
 
 BYTES = Traffic(500_000, 500_000)

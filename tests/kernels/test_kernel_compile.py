@@ -54,7 +54,7 @@ def test_needs_the_recorded_resources(file):
         )
     changes = kernel_resources.differences(kernel_resources.recorded(file.name), compiled(file))
     assert not changes, (
-        f"{file.name} needs other resources than tests/kernels/resources.yaml says:\n  "
+        f"{file.name} needs other resources than tests/support/resources.yaml says:\n  "
         + "\n  ".join(changes)
         + f"\nWhere that is intended: {kernel_resources.REWRITE}, then commit the file's diff."
     )

@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from children import SUPPORT
 from repositories import git
 
 from pytest_bandwidth.domain.student_t import t_quantile
@@ -35,7 +36,7 @@ import os, sys
 from pathlib import Path
 
 import pytest_bandwidth.devices.open as opening
-from pytest_bandwidth.devices.scripted import ScriptedDevice
+from scripted import ScriptedDevice
 
 turns = {{}}
 
@@ -114,7 +115,12 @@ def seen(request, tmp_path_factory):
     command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-rA", "--bandwidth-device=cpu"]
     command += ["--bandwidth-max-time=0.05", f"--bandwidth-tolerance={TOLERANCE}", "--bandwidth-json=run.json"]
     command += ["--bandwidth-against=HEAD", f"--bandwidth-pairs={PAIRS}", *request.param]
-    environment = {**os.environ, "PYTHONPATH": str(site), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": str(folder)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{site}{os.pathsep}{SUPPORT}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "TMPDIR": str(folder),
+    }
     environment.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
     assert (repo / "run.json").is_file(), done.stdout + done.stderr

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from children import SUPPORT
 
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -30,7 +31,7 @@ import json, os
 from pathlib import Path
 
 import pytest_bandwidth.devices.open as opening
-from pytest_bandwidth.devices.scripted import ScriptedDevice
+from scripted import ScriptedDevice
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 
 def scripted(name):
@@ -95,7 +96,7 @@ class Fleet:
 
     def environment(self) -> dict[str, str]:
         # A dozen processes a run: none loads plugins that take no part.
-        own = {**os.environ, "PYTHONPATH": str(self.site), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        own = {**os.environ, "PYTHONPATH": f"{self.site}{os.pathsep}{SUPPORT}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         own.pop("PYTEST_ADDOPTS", None)
         return own
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from children import SUPPORT
 
 from pytest_bandwidth.domain.student_t import t_quantile
 
@@ -48,7 +49,7 @@ from pathlib import Path
 
 import pytest_bandwidth.devices.open as opening
 import pytest_bandwidth.devices.memory_speed as pace
-from pytest_bandwidth.devices.scripted import ScriptedDevice
+from scripted import ScriptedDevice
 
 pace.NAP_SECONDS = 0  # naps do not move the scripted clock, by which patience ends
 
@@ -181,7 +182,11 @@ def judged(folder: Path, *args: str) -> dict[str, Seen]:
     command += ["--bandwidth-json=run.json", *args]
     # Two dozen processes a run: none loads plugins that take no part.
     # With a lock of their own for the scripted device, so that other tests may measure theirs meanwhile.
-    own = {"PYTHONPATH": str(folder / "site"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TMPDIR": str(folder)}
+    own = {
+        "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{SUPPORT}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "TMPDIR": str(folder),
+    }
     environment = {**os.environ, **own}
     environment.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

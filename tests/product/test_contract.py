@@ -162,15 +162,13 @@ def contract(folder: Path) -> dict[str, Any]:
         "bad baseline": run(folder, "pytest", *host, "--bandwidth-baseline=wrong.yaml").returncode,
         "unknown device": run(folder, "pytest", "test_host.py", "--bandwidth-device=abacus").returncode,
         "strict without a baseline": run(folder, "pytest", *host, "--bandwidth-strict").returncode,
-        "report": run(folder, "pytest_bandwidth.cli.main", "report", "host.json").returncode,
-        "no such file": run(folder, "pytest_bandwidth.cli.main", "report", "absent.json").returncode,
-        "no such command": run(folder, "pytest_bandwidth.cli.main", "abacus").returncode,
-        "valid baseline": run(folder, "pytest_bandwidth.cli.main", "baseline", "validate", "host.yaml").returncode,
-        "invalid baseline": run(folder, "pytest_bandwidth.cli.main", "baseline", "validate", "wrong.yaml").returncode,
+        "report": run(folder, "pytest_bandwidth.cli", "report", "host.json").returncode,
+        "no such file": run(folder, "pytest_bandwidth.cli", "report", "absent.json").returncode,
+        "no such command": run(folder, "pytest_bandwidth.cli", "abacus").returncode,
+        "valid baseline": run(folder, "pytest_bandwidth.cli", "baseline", "validate", "host.yaml").returncode,
+        "invalid baseline": run(folder, "pytest_bandwidth.cli", "baseline", "validate", "wrong.yaml").returncode,
     }
-    found["commands"] = {
-        name: options(run(folder, "pytest_bandwidth.cli.main", name, "--help").stdout) for name in COMMANDS
-    }
+    found["commands"] = {name: options(run(folder, "pytest_bandwidth.cli", name, "--help").stdout) for name in COMMANDS}
 
     counted = run(folder, "pytest", "--bandwidth-device=traffic", "test_counted.py", "-p", "no:cacheprovider",
                   "--bandwidth-baseline=counts.yaml", "--bandwidth-update", "--bandwidth-json=counts.json")  # fmt: skip

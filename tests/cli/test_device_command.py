@@ -1,0 +1,71 @@
+"""`pytest-bandwidth device`: identity, peak with its source, probes by mix, caches, clocks, ridge points."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+import pytest
+from gpu_model import Gpu, opened_model
+
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.domain.measurement import Peak
+
+MIXES = ("read only", "write only", "copy (1:1)", "2 reads, 1 write")
+
+
+@pytest.fixture
+def small_probes(monkeypatch):
+    """Arrays that a small machine has room for; what is printed does not depend on their size."""
+    module = import_module("pytest_bandwidth.cli.device")
+    monkeypatch.setattr(module, "PROBE_BYTES", 3 * 2**20)
+    monkeypatch.setattr(module, "SAMPLES", 3)
+    return module
+
+
+def test_the_host(command, small_probes):
+    del small_probes
+    said = command("device", "--device", "cpu")
+    assert said.status == 0
+    lines = said.out.splitlines()
+    assert lines[0].startswith("cpu: ")
+    assert lines[1].split() == ["peak", "unknown"]
+    for mix in MIXES:
+        (line,) = [line for line in lines if line.startswith(f"  {mix} ")]
+        assert line.endswith("GB/s")
+    ridges = [line for line in lines if line.startswith("  ridge ")]
+    assert [line.split()[1] for line in ridges] == ["fp64", "fp32"]
+    assert all(line.endswith("FLOP/byte (by the rates measured here)") for line in ridges)
+    named = {line.split()[0] for line in lines[1:]}
+    assert {"l1_bytes", "l2_bytes", "processors", "threads"} & named
+
+
+def test_the_host_as_json(command, small_probes):
+    del small_probes
+    said = json.loads(command("device", "--device", "cpu", "--json").out)
+    assert set(said["probe_gbps"]) == set(MIXES)
+    assert all(gbps > 0 for gbps in said["probe_gbps"].values())
+    assert said["ridge_points"]["fp32"] > 0
+    assert said["kind"] == "cpu"
+
+
+def test_a_gpu_with_its_peak_and_caches(command, small_probes, monkeypatch):
+    device = CudaDevice(opened_model(Gpu()), Peak(2039e9, "datasheet of the model"))
+    monkeypatch.setattr(small_probes, "open_device", lambda _: device)
+    said = command("device")
+    assert said.status == 0
+    assert "cuda: " in said.out
+    assert "2039 GB/s (datasheet of the model)" in said.out
+    assert "% of peak)" in said.out
+    for fact in ("l2_bytes", "sm_count", "driver"):
+        assert fact in said.out
+    assert "clock" in said.out
+
+
+def test_what_counts_has_no_rates(command, small_probes):
+    del small_probes
+    pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC")
+    said = command("device", "--device", "traffic")
+    assert said.status == 0
+    assert "GB/s" not in said.out
+    assert "ridge" not in said.out

@@ -1,0 +1,273 @@
+"""`pytest-bandwidth history` over real stores of invented runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from saved_runs import HOST, outcome, run_of, save
+
+from pytest_bandwidth.storage.history import COLUMNS, append, merging
+
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+COPY, TRIAD = "tests/test_stream.py::test_copy[float32]", "tests/test_stream.py::test_triad[float32]"
+
+
+def at(number: int) -> Mapping[str, str]:
+    return {"started_at": f"2026-01-{1 + number // 24:02d}T{number % 24:02d}:00:00Z", "commit": f"c{number // 2:03d}"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """60 runs of 30 commits: the triad loses 6 % of the probe with c016; 4 runs on a host."""
+    path, noise = tmp_path_factory.mktemp("store") / "history", random.Random(1)
+    for number in range(60):
+        probe = noise.gauss(900, 20)
+        shares = {COPY: 0.98, TRIAD: 0.90 if number < 32 else 0.846}
+        rows = [outcome(key, share * noise.gauss(1, 0.006) * probe, probe) for key, share in shares.items()]
+        append(path, run_of(*rows, environment=at(number)), rows)
+    for number in range(4):
+        row = outcome(COPY, 31.0, 32.0, device=HOST, peak=None)
+        append(path, run_of(row, device=HOST, peak=None, environment=at(number)), [row])
+    return path
+
+
+def test_every_test_on_every_device_is_a_row(command, folder):
+    said = command("history", folder)
+    assert (said.status, said.err) == (0, "")
+    head, *rows = said.out.splitlines()
+    assert head.split() == ["test", "device", "runs", "GB/s", "of", "probe", "last", "change", "commit", "trend"]
+    assert [row.split()[0] for row in rows] == [COPY, COPY, TRIAD]
+    assert "Imaginary host" in rows[0]
+    assert re.search(r"60 .* −[56]\.\d %  c016 ", rows[2])
+    assert "%  c0" not in rows[0] + rows[1]
+
+
+def test_one_test_is_shown_by_commit_with_its_change(command, folder):
+    said = command("history", folder, TRIAD)
+    title, summary, bars, *rest = said.out.splitlines()
+    assert title == f"{TRIAD}  on  Imaginary GPU"
+    assert re.fullmatch(
+        r"60 runs of 30 commits, 1 change of level, the last −[56]\.\d % at c016 \(2026-01-02\): now 8\S+ % of probe",
+        summary,
+    )
+    assert bars.startswith("share of the probe, %, the oldest run first: ")
+    assert "… 10 commits before" in rest[0]
+    rows = {row.split()[2]: row for row in rest[2:]}
+    assert list(rows) == [f"c{number:03d}" for number in range(10, 30)]
+    assert [commit for commit, row in rows.items() if "−" in row] == ["c016"]
+
+
+def test_more_commits_are_listed_when_asked_for(command, folder):
+    assert len(command("history", folder, TRIAD, "--commits", 30).out.splitlines()) == 34
+
+
+def test_a_pattern_means_only_star_and_question_mark(command, folder):
+    assert command("history", folder, "*triad[[]*").status == 2
+    assert TRIAD in command("history", folder, "*triad[*").out
+    said = command("history", folder, "no such test")
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("pytest-bandwidth history: found no entry like 'no such test'")
+
+
+def test_a_device_is_chosen_by_model_or_serial(command, folder):
+    by_model, by_serial = (command("history", folder, "--device", name).out for name in ("Imaginary host", "host-1"))
+    assert by_model == by_serial
+    assert "Imaginary GPU" not in by_model
+    said = command("history", folder, "--device", "Other")
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert "found no figures of 'Other'" in said.err
+
+
+def test_json_holds_runs_and_levels(command, folder):
+    document = json.loads(command("history", folder, TRIAD, "--json").out)
+    assert document["schema"] == 1
+    (trend,) = document["trends"]
+    assert (trend["test"], trend["device"], trend["figure"], len(trend["runs"])) == (
+        TRIAD,
+        "Imaginary GPU",
+        "relative",
+        60,
+    )
+    first, second = trend["levels"]
+    assert (first["start"], first["change"], second["commit"]) == (0, None, "c016")
+    assert first["runs"] + second["runs"] == 60
+    assert second["change"] == pytest.approx(-0.06, abs=0.01)
+    assert trend["runs"][0]["at"] == "2026-01-01T00:00:00Z"
+
+
+def test_the_newest_runs_and_another_figure_can_be_asked_for(command, folder):
+    trends = json.loads(command("history", folder, TRIAD, "--json", "--newest", 9, "--figure", "gbps").out)["trends"]
+    assert (len(trends[0]["runs"]), trends[0]["figure"], trends[0]["runs"][-1]["commit"]) == (9, "gbps", "c029")
+
+
+def test_of_every_test_the_hundred_newest_runs_are_looked_at_and_of_a_chosen_one_more(command, tmp_path):
+    row = outcome(COPY, 700.0)
+    for number in range(101):
+        append(tmp_path / "h", run_of(row, environment=at(number)), [row])
+
+    def runs(*arguments: object) -> int:
+        (trend,) = json.loads(command("history", tmp_path / "h", *arguments, "--json").out)["trends"]
+        return len(trend["runs"])
+
+    assert (runs(), runs("--newest", 101), runs(COPY), runs(COPY, "--newest", 9)) == (100, 101, 101, 9)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "10001", "x", "9" * 5000])
+def test_a_number_of_runs_is_bounded(command, folder, value):
+    said = command("history", folder, "--newest", value)
+    assert said.status == 2
+    assert "expected a whole number from 1 to 10000" in said.err
+
+
+def test_sql_prints_a_table_or_json(command, folder):
+    question = "SELECT device, count(*) AS n FROM history GROUP BY device ORDER BY n"
+    assert [line.split() for line in command("history", folder, "--sql", question).out.splitlines()] == [
+        ["device", "n"],
+        ["Imaginary", "host", "4"],
+        ["Imaginary", "GPU", "120"],
+    ]
+    document = json.loads(command("history", folder, "--sql", question, "--json").out)
+    assert document == {
+        "schema": 1,
+        "columns": ["device", "n"],
+        "rows": [["Imaginary host", 4], ["Imaginary GPU", 120]],
+    }
+    said = command("history", folder, "--sql", "DROP VIEW history")
+    assert (said.status, said.err) == (
+        2,
+        "pytest-bandwidth history: --sql: found 'DROP VIEW history', expected one SELECT\n",
+    )
+
+
+def test_sql_figures_that_json_has_not_are_null(command, folder):
+    document = json.loads(
+        command("history", folder, "--json", "--sql", "SELECT 'nan'::DOUBLE, now() > '1999-01-01'").out
+    )
+    assert document["rows"] == [[None, True]]
+
+
+def test_saved_runs_can_be_added(command, tmp_path):
+    row = outcome(COPY, 700.0)
+    files = [save(tmp_path / f"{i}.json", run_of(row, environment=at(i))) for i in range(3)]
+    assert command("history", tmp_path / "new", "--add", *files).status == 0
+    assert "3 runs of 2 commits" in command("history", tmp_path / "new", COPY).out
+    again = command("history", tmp_path / "new", "--add", files[0])
+    assert (again.status, again.err.count("\n")) == (2, 1)
+    assert "is there already" in again.err
+
+
+def test_a_saved_run_that_was_merged_is_not_added_again(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 3)
+    rows = [outcome(COPY, 700.0)]
+    files = [save(tmp_path / f"{i}.json", run_of(*rows, environment=at(i), run_id=f"r{i}")) for i in range(3)]
+    assert command("history", tmp_path / "new", "--add", *files).status == 0
+    assert [file.name[:7] for file in (tmp_path / "new").glob("*.parquet")] == ["merged-"]
+    again = command("history", tmp_path / "new", "--add", files[1])
+    assert again.status == 2
+    assert again.err == (
+        f"pytest-bandwidth history: {files[1]}: r1 is there already, expected a run that the history has not\n"
+    )
+    assert len(list((tmp_path / "new").glob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [({"run_id": "../../x"}, "run_id is"), ({"environment": {}}, "started_at"), ({"results": []}, "found no results")],
+)
+def test_a_saved_run_that_no_history_holds_is_refused(command, tmp_path, change, found):
+    file = save(tmp_path / "run.json", {**run_of(outcome(COPY, 700.0), environment=at(0)), **change})
+    said = command("history", tmp_path / "new", "--add", file)
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith(f"pytest-bandwidth history: {file}: ")
+    assert found in said.err
+
+
+def test_text_that_would_write_over_the_terminal_is_shown_harmless(command, tmp_path):
+    row = outcome("t.py::test[\x1b[2J\u202e]", 700.0)
+    append(tmp_path / "h", run_of(row, environment={**at(0), "commit": "\x1b[31m"}), [row])
+    for arguments in ([], ["t.py*"], ["--sql", 'SELECT test, "commit" FROM history']):
+        out = command("history", tmp_path / "h", *arguments).out
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"started_at": "0005-01-01 (BC) 00:00:00"},
+        {"started_at": "29000-01-01 00:00:00"},
+        {"started_at": "infinity"},
+        {"gbps": "1e308", "relative": "1e308"},
+        {"relative": "infinity"},
+        {"gbps": "nan", "relative": "nan"},
+    ],
+    ids=str,
+)
+def test_figures_and_moments_that_no_run_has_are_passed_over(command, tmp_path, foreign):
+    folder, row = tmp_path / "h", outcome(COPY, 700.0)
+    files = [append(folder, run_of(row, environment=at(i)), [row]) for i in range(8)]
+    columns = ", ".join(
+        f"'{foreign[c.name]}'::{c.type} AS {c.name}" if c.name in foreign else f'"{c.name}"' for c in COLUMNS
+    )
+    duckdb.sql(f"COPY (SELECT {columns} FROM '{files[3]}') TO '{folder}/foreign.parquet' (FORMAT parquet)")
+    said = command("history", folder, "--json", "--figure", "gbps")
+    (trend,) = json.loads(said.out)["trends"]
+    assert {run["gbps"] for run in trend["runs"]} == {row.gbps}
+    assert len(trend["runs"]) == 8 + ("gbps" not in foreign and "started_at" not in foreign)
+    for arguments in ([], [COPY], ["-o", tmp_path / "page.html"]):
+        assert command("history", folder, *arguments).status == 0
+
+
+@pytest.mark.parametrize("missing", ["duckdb", "ruptures"])
+def test_what_is_missing_is_said_in_one_line(command, folder, monkeypatch, missing):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else real(name))
+    said = command("history", folder)
+    assert said.status == 2
+    assert said.err == (
+        "pytest-bandwidth history: the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'\n"
+    )
+
+
+def snippet(language: str, word: str) -> str:
+    text = (DOCS / "history.md").read_text(encoding="utf-8")
+    (found,) = [s for s in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if word in s]
+    return found
+
+
+def test_the_documented_sql_runs(command, folder):
+    (question,) = re.findall(r'--sql "([^"]+)"', snippet("console", "--sql"))
+    assert "Imaginary GPU" in command("history", folder, "--sql", question).out
+
+
+def test_the_documented_python_runs(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder.parent)
+    exec(compile(snippet("python", "import duckdb"), "docs/history.md", "exec"), {})
+    assert "test_copy" in capsys.readouterr().out
+
+
+def test_the_page_names_every_column():
+    from pytest_bandwidth.storage.history import COLUMNS
+
+    text = (DOCS / "history.md").read_text(encoding="utf-8")
+    assert [c.name for c in COLUMNS if f"| `{c.name}` | {c.type} | {c.meaning} |" not in text] == []
+
+
+def test_nothing_of_the_extra_is_imported_before_it_is_needed():
+    code = (
+        "import sys, pytest_bandwidth.cli.main, pytest_bandwidth.cli.history.command; "
+        "print([n for n in ('duckdb', 'ruptures', 'numpy') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,308 @@
+"""`pytest-bandwidth selftest` over scripted processes: what is left out, what is shown, what is recommended."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from scripted import SCRIPTED_IDENTITY, ScriptedDevice
+
+from pytest_bandwidth.cli.selftest import command as selftest
+from pytest_bandwidth.cli.selftest import report as selftest_report
+from pytest_bandwidth.cli.selftest import runs as selftest_runs
+from pytest_bandwidth.cli.selftest.progress import Progress
+from pytest_bandwidth.cli.selftest.report import recommendation
+from pytest_bandwidth.domain.errors import BandwidthError, DeviceUnavailable
+from pytest_bandwidth.domain.judging.error_rates import Rates
+from pytest_bandwidth.session import device_lock as locking
+from pytest_bandwidth.session.device_lock import DeviceLock
+
+BUSY = "others kept 1.2 processors busy meanwhile (make (7): 1.20 processors)"
+NINE = ("selftest", "--runs=9", "--drop=10%")
+TEN = ("selftest", "--runs=10", "--drop=10%")
+
+
+class Processes:
+    """Stand in for the fresh processes. in_place_of: by number, what happens instead of an answer without noise."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict] = []
+        self.in_place_of: dict[int, Callable[[], object]] = {}
+
+    def __call__(self, module: str, asked: str, *, seconds: float) -> str:
+        assert module == "pytest_bandwidth.cli.selftest.process"
+        assert seconds > 0
+        self.asked.append(json.loads(asked))
+        do = self.in_place_of.get(len(self.asked), self.figures)
+        return json.dumps(do())
+
+    def figures(self) -> dict:
+        # str(drop) is what the real process writes.
+        return {"runs": {str(drop): figures_at(1 - drop) for drop in (0.0, *self.asked[-1]["drops"])}}
+
+    def leave_out(self, *numbers: int) -> None:
+        self.in_place_of |= dict.fromkeys(numbers, lambda: {"invalid": BUSY})
+
+
+def figures_at(share):
+    return {"gbps": 80.0 * share, "relative": 0.8 * share, "probe_gbps": 100.0}
+
+
+@pytest.fixture
+def processes(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(selftest, "open_device", lambda _: ScriptedDevice())
+    monkeypatch.setattr(selftest_report, "TRIALS", 20)
+    stand_ins = Processes()
+    monkeypatch.setattr(selftest_runs, "output_of", stand_ins)
+    return stand_ins
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Standard error is a terminal's. To be called by the test, once its output is captured."""
+
+    def watch():
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "200")
+
+    return watch
+
+
+def test_every_process_is_asked_for_the_same_in_another_order(command, processes):
+    said = command(*NINE, "--drop=3%", "--drop=0.1", "--mib=7", "--busy-processors=2.5")
+    assert (said.status, said.err) == (0, "")
+    assert [asked.pop("turn") for asked in processes.asked] == [*range(1, 10)]
+    same = {"device": "scripted", "mib": 7, "drops": [0.1, 0.03], "busy_processors": 2.5}
+    assert processes.asked == [same] * 9
+
+
+def test_the_report_names_spread_rates_and_a_recommendation(command, processes):
+    del processes
+    said = command(*NINE)
+    lines = said.out.splitlines()
+    assert lines[:3] == [
+        "scripted device: 9 fresh processes of identical code",
+        "  GB/s               median 80.0, between-process sd 0.00 %",
+        "  share of the probe median 0.80, between-process sd 0.00 %",
+    ]
+    assert "  judged on   tolerance  baseline runs  false alarms  unjudged  found  10 %" in lines
+    assert "  relative          5 %              5        0.00 %     0.0 %      100.0 %" in lines
+    assert lines[-1].startswith("Recommended: --bandwidth-tolerance=3% and --bandwidth-runs=5: drops of 10 % are found")
+
+
+def test_as_json_with_every_processs_figures(command, processes):
+    processes.leave_out(4)
+    said = json.loads(command(*TEN, "--json").out)
+    assert said.pop("schema") == 1
+    assert said["device"] == "scripted device"
+    assert said["runs"] == {"0.0": [figures_at(1.0)] * 9, "0.1": [figures_at(1 - 0.1)] * 9}
+    assert said["left_out"] == [{"process": 4, "reason": BUSY}]
+    assert set(said["rates"]) == {"relative", "gbps"}
+    rows = said["rates"]["relative"]
+    assert {row["tolerance"] for row in rows} == set(selftest_report.TOLERANCES)
+    assert {row["baseline_runs"] for row in rows} == {1, 3, 5}, "with ten, nine processes leave none to judge"
+    assert {row["false_alarms"] for row in rows} == {0.0}
+    assert next(row for row in rows if row["tolerance"] == 0.05)["found"] == {"0.1": 1.0}
+
+
+def test_an_invalid_process_is_left_out_and_said_in_a_line(command, processes):
+    processes.leave_out(3)
+    said = command(*TEN)
+    assert said.status == 0
+    assert said.err == f"pytest-bandwidth selftest: process 3 was left out: {BUSY}\n"
+    assert said.out.startswith("scripted device: 9 fresh processes of identical code, 1 left out\n")
+
+
+def test_too_few_that_stay_end_it_at_once(command, processes):
+    processes.leave_out(2, 4)
+    said = command(*TEN)
+    assert (said.status, said.out) == (2, "")
+    assert len(processes.asked) == 4, "what comes after cannot make them enough"
+    assert said.err.splitlines()[-1] == (
+        f"pytest-bandwidth selftest: 2 of 10 processes left out by now, at least 9 have to stay (the last: {BUSY}): "
+        "quiet the machine or raise --runs, or say in --busy-processors what others may use"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "said_of_it"),
+    [
+        (
+            subprocess.TimeoutExpired("python", 300),
+            "a process did not measure the kernel 2 times in 300 s: try a smaller --mib or fewer of --drop",
+        ),
+        (BandwidthError("it ended with exit status 2: no room"), "a process measured nothing: it ended with exit "
+         "status 2: no room"),
+    ],
+    ids=["hangs", "fails"],
+)  # fmt: skip
+def test_a_process_that_gives_no_answer_ends_it(command, processes, fault, said_of_it):
+    def fails():
+        raise fault
+
+    processes.in_place_of[2] = fails
+    said = command(*NINE)
+    assert (said.status, said.out, said.err) == (2, "", f"pytest-bandwidth selftest: {said_of_it}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--runs=8",), "--runs 8: expected 9 to 1000 processes"),
+        (("--runs=1001",), "--runs 1001: expected 9 to 1000 processes"),
+        (("--mib=0",), "--mib 0: expected 1 to 65536"),
+        (("--mib=65537",), "--mib 65537: expected 1 to 65536"),
+        (("--drop=0%",), "--drop 0%: expected more than 0 % and at most 50 %"),
+        (("--drop=51%",), "--drop 51%: expected more than 0 % and at most 50 %"),
+        (("--drop=much",), "--drop: found 'much', expected a number"),
+        (("--busy-processors=0",), "--busy-processors 0: expected more than 0 and at most 1000000"),
+        (("--busy-processors=nan",), "--busy-processors nan: expected more than 0 and at most 1000000"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_unusable_arguments(command, processes, arguments, expected):
+    said = command("selftest", *arguments)
+    assert (said.status, said.out, said.err) == (2, "", f"pytest-bandwidth selftest: {expected}\n")
+    assert processes.asked == []
+
+
+def test_what_measures_no_time_is_refused(command, processes, monkeypatch):
+    monkeypatch.setattr(selftest, "open_device", lambda _: object())
+    said = command("selftest", "--device=traffic")
+    assert (said.status, processes.asked) == (2, [])
+    assert said.err == (
+        "pytest-bandwidth selftest: --device traffic: it measures no time; expected auto, cuda, cuda:N or cpu\n"
+    )
+
+
+class TestLock:
+    def is_free(self):
+        try:
+            with DeviceLock(SCRIPTED_IDENTITY, 0.0).held():
+                return True
+        except DeviceUnavailable:
+            return False
+
+    def test_a_process_measures_alone_and_leaves_the_device_to_others(self, command, processes):
+        free = []
+
+        def looks():
+            free.append(self.is_free())
+            return processes.figures()
+
+        processes.in_place_of = {2: looks}
+        assert command(*NINE).status == 0
+        assert free == [False]
+        assert self.is_free()
+
+    def test_a_device_that_stays_taken_is_blamed_on_who_holds_it(self, command, processes, monkeypatch):
+        monkeypatch.setattr(selftest_runs, "LOCK_SECONDS", 0.2)
+        with DeviceLock(SCRIPTED_IDENTITY, 1.0).held():
+            said = command(*NINE)
+        assert (said.status, said.out, processes.asked) == (2, "", [])
+        assert said.err.startswith(
+            "pytest-bandwidth selftest: scripted device was not free for 0 s and is being measured by "
+            f"process {os.getpid()} ("
+        )
+        assert said.err.endswith("): wait for it or end it\n")
+
+    def test_a_log_has_a_line_about_a_long_wait(self, command, processes, monkeypatch):
+        del processes
+        monkeypatch.setattr(selftest_runs, "LOCK_SECONDS", 0.3)
+        monkeypatch.setattr(locking, "LONG_WAIT_SECONDS", 0.1)
+        with DeviceLock(SCRIPTED_IDENTITY, 1.0).held():
+            said = command(*NINE)
+        waits, _ = said.err.splitlines()
+        assert waits.startswith(f"pytest-bandwidth selftest: waits for process {os.getpid()} (")
+        assert waits.endswith("), which measures on scripted device")
+
+    def test_a_terminal_shows_a_wait_at_once(self, command, processes, terminal, monkeypatch):
+        del processes
+        monkeypatch.setattr(selftest_runs, "LOCK_SECONDS", 0.1)
+        terminal()
+        with DeviceLock(SCRIPTED_IDENTITY, 1.0).held():
+            said = command(*NINE)
+        assert f"\r\x1b[2Kwaits for process {os.getpid()} (" in said.err
+
+
+class TestProgress:
+    def test_a_terminal_shows_a_bar_and_keeps_none_of_it(self, command, processes, terminal):
+        processes.leave_out(6)
+        terminal()
+        said = command(*TEN)
+        shown = said.err.split("\r\x1b[2K")
+        assert f"[{'.' * 30}] 0/10" in shown
+        assert any(line.startswith(f"[{'#' * 15}{'.' * 15}] 5/10, ") and line.endswith(" s left") for line in shown)
+        assert f"pytest-bandwidth selftest: process 6 was left out: {BUSY}\n" in shown, "on a line of its own"
+        assert shown[-1] == "", "the line is taken away"
+
+    def test_the_line_is_taken_away_where_it_ends_early(self, command, processes, terminal):
+        def interrupted():
+            raise KeyboardInterrupt
+
+        processes.in_place_of[3] = interrupted
+        terminal()
+        said = command(*NINE)
+        assert said.status == 130
+        assert said.err.endswith("\r\x1b[2Kinterrupted\n")
+
+    def test_a_log_holds_none(self, command, processes):
+        del processes
+        assert command(*NINE).err == ""
+
+    def test_names_of_others_cannot_steer_a_terminal(self, capsys, terminal):
+        terminal()
+        Progress(9).show("waits for process 7 (\x1b[31mred\nline)")
+        odd = "\N{REPLACEMENT CHARACTER}"
+        assert capsys.readouterr().err == f"\r\x1b[2Kwaits for process 7 ({odd}[31mred{odd}line)"
+
+
+class TestRecommendation:
+    def test_the_smallest_tolerance_with_the_fewest_runs_that_holds(self):
+        table = [
+            Rates(0.02, 1, 0.006, {0.03: 1.0, 0.05: 1.0}, 0.0),  # cries wolf
+            Rates(0.02, 5, 0.0, {0.03: 0.5, 0.05: 0.94}, 0.0),  # sleeps
+            Rates(0.02, 10, 0.0, {0.03: 1.0, 0.05: 1.0}, 0.06),  # shrugs
+            Rates(0.03, 1, 0.005, {0.03: 1.0, 0.05: 0.95}, 0.0),
+            Rates(0.03, 3, 0.0, {0.03: 1.0, 0.05: 1.0}, 0.0),
+        ]
+        assert recommendation(table, 20) == (
+            "Recommended: --bandwidth-tolerance=3% and --bandwidth-runs=1: drops of 5 % are found, identical code "
+            "stays green. 20 processes make 4 independent cases: false alarms in up to 53 % of runs could have gone "
+            "unseen (95 % confidence); --runs lowers that."
+        )
+
+    def test_one_case_is_one(self):
+        said = recommendation([Rates(0.07, 5, 0.0, {0.10: 1.0}, 0.0)], 9)
+        assert "--bandwidth-tolerance=7% and --bandwidth-runs=5" in said
+        assert "9 processes make 1 independent case: false alarms in up to 95 % of runs" in said
+
+    @pytest.mark.parametrize(
+        "row",
+        [
+            Rates(0.05, 5, 0.0, {0.10: 0.9}, 0.0),
+            Rates(0.05, 5, 0.1, {0.10: 1.0}, 0.0),
+            Rates(0.05, 5, 0.0, {0.05: 1.0}, 0.0),  # no larger than the tolerance: not what it is to find
+        ],
+        ids=["sleeps", "cries wolf", "finds what it may pass over"],
+    )
+    def test_none_holds(self, row):
+        assert recommendation([row], 20) == (
+            "Recommended: none of the tried settings finds these drops reliably without false alarms on this machine: "
+            "quiet it (other users, clocks), or inject larger drops with --drop to see what it can find."
+        )
+
+    def test_noise_that_hides_every_drop_ends_in_none(self, command, processes):
+        wild = {number: {"runs": {"0.0": figures_at(s), "0.1": figures_at(s)}} for number, s in enumerate(SWINGS, 1)}
+        processes.in_place_of = {number: lambda answer=answer: answer for number, answer in wild.items()}
+        said = command(*NINE)
+        assert said.status == 0
+        assert said.out.splitlines()[-1].startswith("Recommended: none of the tried settings ")
+
+
+SWINGS = (1.0, 0.6, 1.1, 0.5, 0.9, 0.7, 1.2, 0.8, 0.55)

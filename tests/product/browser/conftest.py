@@ -1,0 +1,85 @@
+"""A real browser for the HTML summary: Debian's Chromium, driven by Playwright, without network.
+
+`apt-get install chromium` and the dependency group `browser` provide both. Where either is missing, these tests skip
+with a reason, or fail with it where `BROWSER_TESTS=required`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from chromium import CHROMIUM, DESKTOP, FLAGS, Open, Opened, end_without
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if importlib.util.find_spec("playwright") is None:
+        end_without("playwright is not installed: pip install playwright")
+    if CHROMIUM is None:
+        end_without("pages are tested in a real browser, and no Chromium is here: apt-get install chromium")
+    from playwright import sync_api
+
+    with sync_api.sync_playwright() as playwright:
+        # Playwright gives each launch an empty profile of its own and removes it afterwards.
+        started = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Opens HTML text from a file: `open_page(text, size=PHONE, dark=True)`. No page may complain or load anything.
+
+    instead_of: a page that was opened before, to open this one in its place.
+    """
+    contexts: list[BrowserContext] = []
+    everything: list[Opened] = []
+
+    def opened(
+        text: str,
+        size: tuple[int, int] = DESKTOP,
+        dark: bool = False,
+        hash: str = "",
+        instead_of: Opened | None = None,
+        **more: Any,
+    ) -> Opened:
+        file = tmp_path / f"summary{len(contexts)}.html"
+        file.write_text(text, encoding="utf-8")
+        if instead_of is not None:
+            instead_of.page.goto(f"{file.as_uri()}{hash}")
+            instead_of.loads += 1
+            return instead_of
+        context = browser.new_context(
+            offline=True,
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+            **more,
+        )
+        contexts.append(context)
+        made = Opened(context.new_page())
+        everything.append(made)
+        page = made.page
+        page.set_default_timeout(20_000)
+        page.on("console", lambda m: made.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: made.complaints.append(str(error)))
+        page.on("request", lambda request: made.requests.append(request.url))
+        page.on("dialog", lambda dialog: (made.dialogs.append(dialog.message), dialog.dismiss()))
+        page.goto(f"{file.as_uri()}{hash}")
+        return made
+
+    yield opened
+    for made in everything:
+        assert made.complaints == []
+        assert made.dialogs == []
+        assert [url for url in made.requests if not url.startswith("file:///")] == []
+        assert len(made.requests) == made.loads
+    for context in contexts:
+        context.close()

@@ -1,0 +1,368 @@
+"""Every command and snippet of README and docs, run; with stand-ins for the machines that some of them ask for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from documented import BLOCKS, PAGES, ROOT, Block, commands, commands_in_text, installations, words
+
+from pytest_bandwidth.cli.main import _COMMANDS, main
+from pytest_bandwidth.devices.cuda.device import open_cuda
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, dest
+from pytest_bandwidth.storage import baseline as baseline_files
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'pytest-bandwidth[report]'")
+pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
+
+KINDS = {"console", "python", "cuda", "yaml", "toml", "text", "{toctree}", "{include}"}
+# What tests stand in for, by page: each has a test of its own.
+A_GPU, TWO_GPUS, MACHINES, RUNNER, REPOSITORY = LACKING = (
+    ("gpu.md", "a GPU"),
+    ("ci.md", "two GPUs"),
+    ("ci.md", "other machines"),
+    ("ci.md", "a GitLab runner"),
+    ("kernels.md", "this repository, whose records it rewrites"),
+)
+# Runs the last of its arguments, as the host that it names would.
+SSH = """#!/bin/sh
+for last; do :; done
+exec sh -c "$last"
+"""
+# The name of a command of ours, without what it works on.
+NAMED = re.compile(r"pytest-bandwidth (?:COMMAND --help|[a-z]+(?: [a-z]+)?)")
+# By tests/product/test_benchmarks.py and tests/product/test_make.py.
+RUN_ELSEWHERE = ("python benchmarks/", "make ")
+# Take minutes; tests/cli/test_selftest_processes.py does the same with fewer runs.
+MINUTES = ("pytest-bandwidth selftest --runs 20",)
+# Small budgets, and counting where a command names no device: a busy machine must not decide whether it runs.
+INI = """[pytest]
+addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark -p no:cacheprovider
+bandwidth_device = traffic
+bandwidth_max_time = 0.05
+bandwidth_min_samples = 10
+bandwidth_tolerance = 95%
+bandwidth_busy_processors = 1000
+bandwidth_pairs = 2
+"""
+PAGES_WITH_COMMANDS = sorted({b.page for b in BLOCKS if b.kind == "console" and not b.lacking})
+FRAGMENTS = [b for b in BLOCKS if b.kind == "python" and b.file is None and "def test_" not in b.text]
+IN_A_TEST = [b for b in FRAGMENTS if "bandwidth." in b.text.replace("pytest_bandwidth.", "")]
+
+# What a page's reader has, and has done before.
+FILES = {
+    "history.md": {
+        "test_triad.py": """
+import numpy as np
+
+def test_triad(bandwidth):
+    a, b, c = bandwidth.empty(4096), bandwidth.random(4096), bandwidth.random(4096)
+    triad = bandwidth.kernel("stream.cu", "triad_f32")
+    bandwidth.launch(triad, 4, 256, (a, b, c, np.float32(3), np.int64(4096)), reads=(b, c), writes=a)
+"""
+    },
+}
+BEFORE = {"history.md": ("pytest --bandwidth-json=old/run1.json",)}
+# What a fragment takes for granted, by page.
+GIVEN = {
+    "kernels.md": """
+import numpy as np
+n, grid, block = 1 << 12, 4, 256
+a, b, c = bandwidth.empty(n), bandwidth.random(n), bandwidth.random(n)
+kernel = bandwidth.kernel("stream.cu", "triad_f32")
+args = (a, b, c, np.float32(3), np.int64(n))
+args_of_twice_the_size = (*(bandwidth.empty(2 * n) for _ in range(3)), np.float32(3), np.int64(2 * n))
+""",
+    "traffic.md": """
+source = 'extern "C" __global__ void scale(float* x, float s, int n) {' \\
+         ' int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= s; }'
+import numpy as np
+n = 1 << 12
+x = np.ones(n, np.float32)
+""",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traffic_loaded() -> None:
+    """As `everything_loaded`: runs inside this process must not load modules anew."""
+    from pytest_bandwidth.devices.traffic.device import open_traffic
+
+    open_traffic()
+
+
+@pytest.fixture
+def shell(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]):
+    """Runs a documented command in a scratch folder that holds the tutorial's first files; returns its exit status."""
+    pytester.makefile(".ini", pytest=INI)
+    for block in [b for b in BLOCKS if b.page == "tutorial.md" and b.kind in ("cuda", "python")][:2]:
+        write(block, pytester.path)
+
+    def run(command: str) -> int:
+        program, *args = words(command, pytester.path)
+        if program == "pytest":
+            if any(arg.startswith("--bandwidth-against=") for arg in args):
+                commit_everything(pytester.path)
+            return int(pytester.runpytest_inprocess(*args).ret)
+        if program == "pytest-bandwidth":
+            try:
+                return main(args)
+            finally:
+                capsys.readouterr()
+        if program == "pip":
+            assert command.removeprefix("pip ") in installations()  # tests/product/test_wheel.py runs them
+            return 0
+        assert program == "make", f"{command}: expected pytest, pytest-bandwidth, pip or make"
+        return 0  # tests/product/test_make.py sees to it that it runs all
+
+    return run
+
+
+@pytest.fixture
+def with_baselines(shell) -> None:
+    """The scratch folder's baselines/ knows its tests on the traffic device."""
+    assert shell("pytest --bandwidth-baseline=baselines/ --bandwidth-update") == 0
+
+
+def write(block: Block, folder: Path) -> None:
+    assert block.file is not None, f"{block}: expected a first line that names its file"
+    (folder / block.file).write_text(block.text, encoding="utf-8")
+
+
+def commit_everything(folder: Path) -> None:
+    """A git repository whose branch main holds the folder's files."""
+    me = ("-c", "user.name=someone", "-c", "user.email=someone@example.org")
+    for command in (("init", "--quiet", "--initial-branch=main"), ("add", "."), ("commit", "--quiet", "--message=all")):
+        subprocess.run(["git", *me, *command], cwd=folder, check=True)
+
+
+def test_every_block_is_of_a_kind_that_is_checked():
+    assert [str(b) for b in BLOCKS if b.kind not in KINDS] == []
+
+
+def test_what_is_stood_in_for_has_a_test():
+    assert sorted((b.page, b.lacking) for b in BLOCKS if b.lacking) == sorted(LACKING)
+
+
+def lacking(what: tuple[str, str]) -> Block:
+    (block,) = [b for b in BLOCKS if (b.page, b.lacking) == what]
+    return block
+
+
+def test_commands_for_a_gpu_run_or_say_that_there_is_none(shell, pytester):
+    try:
+        open_cuda(0).release()
+        lacks = ""
+    except DeviceUnavailable as error:
+        lacks = str(error)
+    for command in commands(lacking(A_GPU).text):
+        if command.startswith("pytest") and lacks:
+            result = pytester.runpytest_inprocess(*words(command, pytester.path)[1:])
+            assert result.ret == pytest.ExitCode.USAGE_ERROR
+            assert lacks in result.stdout.str() + result.stderr.str()
+        else:
+            assert shell(command) == 0, command
+
+
+@pytest.mark.usefixtures("with_baselines")
+def test_the_command_for_two_gpus_runs_with_two_workers(pytester):
+    pytest.importorskip("xdist", reason="xdist is not installed: pip install pytest-xdist")
+    pytester.makepyfile(
+        test_told="import os\nfrom pathlib import Path\n"
+        "def test_told():\n    Path(f'told-{os.environ[\"CUDA_VISIBLE_DEVICES\"]}').touch()\n"
+    )
+    (command,) = commands(lacking(TWO_GPUS).text)
+    result = pytester.runpytest_subprocess(*words(command, pytester.path)[1:])
+    assert result.ret == 0
+    assert sorted(path.name for path in pytester.path.glob("told-*")) == ["told-0", "told-1"]
+
+
+@pytest.mark.usefixtures("with_baselines")
+def test_the_command_for_other_machines_runs_through_ssh(pytester, tmp_path_factory, monkeypatch):
+    pytest.importorskip("xdist", reason="xdist is not installed: pip install pytest-xdist")
+    programs, checkout = tmp_path_factory.mktemp("programs"), tmp_path_factory.mktemp("machines") / "kernels"
+    (programs / "ssh").write_text(SSH)
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    shutil.copytree(pytester.path, checkout)
+    (command,) = commands(lacking(MACHINES).text)
+    here = command.replace("/srv/kernels/.venv/bin/python", sys.executable).replace("/srv/kernels", str(checkout))
+    assert here.count(str(checkout)) == here.count(sys.executable) == command.count("--tx ssh=") == 2
+    result = pytester.runpytest_subprocess(*words(here, pytester.path)[1:])
+    assert result.ret == 0
+    assert result.parseoutcomes()["passed"] == 2  # the tutorial's other test needs the host's memory
+    assert (pytester.path / "run.json").is_file()
+
+
+@pytest.mark.usefixtures("with_baselines")
+def test_the_tutorials_workflow_runs(shell, pytester):
+    (block,) = [b for b in BLOCKS if b.page == "tutorial.md" and b.kind == "yaml"]
+    (job,) = yaml.safe_load(block.text)["jobs"].values()
+    runs = [step["run"] for step in job["steps"] if "run" in step]
+    assert [command.split()[0] for command in runs] == ["pip", "pytest"]
+    for command in runs:
+        assert shell(command) == 0, command
+    (uploaded,) = [step["with"]["path"] for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert (pytester.path / uploaded).is_dir()
+
+
+@pytest.mark.usefixtures("with_baselines")
+def test_gitlabs_jobs_run(shell, pytester):
+    jobs = yaml.safe_load(lacking(RUNNER).text)
+    assert set(jobs) == {"traffic", "gpu", "gpu-merge-request"}
+    for job in jobs.values():
+        assert ("$CI_MERGE_REQUEST_DIFF_BASE_SHA" in str(job)) == (job.get("variables") == {"GIT_DEPTH": 0})
+        results, junit = (
+            pytester.path / job["artifacts"]["paths"][0],
+            pytester.path / job["artifacts"]["reports"]["junit"],
+        )
+        shutil.rmtree(results, ignore_errors=True)
+        junit.unlink(missing_ok=True)
+        for command in job["script"]:
+            if command == "python3 -m venv .venv":
+                continue  # what it is for is installed here
+            known = command.replace("$CI_MERGE_REQUEST_DIFF_BASE_SHA", "HEAD")
+            assert shell(known.removeprefix(".venv/bin/")) == 0, command
+        assert results.is_dir()
+        assert junit.is_file()
+
+
+def test_records_rewritten_in_a_copy_of_the_repository_are_those_that_it_holds(tmp_path):
+    everything_else = shutil.ignore_patterns("__pycache__", "_build", "_generated", "[!s]*.cu", "s[!t]*.cu")
+    for name in ("cuda_src", "tests/kernels", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=everything_else)
+    table = tmp_path / "docs/kernels.md"
+    table.write_text(table.read_text().replace("| copy ", "| cpoy "))
+    *rewriting, checking = commands(lacking(REPOSITORY).text)
+    for command in rewriting:
+        program, *args = words(command, tmp_path)
+        assert program == "python"
+        subprocess.run([sys.executable, *args], cwd=tmp_path, check=True)
+    assert table.read_text() == (ROOT / "docs/kernels.md").read_text()
+    now, then = (yaml.safe_load((root / "tests/support/resources.yaml").read_text()) for root in (tmp_path, ROOT))
+    assert list(now["kernels"]) == ["stream.cu"]  # one file's minute of compiling is enough
+    if now["nvrtc"] == then["nvrtc"]:
+        assert now["kernels"]["stream.cu"] == then["kernels"]["stream.cu"]
+    program, *folders = words(checking, ROOT)
+    assert program == "pytest"
+    assert all((ROOT / folder).is_dir() for folder in folders)  # they run beside this one
+
+
+@pytest.mark.parametrize("command", [c for c in commands_in_text() if NAMED.fullmatch(c)])
+def test_commands_that_the_text_names_say_how_they_are_used(command, shell):
+    bare = command.removesuffix(" --help")
+    for name in _COMMANDS if "COMMAND" in bare else [""]:
+        with pytest.raises(SystemExit) as ended:
+            shell(f"{bare.replace('COMMAND', name)} --help")
+        assert ended.value.code == 0
+
+
+@pytest.mark.usefixtures("with_baselines")
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(c, marks=pytest.mark.experiment if c in MINUTES else ())
+        for c in commands_in_text()
+        if not c.startswith(RUN_ELSEWHERE) and not NAMED.fullmatch(c)
+    ],
+)
+def test_commands_in_the_text_run(command, shell):
+    program, *args = words(command, ROOT)
+    if program != "python":
+        # The suite takes minutes, and `make traffic` runs it.
+        collects = ("--collect-only",) if "--pyargs" in args else ()
+        assert shell(" ".join((command.replace("REV", "HEAD"), *collects))) == 0
+    elif args[:2] == ["-m", "pytest"]:
+        subprocess.run([sys.executable, *args, "--collect-only", "-q"], cwd=ROOT, check=True)
+    elif "-runs=200000" in args:
+        pytest.importorskip("atheris", reason="atheris is not installed: it has wheels for Linux on x86-64 only")
+        subprocess.run([sys.executable, *args, "-runs=100"], cwd=ROOT, check=True)
+    else:
+        assert command in lacking(REPOSITORY).text
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+def test_commands_run_in_the_order_of_their_page(page, shell, pytester):
+    # README's tests take a gigabyte: `test_readmes_tests_run` runs them once.
+    for name, text in FILES.get(page, {}).items():
+        (pytester.path / name).write_text(text, encoding="utf-8")
+    for command in BEFORE.get(page, ()):
+        assert shell(command) == 0
+    kinds = ("console",) if page == "README.md" else ("console", "cuda", "python")
+    for block in BLOCKS:
+        if block.page != page or block.kind not in kinds or block.lacking:
+            continue
+        if block.kind == "console":
+            for command in commands(block.text):
+                assert shell(command) == block.exit_status, f"{block}: {command}"
+        elif block.file is not None:
+            write(block, pytester.path)
+        elif block in FRAGMENTS and block not in IN_A_TEST:
+            exec(compile(GIVEN.get(page, "") + block.text, str(block), "exec"), {})
+
+
+def test_the_recipe_for_the_traffic_device_passes_there(pytester):
+    pytester.makefile(".ini", pytest=INI)
+    (block,) = [b for b in BLOCKS if 'device="traffic"' in b.text]
+    write(block, pytester.path)
+    pytester.runpytest_inprocess("--bandwidth-device=traffic").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("block", IN_A_TEST, ids=str)
+def test_fragments_run(block, pytester):
+    pytester.makefile(".ini", pytest=INI)
+    body = "".join(f"    {line}\n" for line in (GIVEN[block.page] + block.text).splitlines())
+    pytester.makepyfile(test_fragment=f"def test_fragment(bandwidth):\n{body}")
+    pytester.runpytest_inprocess("--bandwidth-device=cpu").assert_outcomes(passed=1)
+
+
+def test_figures_beside_the_traffic_model_are_the_models():
+    from pytest_bandwidth.domain import traffic
+
+    (block,) = [b for b in FRAGMENTS if "traffic.gemm(2048" in b.text]
+    model = traffic.gemm(2048, 2048, 2048, "float32", tile=32)
+    said = [float(figure) for figure in re.findall(r"[\d.]+", block.text.split("#")[1].splitlines()[0])]
+    found = model.bytes_moved / 1e6, model.bytes_requested / 1e9, model.arithmetic_intensity
+    np.testing.assert_allclose(said, found, rtol=0.01)
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.kind == "yaml"], ids=str)
+def test_documented_yaml_is_what_it_says(block, tmp_path):
+    if block.file is None:
+        (tmp_path / "b.yaml").write_text(block.text, encoding="utf-8")
+        assert baseline_files.load(tmp_path / "b.yaml").entries
+        return
+    jobs = yaml.safe_load(block.text)
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert [used for used in re.findall(r"uses: (.*)", block.text) if used not in text] == []
+    assert jobs
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.kind == "toml"], ids=str)
+def test_documented_ini_options_exist(block):
+    given = tomllib.loads(block.text)["tool"]["pytest"]["ini_options"]
+    assert given
+    assert set(given) <= {dest(name) for name, _, _ in (*OPTIONS, *INI_ONLY)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_option_and_command_that_a_page_names_exists(page):
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"--bandwidth-([a-z]+(?:-[a-z]+)*)", text))
+    assert named - {name for name, _, _ in OPTIONS} == set()
+    assert set(re.findall(r"[`\n]pytest-bandwidth ([a-z]+)", text)) - set(_COMMANDS) == set()

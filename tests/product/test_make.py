@@ -1,0 +1,107 @@
+"""Every `make` command of README and docs, run in a copy of the repository."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+from documented import BLOCKS, ROOT, commands, commands_in_text
+from making import HERE, copy_of_repository, run
+
+from pytest_bandwidth.devices.cuda.device import open_cuda
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.storage import baseline as baseline_files
+
+IN_BLOCKS = [command for block in BLOCKS if block.kind == "console" for command in commands(block.text)]
+DOCUMENTED = {command for command in (*commands_in_text(), *IN_BLOCKS) if command.startswith("make ")}
+# `make test` is what runs this, by way of the first two; `make bench` measures for half an hour, by scripts that
+# test_benchmarks.py runs one by one.
+NOT_RUN_HERE = {"make lint", "make unit", "make test", "make bench"}
+RUN_HERE = {
+    "make clean",
+    "make demo",  # by test_benchmarks.py: it measures
+    "make docs",  # by test_docs.py
+    "make gpu",
+    "make lowest",
+    "make traffic",
+    "make traffic PYTEST_ARGS=--bandwidth-update",
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    return copy_of_repository(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture
+def baselines_compiler():
+    """Skips where NVRTC is missing, or is not the one whose code baselines/ counts."""
+    pytest.importorskip("cuda.bindings", reason="counting needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+    from pytest_bandwidth.ptx import nvrtc_version
+
+    entries = baseline_files.load(ROOT / "baselines" / "traffic-sm-90.yaml").entries.values()
+    (counted,) = {entry.settings["nvrtc"] for entry in entries}
+    if nvrtc_version() != counted:
+        pytest.skip(f"baselines/ was counted with NVRTC {counted}, here is {nvrtc_version()}")
+
+
+def baselines_in(folder):
+    return {file.name: file.read_text(encoding="utf-8") for file in (folder / "baselines").iterdir()}
+
+
+def test_every_documented_command_is_run():
+    assert DOCUMENTED == NOT_RUN_HERE | RUN_HERE
+
+
+@pytest.mark.parametrize("command", sorted(NOT_RUN_HERE))
+def test_what_is_not_run_here_would_run(command, copy):
+    assert run("make", *HERE, "--dry-run", *command.split()[1:], cwd=copy).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("baselines_compiler")
+def test_traffic_is_what_the_repositorys_baseline_says(copy):
+    result = run("make", *HERE, "traffic", "PYTEST_ARGS=--bandwidth-strict", cwd=copy)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("baselines_compiler")
+def test_an_update_of_traffic_that_is_the_same_changes_no_baseline(copy):
+    result = run("make", *HERE, "traffic", "PYTEST_ARGS=--bandwidth-update -k copy", cwd=copy)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "UPDATED" in result.stdout
+    assert baselines_in(copy) == baselines_in(ROOT)
+
+
+def test_gpu_says_that_there_is_none_and_writes_nothing(copy):
+    try:
+        open_cuda(0).release()
+    except DeviceUnavailable:
+        pass
+    else:
+        pytest.skip("there is a GPU: `make gpu` would measure for minutes and write its files")
+    result = run("make", *HERE, "gpu", cwd=copy)
+    assert "nothing written: " in result.stderr
+    assert result.returncode != 0
+    assert sorted(path.name for path in copy.glob("docs/gpu/*")) == sorted(p.name for p in ROOT.glob("docs/gpu/*"))
+
+
+@pytest.mark.slow
+def test_lowest_installs_the_oldest_dependencies_and_runs_tests(copy, tmp_path):
+    # One module: all of them are what CI's job of it is for.
+    told = (f"PYTHON={sys.executable}", f"LOWEST={tmp_path / 'lowest'}", "PYTEST_ARGS=tests/session/test_update.py")
+    result = run("make", *told, "lowest", cwd=copy)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed" in result.stdout
+    shutil.rmtree(tmp_path / "lowest")  # pytest keeps the folders of three runs: a gigabyte each
+
+
+def test_clean_removes_what_was_made(copy):
+    for made in (".venv/bin/python", "demo-results/baseline.yaml", "docs/_build/index.html"):
+        (copy / made).parent.mkdir(parents=True, exist_ok=True)
+        (copy / made).touch()
+    assert run("make", "clean", cwd=copy).returncode == 0
+    assert [made for made in (".venv", "demo-results", "docs/_build") if (copy / made).exists()] == []
+    assert (copy / "README.md").is_file()

@@ -1,0 +1,121 @@
+"""The workflows: linted by those who know GitHub Actions, and held to what makes them safe in public."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+JOBS = [
+    pytest.param(job, id=f"{file.stem}-{name}")
+    for file in WORKFLOWS
+    for name, job in yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"].items()
+]
+
+
+@pytest.mark.parametrize("command", ["jactionlint", "zizmor --offline --no-progress .github"])
+def test_linters_of_workflows_find_nothing(command):
+    program, *args = command.split()
+    beside = Path(sys.executable).with_name(program)
+    result = subprocess.run([beside, *args], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda f: f.stem)
+def test_nothing_is_permitted_to_all_jobs_and_actions_are_commits(file):
+    text = file.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["permissions"] == {}
+    used = re.findall(r"uses: (.*)", text)
+    assert used
+    assert [u for u in used if not re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", u)] == []
+    assert "pull_request_target" not in re.sub(r"#.*", "", text)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_that_may_write_never_runs_beside_a_pull_requests_code(job):
+    writes = "write" in job["permissions"].values()
+    assert not (writes and "self-hosted" in job["runs-on"])
+    if writes:
+        assert not any("pip " in step.get("run", "") or "make " in step.get("run", "") for step in job["steps"])
+
+
+PULL_REQUEST = {"github.event_name": "pull_request", "github.ref": "refs/pull/7/merge", "inputs.update": ""}
+ON_MAIN = {"github.event_name": "workflow_dispatch", "github.ref": "refs/heads/main", "inputs.update": ""}
+
+
+def evaluated(text, context):
+    """A value of a workflow as GitHub computes it: `${{ … }}` of comparisons, `&&`, `||` and `!`; others stay text."""
+    expression = re.fullmatch(r"\$\{\{(.*)\}\}", text)
+    if expression is None:
+        return text
+    tokens = re.findall(r"'[^']*'|&&|\|\||==|!=|!|[()]|[\w.]+|\S", expression[1])
+    python = {"&&": "and", "||": "or", "!": "not"} | {name: repr(value) for name, value in context.items()}
+    return eval(" ".join(python.get(token, token) for token in tokens), {"__builtins__": {}})
+
+
+def reaches_our_runner_unapproved(job):
+    """Whether a pull request's code runs on a runner of our own without the environment that has reviewers."""
+    if "self-hosted" not in job["runs-on"] or not evaluated(job.get("if", "always"), PULL_REQUEST):
+        return False
+    return evaluated(job.get("environment", ""), PULL_REQUEST) != "gpu-pull-request"
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_pull_requests_code_waits_for_a_reviewer_before_it_reaches_our_runner(job):
+    assert not reaches_our_runner_unapproved(job)
+
+
+def test_what_a_job_without_that_environment_looks_like():
+    gpu = yaml.safe_load((ROOT / ".github/workflows/gpu.yml").read_text(encoding="utf-8"))["jobs"]
+    measure, update = gpu["measure"], gpu["update"]
+    assert evaluated(measure["environment"], ON_MAIN) == "gpu"
+    assert evaluated(measure["if"], PULL_REQUEST)
+    for environment in ("gpu", "${{ 'gpu' }}", measure["environment"].replace("==", "!=")):
+        assert reaches_our_runner_unapproved({**measure, "environment": environment})
+    assert reaches_our_runner_unapproved({name: measure[name] for name in ("if", "runs-on")})
+    assert reaches_our_runner_unapproved({name: update[name] for name in ("environment", "runs-on")})
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_no_token_stays_in_a_checkout(job):
+    checkouts = [step for step in job["steps"] if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def runs_all_tests(job):
+    return any(step.get("run") in ("make test", "make lowest") for step in job["steps"])
+
+
+def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
+    jobs = [param.values[0] for param in JOBS if runs_all_tests(param.values[0])]
+    assert len(jobs) == 2
+    assert all(job["env"] == {"BROWSER_TESTS": "required"} for job in jobs)
+
+
+def test_a_pull_request_is_compared_with_what_its_checkout_merged_it_into():
+    measure = yaml.safe_load((ROOT / ".github/workflows/gpu.yml").read_text(encoding="utf-8"))["jobs"]["measure"]
+    checkout, *_ = measure["steps"]
+    (against,) = [step["run"] for step in measure["steps"] if "--bandwidth-against" in step.get("run", "")]
+    assert checkout["with"]["fetch-depth"] == 0
+    assert "ref" not in checkout["with"]  # so it is the merge of both, whose first parent is the base
+    assert "--bandwidth-against=HEAD^1 " in against
+
+
+def test_every_option_that_a_workflow_gives_exists():
+    from pytest_bandwidth.session.options import OPTIONS
+
+    known = {f"--bandwidth-{name}" for name, _, _ in OPTIONS}
+    text = "".join(file.read_text(encoding="utf-8") for file in WORKFLOWS)
+    assert set(re.findall(r"--bandwidth-[a-z-]+", text)) - known == set()
+
+
+def test_every_target_that_a_workflow_makes_exists():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for file in WORKFLOWS:
+        for target in re.findall(r"\bmake ([\w-]+)", re.sub(r"#.*", "", file.read_text(encoding="utf-8"))):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

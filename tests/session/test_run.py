@@ -1,0 +1,244 @@
+"""The device's lock while a test is judged: held for each fresh process, free in between."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from scripted import ScriptedDevice, then
+
+from pytest_bandwidth.devices import memory_speed as pace
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.cpu.device import open_cpu
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.judging.reference import noise_bound
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.session import run as running
+from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.fresh.child import Invocation, Leave, Order
+from pytest_bandwidth.session.run import BandwidthRun
+from pytest_bandwidth.session.settings import MarkerOptions, Settings
+from pytest_bandwidth.session.update import further_runs
+
+BYTES = 10**9
+# A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.
+FRESH = """
+import json, os, socket
+from pathlib import Path
+from filelock import FileLock, Timeout
+
+with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
+    print("ready", file=text, flush=True)
+    leave = json.loads(text.readline())
+held = False
+for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
+    try:
+        with FileLock(file).acquire(timeout=0):
+            pass
+    except Timeout:
+        held = True
+with open("seen", "a") as seen:
+    seen.write("held\\n" if held else "free\\n")
+order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
+with open("paces", "a") as paces:
+    paces.write(json.dumps(leave["paces"]) + "\\n")
+with open("shares", "a") as shares:
+    shares.write(f"{order['rounds_share']}\\n")
+Path(order["report"]).write_text(Path("rows.json").read_text())
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(locks))
+    monkeypatch.setenv("LOCKS", str(locks))
+    (tmp_path / "pytest.py").write_text(FRESH)
+    fresh_rows(tmp_path, fresh_row())
+    invocation = Invocation((), tmp_path, as_module=True)
+    return BandwidthRun(Settings(device="cpu", confirm=2), invocation, tmp_path)
+
+
+def fresh_row(**more):
+    row = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+    return {**row, **more}
+
+
+def fresh_rows(folder, *rows):
+    """What every fresh process reports."""
+    (folder / "rows.json").write_text(json.dumps(rows))
+
+
+def paces_told(folder):
+    """What each fresh process so far was to wait for."""
+    return [json.loads(line) for line in (folder / "paces").read_text().splitlines()]
+
+
+def measured(gbps, probe_gbps, label=None):
+    rounds = Rounds((BYTES / gbps / 1e9,), (BYTES / probe_gbps / 1e9,), (True,), probe_bytes=BYTES)
+    return Measurement(label, Traffic(BYTES, 0), open_cpu().identity, "clock", rounds)
+
+
+def is_free(run):
+    """Whether another process could measure now."""
+    try:
+        with DeviceLock(run.device.identity, 0.0).held():
+            return True
+    except DeviceUnavailable:
+        return False
+
+
+def test_others_may_measure_between_fresh_processes_and_not_during_one(run, tmp_path):
+    free = []
+    run.tell = lambda _: free.append(is_free(run))
+    judged = run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    assert judged["t"].verdict.status is Status.REGRESSED
+    assert free == [True, True]
+    assert (tmp_path / "seen").read_text().split() == ["held", "held"]
+
+
+def test_nobody_measures_beside_the_probe_alone(run, monkeypatch):
+    free = []
+
+    def probe_alone(*_):
+        free.append(is_free(run))
+        return 66.0
+
+    monkeypatch.setattr(running, "probe_alone", probe_alone)
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
+    judged = run.judge({"t": measured(60.0, 66.7)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+    assert judged["t"].verdict.status is Status.DEVICE
+    assert free == [False]
+
+
+def test_a_device_that_stays_taken_confirms_nothing(run):
+    run.settings = replace(run.settings, lock_timeout=0.1)
+    with DeviceLock(run.device.identity, 30.0).held():
+        judged = run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    verdict = judged["t"].verdict
+    assert verdict.status is Status.UNCONFIRMED
+    assert "is being measured by process" in verdict.reason
+
+
+def judged_by_floor(run, *labels):
+    measurements = {str(label): measured(80.0, 100.0, label) for label in labels}
+    found = run.judge(measurements, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    return {key: one.verdict for key, one in found.items()}
+
+
+@pytest.mark.parametrize("wrong", [{"status": "INVALID", "reason": "throttled"}, {"gbps": None}, {"gbps": 2001.0}])
+def test_one_label_that_is_invalid_in_fresh_processes_takes_no_evidence_from_another(run, tmp_path, wrong):
+    run.peak = Peak(2000e9, "test")
+    fresh_rows(tmp_path, fresh_row(label="a", **wrong), fresh_row(label="b"))
+    found = judged_by_floor(run, "a", "b")
+    assert (found["a"].status, found["b"].status) == (Status.UNCONFIRMED, Status.REGRESSED)
+    assert found["a"].reason.endswith("not confirmed: 0 fresh processes measured it, and validly; 2 have to")
+
+
+def test_fresh_processes_without_anything_valid_say_why(run, tmp_path):
+    fresh_rows(tmp_path, *(fresh_row(label=label, status="INVALID", reason=f"hot {label}") for label in "ab"))
+    reasons = [verdict.reason for verdict in judged_by_floor(run, "a", "b").values()]
+    assert [reason.partition("not confirmed: ")[2] for reason in reasons] == [
+        "a fresh process measured nothing valid: hot a"
+    ] * 2
+
+
+@pytest.mark.parametrize(("busy", "invalid"), [(1, False), (2, False), (3, True)])
+def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
+    others = tuple(Conditions(others=(f"train.py ({number})",)) for number in range(busy))
+    # The state is asked for before and after the samples.
+    states = [state for state in (*others, Conditions()) for _ in range(2)]
+    run.device = ScriptedDevice(identity=DeviceIdentity("cuda", "a device", None, "1"), states=tuple(states))
+    measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1))
+    assert (measurement.invalid is not None) is invalid
+    (finding,) = measurement.findings
+    assert finding.code == running.TAKEN_AGAIN
+    tries = re.findall(r"train\.py \((\d)\)", finding.text)
+    assert tries == [str(number) for number in range(min(busy, running.INVALID_RETRIES))]
+
+
+def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
+    told = []
+    run.tell = told.append
+    faster = 146.0  # than the baseline's device: as many processes again may meet its pace
+    fresh_rows(tmp_path, fresh_row(gbps=89.0, relative=0.61, probe_gbps=faster))
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
+    run.judge({"t": measured(89.0, 145.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+    assert told == [
+        f"suspect: fresh process {i}" for i in ("1 of at most 2", "2 of at most 2", "3 of at most 4", "4 of at most 4")
+    ]
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("cpu", True), ("cuda", False)])
+def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, kind, waits):
+    run.device = ScriptedDevice(identity=DeviceIdentity(kind, "a device", None, "1"))
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("a device"), {"t": entry}, path="b.yaml")
+    assert run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)[
+        "t"
+    ].verdict.confirmations
+    told = paces_told(tmp_path)[0]
+    assert [label for label, _ in told] == [None] * waits
+    # A host's prior of 3 %, of which five equal runs leave the root of 5/9, past which memory is faster at 99.9 %.
+    fastest = 100.0 * math.exp(noise_bound(0.999, 0.03 * math.sqrt(5 / 9), 9, 5, 1))
+    assert [gbps for _, gbps in told] == [pytest.approx(fastest)] * waits
+
+
+def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(run, monkeypatch):
+    monkeypatch.setattr(pace, "NAP_SECONDS", 0.0)
+
+    def first_probe(label):
+        ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, Order("cpu"))
+        monkeypatch.setattr(running, "stand_by", lambda: Leave([("b", 1.05)], 4.0))
+        ordered.stand_by()
+        ordered.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
+        workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
+        return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
+
+    assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
+
+
+def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
+    run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    assert (tmp_path / "shares").read_text().split() == ["0.75", "0.75"]
+    assert rounds(run, Order("cpu", rounds_share=0.5)) == pytest.approx(rounds(run, Order("cpu")) / 2, abs=1)
+
+
+def rounds(run, order=None):
+    """How many a process takes of a kernel that never becomes precise."""
+    one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, order)
+    one.device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))
+    workload = Workload(lambda: None, Traffic(500_000, 500_000))
+    return len(one.measure(workload, MarkerOptions(max_time=1.0)).rounds.kernel_seconds)
+
+
+@pytest.mark.parametrize("writes", ["update", "update_new"])
+def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run, writes):
+    judged = rounds(run)
+    run.settings = replace(run.settings, **{writes: True})
+    assert rounds(run) == pytest.approx(3 * judged, abs=2)
+    assert rounds(run, Order("cpu")) == judged  # its order says how long
+
+
+def test_further_runs_of_an_update_are_ordered_to_take_as_long(run, tmp_path):
+    settings = replace(run.settings, update=True, runs=3)
+    further_runs(settings, Invocation((), tmp_path, as_module=True), run.device.identity, lambda _: None)
+    assert (tmp_path / "shares").read_text().split() == ["3.0", "3.0"]
+
+
+@pytest.mark.parametrize(("probe_gbps", "waits"), [(100.0, [True] * 4), (146.0, [True] * 4 + [False] * 4)])
+def test_nobody_waits_any_more_once_all_of_a_tests_processes_waited_in_vain(run, tmp_path, probe_gbps, waits):
+    fresh_rows(tmp_path, fresh_row(gbps=0.6 * probe_gbps, relative=0.6, probe_gbps=probe_gbps))
+    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
+    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
+    for _test in range(2):
+        run.judge({"t": measured(87.0, 146.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+    assert [bool(paces) for paces in paces_told(tmp_path)] == waits

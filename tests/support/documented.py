@@ -1,0 +1,94 @@
+"""The fenced blocks of README and docs, and a small shell that runs the documented commands inside this process."""
+
+from __future__ import annotations
+
+import glob
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+STAND_IN = "tests stand in for "
+_FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n)?^```(?P<kind>\S*)[^\n]*\n(?P<text>.*?)^```$", re.S | re.M)
+_FILE = re.compile(r"^(?:#|//) ([\w./-]+\.\w+)\n")
+_IN_TEXT = re.compile(r"`((?:pytest|pytest-bandwidth|python|make) [^`\n…]+)`")
+_LOOP = re.compile(r"for (\w+) in ([\w ]+); do (.*); done")
+
+
+@dataclass(frozen=True)
+class Block:
+    """kind: the fence's language, ``{name}`` for a directive of the site. mark: the comment on the line before."""
+
+    page: str
+    number: int
+    kind: str
+    text: str
+    mark: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that a first line such as ``# test_x.py`` says it is."""
+        found = _FILE.match(self.text)
+        return found[1] if found else None
+
+    @property
+    def lacking(self) -> str:
+        """What the block asks for that its test has a stand-in for; "" where it runs as it is."""
+        return self.mark.removeprefix(STAND_IN) if self.mark.startswith(STAND_IN) else ""
+
+    @property
+    def exit_status(self) -> int:
+        return int(self.mark.removeprefix("exits with ")) if self.mark.startswith("exits with ") else 0
+
+    def __str__(self) -> str:
+        return f"{self.page}-{self.number}"
+
+
+def commands_in_text() -> list[str]:
+    """Whole commands that stand between backticks outside of fenced blocks, each once."""
+    texts = (_FENCE.sub("", page.read_text(encoding="utf-8")) for page in PAGES)
+    return sorted({command for text in texts for command in _IN_TEXT.findall(text)})
+
+
+def blocks() -> Iterator[Block]:
+    for page in PAGES:
+        for number, found in enumerate(_FENCE.finditer(page.read_text(encoding="utf-8"))):
+            yield Block(page.name, number, found["kind"], found["text"], found["mark"] or "")
+
+
+def installations() -> list[str]:
+    """What pip is asked to install, each once: ``install 'pytest-bandwidth[cpu]'``."""
+    return sorted(
+        {c for page in PAGES for c in re.findall(r"\bpip (install [^\n#]*[^\n #`])", page.read_text("utf-8"))}
+    )
+
+
+BLOCKS = list(blocks())
+
+
+def commands(text: str) -> list[str]:
+    """Commands of a console block, without comments, loops unrolled."""
+    found: list[str] = []
+    for line in text.splitlines():
+        bare = re.sub(r"(^|\s)#.*", "", line).strip()
+        if not bare:
+            continue
+        loop = _LOOP.fullmatch(bare)
+        if loop:
+            found += [loop[3].replace(f"${loop[1]}", value) for value in loop[2].split()]
+        else:
+            found.append(bare)
+    return found
+
+
+def words(command: str, folder: Path) -> list[str]:
+    """The command's words, with ``?`` and ``*`` expanded in `folder` as a shell does, but not within quotes."""
+    found: list[str] = []
+    for raw, word in zip(shlex.split(command, posix=False), shlex.split(command), strict=True):
+        matches = sorted(glob.glob(word, root_dir=folder)) if re.search(r"[?*]", word) and raw == word else []
+        found += matches or [word]
+    return found

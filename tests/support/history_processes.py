@@ -1,0 +1,60 @@
+"""Real processes that append to a history, one of them at a moment of our choosing no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+_APPEND = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = [{support!r}]
+from saved_runs import outcome, run_of
+from pytest_bandwidth.storage.history import append, files, merging
+merging.RUNS_BEFORE_MERGE = {runs_before_merge}
+
+def die(*_args, **_kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+{fault}
+for i in range({runs}):
+    rows = [outcome("test_a.py::test_one", 700.0 + i), outcome("test_a.py::test_two", 500.0)]
+    run = run_of(*rows, run_id=f"{name}-{{i:04d}}", environment={{"started_at": f"2026-01-01T00:00:{{i % 60:02d}}Z"}})
+    append(Path({folder!r}), run, rows)
+    print(run["run_id"], flush=True)
+"""
+# What is done to the process before it appends.
+NO_FAULT = ""
+HALF_WRITTEN = """
+from pytest_bandwidth.storage.history import writing
+def half(connection, query, file, values=(), **_):
+    file.write_bytes(b"PAR1 and then")
+    die()
+writing.copy_to = half
+"""
+NOT_YET_NAMED = "files.os.replace = die"
+MERGED_AND_NOT_REMOVED = """
+add = merging.add
+def add_and_die(*args):
+    add(*args)
+    die()
+merging.add = add_and_die
+"""
+
+
+def start(
+    folder: Path, name: str, runs: int, *, runs_before_merge: int = 200, fault: str = NO_FAULT
+) -> subprocess.Popen:
+    """A process that appends `runs` runs and prints the id of each when it is in the history."""
+    script = _APPEND.format(
+        support=str(HERE),
+        runs_before_merge=runs_before_merge,
+        fault=fault,
+        runs=runs,
+        name=name,
+        folder=str(folder),
+    )
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -1,0 +1,134 @@
+"""What the compiler gives each shipped kernel: measured, written to resources.yaml, and compared with it.
+
+Run as a script it rewrites the file: ``python tests/support/kernel_resources.py``. Review the diff before committing.
+Needs NVRTC, no GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pytest_bandwidth.domain.measurement import KernelResources
+from pytest_bandwidth.ptx.compile import kernel_resources, nvrtc_version
+
+ROOT = Path(__file__).parents[2]
+CUDA_SRC = ROOT / "cuda_src"
+RECORD = Path(__file__).with_name("resources.yaml")
+# Turing, Ampere (A100; RTX 30), Ada, Hopper, Blackwell (data centre; RTX 50).
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+WARNINGS_ARE_ERRORS = ("-Werror=all-warnings",)
+FIELDS = ("registers", "shared_bytes", "local_bytes")
+REWRITE = "python tests/support/kernel_resources.py"
+
+PerArchitecture = dict[str, KernelResources]
+
+
+def kernel_files() -> list[Path]:
+    return sorted(CUDA_SRC.glob("*.cu"))
+
+
+def compiled(text: str, filename: str, architectures: Sequence[str] = ARCHITECTURES) -> dict[str, PerArchitecture]:
+    """Resources of each kernel of a source text, by kernel and architecture.
+
+    Raises KernelError with the compiler's log where it does not compile, or compiles with a warning.
+    """
+
+    def for_architecture(arch: str) -> Mapping[str, KernelResources]:
+        return kernel_resources(text, arch=arch, options=WARNINGS_ARE_ERRORS, filename=filename)
+
+    # NVRTC works outside of the interpreter's lock, so that two threads take half the time.
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        found = dict(zip(architectures, pool.map(for_architecture, architectures), strict=True))
+    names = sorted({name for kernels in found.values() for name in kernels})
+    return {name: {arch: found[arch][name] for arch in architectures} for name in names}
+
+
+def recorded(filename: str) -> dict[str, PerArchitecture]:
+    """The recorded resources of one file's kernels; empty where the file is not in the record."""
+    record = _record()
+    return {
+        name: {
+            arch: KernelResources(**{field: _figure(figures[field], index) for field in FIELDS})
+            for index, arch in enumerate(record["architectures"])
+        }
+        for name, figures in (record["kernels"].get(filename) or {}).items()
+    }
+
+
+def recorded_files() -> list[str]:
+    return list(_record()["kernels"])
+
+
+def recorded_nvrtc() -> str:
+    return str(_record()["nvrtc"])
+
+
+def differences(before: dict[str, PerArchitecture], after: dict[str, PerArchitecture]) -> list[str]:
+    """One line per kernel that appeared, went, or needs other resources: ``triad_f32 sm_90: registers 32 → 96``."""
+    lines = [f"{name}: is not in the record" for name in after if name not in before]
+    lines += [f"{name}: is in the record, but the file has no such kernel" for name in before if name not in after]
+    for name in (name for name in after if name in before):
+        for arch, now in after[name].items():
+            then = before[name].get(arch)
+            if then is None:
+                lines.append(f"{name} {arch}: is not in the record")
+                continue
+            changes = [
+                f"{field.replace('_', ' ')} {getattr(then, field)} → {getattr(now, field)}"
+                for field in FIELDS
+                if getattr(then, field) != getattr(now, field)
+            ]
+            if changes:
+                lines.append(f"{name} {arch}: {', '.join(changes)}")
+    return lines
+
+
+def spilling(kernels: dict[str, PerArchitecture]) -> list[str]:
+    """One line per kernel that keeps something in local memory, which is device memory in disguise."""
+    return [
+        f"{name} {arch}: {resources.local_bytes} B of local memory a thread"
+        for name, found in kernels.items()
+        for arch, resources in found.items()
+        if resources.local_bytes
+    ]
+
+
+def rewrite() -> None:
+    lines = [
+        "# What ptxas gives each kernel: registers a thread, static shared memory a block, local memory (stack and",
+        "# spills) a thread. One figure where all architectures agree, else one per architecture in the order below.",
+        f"# Rewritten by: {REWRITE}",
+        f'nvrtc: "{nvrtc_version()}"',
+        f"architectures: [{', '.join(ARCHITECTURES)}]",
+        "kernels:",
+    ]
+    for file in kernel_files():
+        lines.append(f"  {file.name}:")
+        for name, found in compiled(file.read_text(encoding="utf-8"), file.name).items():
+            figures = ", ".join(f"{field}: {_short([getattr(r, field) for r in found.values()])}" for field in FIELDS)
+            lines.append(f"    {name}: {{{figures}}}")
+    RECORD.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _record() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(RECORD.read_text(encoding="utf-8"))
+    return loaded
+
+
+def _short(figures: list[int]) -> str:
+    return str(figures[0]) if len(set(figures)) == 1 else f"[{', '.join(map(str, figures))}]"
+
+
+def _figure(figures: int | list[int], index: int) -> int:
+    return figures[index] if isinstance(figures, list) else figures
+
+
+if __name__ == "__main__":
+    rewrite()
+    sys.stdout.write(f"{RECORD} rewritten with NVRTC {nvrtc_version()}; look at `git diff` before committing\n")
