@@ -54,10 +54,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
-    from pytest_bandwidth.session.fresh.child import order_of_environment
+    from pytest_bandwidth.session.fresh.child import request_of_environment
     from pytest_bandwidth.session.settings import read_settings
 
-    settings, order = read_settings(config), order_of_environment()
+    settings, order = read_settings(config), request_of_environment()
     if settings.only or order is not None:
         _keep_only(config, items, wanted)
     if settings.skip:
@@ -105,7 +105,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 def pytest_runtestloop(session: pytest.Session) -> None:
     bandwidth_session = session.config.stash.get(_SESSION, None)
     if bandwidth_session is not None:
-        bandwidth_session.stand_by()
+        bandwidth_session.wait_for_turn()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -46,7 +46,7 @@ class Workload:
     launch: set where the callable is a kernel launch, for devices that look inside.
     reads, writes: the declared arrays, where arrays were declared, for devices that check the declaration.
     stream: the stream the work runs on, as the user's framework names it; None = the device's current one.
-    beside: further callables to sample in the same rounds, for comparisons.
+    interleaved: further callables to sample in the same rounds, for comparisons.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that nobody said.
     """
@@ -60,7 +60,7 @@ class Workload:
     reads: tuple[Any, ...] = ()
     writes: tuple[Any, ...] = ()
     precision: str | None = None
-    beside: tuple[Call, ...] = ()
+    interleaved: tuple[Call, ...] = ()
     blocks: int | None = None
     flop_declared: bool = True
 

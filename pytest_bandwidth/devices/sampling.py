@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
-from pytest_bandwidth.domain.gc_disabled import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Conditions
 from pytest_bandwidth.domain.rounds import Dropped, Rounds, StopReason, precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
@@ -41,20 +41,20 @@ class _Tally:
     kernel: list[Sample] = field(default_factory=list)
     probe: list[Sample] = field(default_factory=list)
     kernel_first: list[bool] = field(default_factory=list)
-    beside: list[tuple[float, ...]] = field(default_factory=list)
+    interleaved: list[tuple[float, ...]] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     attempts: int = 0
 
-    def add(self, kernel: Sample, probe: Sample | None, beside: Sequence[Sample], kernel_first: bool) -> None:
+    def add(self, kernel: Sample, probe: Sample | None, interleaved: Sequence[Sample], kernel_first: bool) -> None:
         self.attempts += 1
-        spoilt = next((s for s in (kernel, probe, *beside) if s is not None and s.drop is not None), None)
+        spoilt = next((s for s in (kernel, probe, *interleaved) if s is not None and s.drop is not None), None)
         if spoilt is not None and spoilt.drop is not None:
             # A round with one spoilt sample goes whole: the ratio needs both.
             self.dropped.append(Dropped(self.attempts - 1, kernel.seconds, spoilt.drop.code, spoilt.drop.text))
             return
         self.kernel.append(kernel)
         self.kernel_first.append(kernel_first)
-        self.beside.append(tuple(s.seconds for s in beside))
+        self.interleaved.append(tuple(s.seconds for s in interleaved))
         if probe is not None:
             self.probe.append(probe)
 
@@ -75,7 +75,7 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         return device.time(call, workload.stream)
 
     started = device.now()
-    with garbage_kept():
+    with gc_disabled():
         first = kernel_sample()  # compiles, touches pages; also tells whether the workload runs at all
         probe = device.probe(workload.traffic, workload.inputs) if workload.traffic.bytes_moved else None
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
@@ -93,7 +93,9 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
             probe_seconds=tuple(s.seconds for s in tally.probe),
             host_kernel_seconds=tuple(s.host_seconds for s in tally.kernel),
             kernel_first=tuple(tally.kernel_first),
-            beside=tuple(zip(*tally.beside, strict=True)) if tally.beside else ((),) * len(workload.beside),
+            interleaved=tuple(zip(*tally.interleaved, strict=True))
+            if tally.interleaved
+            else ((),) * len(workload.interleaved),
             probe_bytes=probe.bytes_moved if probe else 0,
             probe_name=probe.name if probe else None,
             dropped=tuple(tally.dropped),
@@ -121,7 +123,7 @@ def _warm_up(
     started = device.now()
     seconds: list[float] = [first.seconds]
     while True:
-        for other in (*((probe.call,) if probe else ()), *workload.beside):
+        for other in (*((probe.call,) if probe else ()), *workload.interleaved):
             device.time(other, workload.stream)
         seconds.append(kernel_sample().seconds)
         spent = device.now() - started
@@ -153,7 +155,7 @@ def _rounds(
     samplers: list[Callable[[], Sample]] = [kernel_sample]
     if probe is not None:
         samplers.append(lambda: device.time(probe.call, workload.stream))
-    samplers += [_sampler(device, other, workload.stream) for other in workload.beside]
+    samplers += [_sampler(device, other, workload.stream) for other in workload.interleaved]
     turn = 0
     while True:
         # Each round begins with another one; with a kernel and its probe that is their alternating order.

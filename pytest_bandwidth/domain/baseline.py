@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.measurement import DeviceIdentity
 SCHEMA = 1
 NEWEST_RUNS_KEPT = 20
 
-Figure = Literal["relative", "gbps"]
+Metric = Literal["relative", "gbps"]
 
 
 # Nobody changes one; frozen, each of a large file's 100,000 would take several times as long to make.
@@ -45,7 +45,7 @@ class Entry:
     gbps: float | None = None
     utilization: float | None = None
     tolerance: float | None = None
-    judged_on: Figure | None = None
+    judged_on: Metric | None = None
     bytes_read: int | None = None
     bytes_written: int | None = None
     method: str | None = None

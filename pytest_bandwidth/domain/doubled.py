@@ -15,9 +15,9 @@ GROWTH_FOUND = "doubled-batch"
 def with_doubled_batch(measurement: Measurement) -> Measurement:
     """The measurement with a finding of what its rounds' one `beside`, twice the work, took; unchanged without one."""
     rounds, seconds = measurement.rounds, measurement.seconds
-    if not seconds or not rounds.beside or not rounds.beside[0]:
+    if not seconds or not rounds.interleaved or not rounds.interleaved[0]:
         return measurement
-    doubled = median(rounds.beside[0])
+    doubled = median(rounds.interleaved[0])
     code = GROWTH_FOUND if doubled_batch(seconds, doubled) is None else OVERHEAD_FOUND
     finding = Finding(code, growth_sentence(seconds, doubled))
-    return replace(measurement, rounds=replace(rounds, beside=()), findings=(*measurement.findings, finding))
+    return replace(measurement, rounds=replace(rounds, interleaved=()), findings=(*measurement.findings, finding))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def garbage_kept() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Nothing is collected meanwhile; afterwards it is as it was."""
     enabled = gc.isenabled()
     gc.disable()

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import format_percent
 
-FIGURES: tuple[Figure, ...] = ("relative", "gbps")
+METRICS: tuple[Metric, ...] = ("relative", "gbps")
 # A kernel under this share of its probe's bandwidth is not waiting for memory, so the probe does not share its fate.
 SHARED_FATE = 0.35
 # A larger share tells nothing: the probe was hindered, or less moved than was declared. A host's plain write may read
@@ -25,7 +25,7 @@ ENOUGH_FOR_SPREAD = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Metrics:
     """What one fresh process saw of one measurement."""
 
     gbps: float
@@ -33,7 +33,7 @@ class Figures:
     probe_gbps: float | None = None
     utilization: float | None = None
 
-    def of(self, figure: Figure) -> float | None:
+    def of(self, figure: Metric) -> float | None:
         return self.relative if figure == "relative" else self.gbps
 
     @property
@@ -42,30 +42,30 @@ class Figures:
         return self.relative is not None and self.relative <= LARGEST_SHARE
 
 
-def figures_of_measurement(measurement: Measurement) -> Figures:
+def metrics_of_measurement(measurement: Measurement) -> Metrics:
     """The figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
     gbps = measurement.gbps
     if gbps is None:
         raise ValueError("a measurement without samples has no figures")
     share = measurement.utilization if measurement.peak is not None else None
-    return Figures(gbps, measurement.relative, measurement.probe_gbps, share)
+    return Metrics(gbps, measurement.relative, measurement.probe_gbps, share)
 
 
-def figures_of_run(run: Run) -> Figures:
+def metrics_of_run(run: Run) -> Metrics:
     """The figures of a baseline's run; files may leave out the share, which the probe's GB/s give as well."""
-    return Figures(run.gbps, value_of_run(run, "relative"), run.probe_gbps)
+    return Metrics(run.gbps, value_of_run(run, "relative"), run.probe_gbps)
 
 
-def value_of_run(run: Run, figure: Figure) -> float | None:
-    """One figure of a baseline's run, as `figures_of_run` has it; a run's verdicts ask for those of every entry."""
+def value_of_run(run: Run, figure: Metric) -> float | None:
+    """One figure of a baseline's run, as `metrics_of_run` has it; a run's verdicts ask for those of every entry."""
     if figure == "gbps" or run.relative is not None:
         return run.gbps if figure == "gbps" else run.relative
     return run.gbps / run.probe_gbps if run.probe_gbps else None
 
 
-def middle_of(seen: Sequence[Figures]) -> Figures:
+def middle_of(seen: Sequence[Metrics]) -> Metrics:
     """Each figure's median, over those of one process or more that hold it."""
-    return Figures(
+    return Metrics(
         median(figures.gbps for figures in seen),
         _median_of(figures.relative for figures in seen),
         _median_of(figures.probe_gbps for figures in seen),
@@ -73,7 +73,7 @@ def middle_of(seen: Sequence[Figures]) -> Figures:
     )
 
 
-def choose_figure(asked: Figure | None, entry: Entry | None, figures: Figures, regime: str | None) -> Figure:
+def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, regime: str | None) -> Metric:
     """`relative` where the probe shares the kernel's fate, GB/s otherwise; entry and marker decide where they speak."""
     wanted = asked or (entry.judged_on if entry else None)
     if wanted is None:
@@ -84,7 +84,7 @@ def choose_figure(asked: Figure | None, entry: Entry | None, figures: Figures, r
     return wanted
 
 
-def steadier_figure(figure: Figure, processes: int, spread_of: Callable[[Figure], float]) -> Figure:
+def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric], float]) -> Metric:
     """`relative`, unless so many runs or pairs of `processes` show GB/s to repeat better, by their spread.
 
     So for a kernel that waits for memory at one time and for arithmetic at another.
@@ -94,7 +94,7 @@ def steadier_figure(figure: Figure, processes: int, spread_of: Callable[[Figure]
     return "gbps" if spread_of("gbps") < spread_of("relative") else "relative"
 
 
-def disbelief(figures: Figures) -> str:
+def disbelief(figures: Metrics) -> str:
     """Why the share of the probe tells nothing; figures: those of which `share_told` is False."""
     if figures.relative is None:
         return "no probe ran beside the kernel"

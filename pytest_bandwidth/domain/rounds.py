@@ -26,7 +26,7 @@ class Rounds:
     """One process's samples: round i holds one kernel and one probe sample, the kernel first where `kernel_first[i]`.
 
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
-    beside: seconds of further callables that were sampled in the same rounds, in the order they were given.
+    interleaved: seconds of further callables that were sampled in the same rounds, in the order they were given.
     waited_seconds: after the warm-up, for memory to be at a pace that was asked for.
     """
 
@@ -34,7 +34,7 @@ class Rounds:
     probe_seconds: tuple[float, ...] = ()
     host_kernel_seconds: tuple[float, ...] = ()
     kernel_first: tuple[bool, ...] = ()
-    beside: tuple[tuple[float, ...], ...] = ()
+    interleaved: tuple[tuple[float, ...], ...] = ()
     probe_bytes: int = 0
     probe_name: str | None = None
     dropped: tuple[Dropped, ...] = ()

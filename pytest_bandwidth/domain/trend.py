@@ -12,7 +12,7 @@ from typing import Literal
 
 TrendFigure = Literal["relative", "gbps", "sectors"]
 # Counts are exact, and a device that is slow as a whole hardly moves kernel ÷ probe.
-FIGURES: tuple[TrendFigure, ...] = ("sectors", "relative", "gbps")
+METRICS: tuple[TrendFigure, ...] = ("sectors", "relative", "gbps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def figure_of(series: Series) -> TrendFigure | None:
     """The figure whose trend tells most: what the runs were judged on, else the one that a slow device moves least."""
     judged = Counter(point.judged_on for point in series.points if point.judged_on in ("relative", "gbps"))
     usual = judged.most_common(1)[0][0] if judged else None
-    known = [name for name in FIGURES if points_with(series, name)]
+    known = [name for name in METRICS if points_with(series, name)]
     if usual == "gbps" and "gbps" in known:
         return "gbps"
     return known[0] if known else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from pytest_bandwidth.domain.baseline import Figure
+from pytest_bandwidth.domain.baseline import Metric
 
 
 class Status(str, Enum):
@@ -47,7 +47,7 @@ NOT_WRITTEN = "not-written"
 class Numbers(NamedTuple):
     """What the verdict on a drop rests on; each as in `Verdict`."""
 
-    figure: Figure
+    figure: Metric
     observed: float
     reference: float
     tolerance: float
@@ -74,7 +74,7 @@ class Verdict:
     status: Status
     code: str
     reason: str
-    figure: Figure | None = None
+    figure: Metric | None = None
     observed: float | None = None
     reference: float | None = None
     tolerance: float | None = None

@@ -14,7 +14,7 @@ import numpy as np
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
-from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.ptx.checkers.traffic import TrafficObserver
 from pytest_bandwidth.ptx.lanes import Geometry, Mask, warps_with
 from pytest_bandwidth.ptx.memory_unit import MemoryUnit
@@ -71,7 +71,7 @@ class Executor:
         kernel: Kernel,
         geometry: Geometry,
         memory: MemoryUnit,
-        order: Order,
+        order: HappensBefore,
         traffic: TrafficObserver,
         faults: FaultLog,
         tally: Tally,

@@ -15,7 +15,7 @@ from pytest_bandwidth.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.checkers.bounds import BoundsObserver
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
-from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.ptx.checkers.initialisation import InitialisationObserver, untouched
 from pytest_bandwidth.ptx.checkers.races import GlobalRaceObserver, SharedRaceObserver
 from pytest_bandwidth.ptx.checkers.traffic import TrafficObserver
@@ -128,7 +128,7 @@ class _Run:
         self._faults = FaultLog(kernel.sites)
         self._bounds = BoundsObserver(self._faults)
         self._traffic = TrafficObserver(kernel.granule_bytes.get("global", 1), kernel.sites)
-        self._order = Order(extents.blocks)
+        self._order = HappensBefore(extents.blocks)
         self._observers = (
             self._traffic,
             InitialisationObserver(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),

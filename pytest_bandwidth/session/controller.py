@@ -26,7 +26,7 @@ class Controller:
         self._config = config
         self._started = time.time()
         # `processes` says what the variable holds; its import is not worth it here.
-        self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_ORDER"))
+        self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_REQUEST"))
         self._gathered: Gathered | None = None
         # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()

@@ -174,7 +174,7 @@ class Bandwidth:
         workloads = [
             told_apart(declaration.workload(call, name)) for name, call in zip(names, functions.values(), strict=True)
         ]
-        together = replace(workloads[0], stream=stream, beside=tuple(other.call for other in workloads[1:]))
+        together = replace(workloads[0], stream=stream, interleaved=tuple(other.call for other in workloads[1:]))
         first = self._run.measure(together, self.marker)
         found = {names[0]: first, **dict(zip(names[1:], _besides(first, names[1:]), strict=True))}
         self.measurements.update(found)
@@ -195,7 +195,7 @@ class Bandwidth:
         return replace(
             declaration.workload(call, checked_label(label)),
             setup=checked_callable("setup", setup),
-            beside=() if doubled is None else (checked_callable("doubled", doubled),),
+            interleaved=() if doubled is None else (checked_callable("doubled", doubled),),
             stream=stream,
         )
 
@@ -218,14 +218,14 @@ class Bandwidth:
 
 def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
     """The measurements of those that were sampled beside the first."""
-    if not first.rounds.beside:  # nothing was timed
+    if not first.rounds.interleaved:  # nothing was timed
         return [replace(first, label=name, value=None) for name in names]
-    return [_beside(first, name, taken) for name, taken in zip(names, first.rounds.beside, strict=True)]
+    return [_beside(first, name, taken) for name, taken in zip(names, first.rounds.interleaved, strict=True)]
 
 
 def _beside(first: Measurement, name: str, taken: tuple[float, ...]) -> Measurement:
     """One of them, valid or not by its own samples: it shares with the first what the device and others did."""
-    rounds = replace(first.rounds, kernel_seconds=taken, host_kernel_seconds=(), beside=())
+    rounds = replace(first.rounds, kernel_seconds=taken, host_kernel_seconds=(), interleaved=())
     one = replace(first, label=name, rounds=rounds, value=None, invalid=None)
     own = why_invalid(one)
     if first.invalid is None:

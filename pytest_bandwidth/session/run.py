@@ -13,7 +13,7 @@ from pytest_bandwidth.devices.memory_speed import Pace, Patience
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
-from pytest_bandwidth.domain.gc_disabled import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Limits, Pools, judge_test, pools_of
@@ -23,9 +23,9 @@ from pytest_bandwidth.domain.validity import busy_with_others
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
-from pytest_bandwidth.session.against.worktrees import Sides
+from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.device_lock import DeviceLock
-from pytest_bandwidth.session.fresh.child import Invocation, Leave, Order, stand_by, start_fresh
+from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, start_fresh, wait_for_turn
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
 from pytest_bandwidth.session.fresh.probe import probe_alone
 from pytest_bandwidth.session.settings import MarkerOptions, Settings
@@ -47,7 +47,7 @@ class BandwidthRun:
         settings: Settings,
         invocation: Invocation,
         root: Path,
-        order: Order | None = None,
+        order: ChildRequest | None = None,
         revision: Revision | None = None,
     ) -> None:
         self.settings = settings
@@ -59,7 +59,7 @@ class BandwidthRun:
         self._invocation = invocation
         self._lost: str | None = None
         self._probes_alone: dict[tuple[int, int], float] = {}
-        self._leave = Leave()
+        self._leave = Go()
         self._patience = Patience()
 
     @cached_property
@@ -129,17 +129,17 @@ class BandwidthRun:
 
     def prepare(self) -> None:
         """Opens the device and reads the baseline now, so that what is wrong is said before any test runs."""
-        with garbage_kept():  # the device's libraries are large, and stay
+        with gc_disabled():  # the device's libraries are large, and stay
             _ = self.device.identity
         _ = self.baseline
 
-    def stand_by(self) -> None:
+    def wait_for_turn(self) -> None:
         """In a fresh process: does what comes before a test is measured, then waits for its turn."""
         if self.order is None:
             return
         if isinstance(self.device, ReadyDevice):
             self.device.make_ready()
-        self._leave = stand_by()
+        self._leave = wait_for_turn()
         self._patience = Patience(self._leave.wait_seconds)
 
     def begin_test(self) -> None:
@@ -189,14 +189,14 @@ class BandwidthRun:
                 judged = {key: _with_drift(one) for key, one in judged.items()}
             else:
                 file = Path(target.partition("::")[0])
-                sides = Sides(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
-                judged = judge_against(measurements, limits, sides, settings.pairs, self.tell, self._lock.held)
+                worktrees = Worktrees(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
+                judged = judge_against(measurements, limits, worktrees, settings.pairs, self.tell, self._lock.held)
                 if limits.floors:
                     judged = with_floors(judged, judge_test(measurements, None, limits, fresh.run, self._probe_alone))
             return {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
 
     def _fresh_processes(self, nodeid: str, target: str, test_seconds: float, timeout_seconds: float) -> FreshProcesses:
-        order = Order(self.device_name, nodeid, target, ROUNDS_SHARE)
+        order = ChildRequest(self.device_name, nodeid, target, ROUNDS_SHARE)
         return FreshProcesses(
             lambda: start_fresh(self._invocation, order),
             self._lock.held,

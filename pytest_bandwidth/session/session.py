@@ -24,7 +24,7 @@ from pytest_bandwidth.reports.message import drift_message, failure_message
 from pytest_bandwidth.reports.terminal import header_line
 from pytest_bandwidth.session.arguments import checked_tags
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
-from pytest_bandwidth.session.fresh.child import order_of_environment
+from pytest_bandwidth.session.fresh.child import request_of_environment
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.run import BandwidthRun
 from pytest_bandwidth.session.settings import read_marker, read_settings
@@ -62,9 +62,9 @@ class BandwidthSession:
             run.device.identity.kind,
         )
 
-    def stand_by(self) -> None:
+    def wait_for_turn(self) -> None:
         """In a fresh process: waits for its turn, before any fixture of a test is set up."""
-        self._run.stand_by()
+        self._run.wait_for_turn()
 
     def note_absent(self, items: Sequence[pytest.Item]) -> None:
         """Remembers the baseline's entries for which nothing was collected."""
@@ -189,7 +189,7 @@ def start_session(config: pytest.Config) -> BandwidthSession:
     Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
     test fails with it instead.
     """
-    order = order_of_environment()
+    order = request_of_environment()
     revision = revision_of(config) if order is None else None
     run = BandwidthRun(read_settings(config), invocation_of(config), config.rootpath, order, revision)
     problem: BandwidthError | None = None

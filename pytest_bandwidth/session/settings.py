@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.units import parse_fraction, parse_gbps
 from pytest_bandwidth.session.options import given
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.domain.baseline import Figure
+    from pytest_bandwidth.domain.baseline import Metric
     from pytest_bandwidth.domain.judging.floors import Floors
 
 # What is written is what later runs are held against: where a measurement does not become as precise as it should in
@@ -83,7 +83,7 @@ class MarkerOptions:
     min_utilization: float | None = None
     min_relative: float | None = None
     tolerance: float | None = None
-    judged_on: Figure | None = None
+    judged_on: Metric | None = None
     max_time: float | None = None
     min_samples: int | None = None
     device: str | None = None

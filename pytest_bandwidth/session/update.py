@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_bandwidth.devices.open import name_of
-from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of, tolerance_of
-from pytest_bandwidth.domain.judging.update import figure_of_update, joined, merged
+from pytest_bandwidth.domain.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.domain.judging.update_evidence import evidence_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, Plain
@@ -30,7 +30,7 @@ from pytest_bandwidth.reports.terminal import Line
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.device_report import DeviceRun
 from pytest_bandwidth.session.environment import commit
-from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation, Order, run_fresh
+from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed, Invocation, run_fresh
 from pytest_bandwidth.session.session import ASKED
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
@@ -49,7 +49,7 @@ class Asked:
     """What a test's marker says of how it is judged; None where it is silent."""
 
     tolerance: float | None = None
-    judged_on: Figure | None = None
+    judged_on: Metric | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def further_runs(
     for i in range(1, wanted):
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
         with DeviceLock(identity, settings.lock_timeout, on_long_wait=tell).held():
-            order = Order(name_of(identity), rounds_share=settings.rounds_share)
+            order = ChildRequest(name_of(identity), rounds_share=settings.rounds_share)
             further.append(run_fresh(invocation, order, WHOLE_RUN_SECONDS))
     return further
 
@@ -252,7 +252,7 @@ def _merge_in(
         tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
         if old is None or not new.runs:  # nothing to hold to the gate
             return merged(old, new, tolerance, 0.0)
-        figure = figure_of_update(old, new, of_marker.judged_on)
+        figure = metric_of_update(old, new, of_marker.judged_on)
         prior = prior_of(old, figure, identity.on_host, pools())
         return merged(old, new, tolerance, prior, of_marker.judged_on)
 

@@ -23,7 +23,7 @@ def told_apart(workload: Workload) -> Workload:
         workload,
         call=_guarded(f"the measured callable{name}", workload.call),
         setup=None if workload.setup is None else _guarded(f"setup{name}", workload.setup),
-        beside=tuple(_guarded(f"the callable beside it{name}", other) for other in workload.beside),
+        interleaved=tuple(_guarded(f"the callable beside it{name}", other) for other in workload.interleaved),
     )
 
 

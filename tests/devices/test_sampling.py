@@ -148,9 +148,9 @@ def test_progress_is_told_now_and_then():
 
 def test_what_is_beside_is_sampled_in_every_round_and_each_comes_first_in_turn():
     log = []
-    workload = Workload(lambda: log.append("a"), BYTES, beside=(lambda: log.append("b"), lambda: log.append("c")))
+    workload = Workload(lambda: log.append("a"), BYTES, interleaved=(lambda: log.append("b"), lambda: log.append("c")))
     rounds = take(ScriptedDevice(), workload)
-    assert [len(seconds) for seconds in rounds.beside] == [len(rounds.kernel_seconds)] * 2
+    assert [len(seconds) for seconds in rounds.interleaved] == [len(rounds.kernel_seconds)] * 2
     last = log[-3 * len(rounds.kernel_seconds) :]
     assert {tuple(last[i : i + 3]) for i in range(0, len(last), 3)} >= {
         ("a", "b", "c"),

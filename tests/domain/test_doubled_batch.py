@@ -9,8 +9,8 @@ from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
 
-def measured(*beside: tuple[float, ...]) -> Measurement:
-    rounds = Rounds(kernel_seconds=(9e-6, 10e-6, 12e-6), beside=beside)
+def measured(*interleaved: tuple[float, ...]) -> Measurement:
+    rounds = Rounds(kernel_seconds=(9e-6, 10e-6, 12e-6), interleaved=interleaved)
     return Measurement(None, Traffic(1000, 0), DeviceIdentity("cuda", "gpu", None, "0"), "events", rounds)
 
 
@@ -24,7 +24,7 @@ def measured(*beside: tuple[float, ...]) -> Measurement:
 def test_the_medians_are_told_and_decide(doubled, code, growth):
     found = with_doubled_batch(measured((doubled / 2, doubled, doubled * 3)))
     assert found.findings == (Finding(code, f"twice the batch takes {growth}"),)
-    assert found.rounds.beside == ()
+    assert found.rounds.interleaved == ()
     assert (found.regime == "overhead-bound") is (code == OVERHEAD_FOUND)
 
 

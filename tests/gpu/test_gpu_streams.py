@@ -31,7 +31,7 @@ def test_short_work_on_another_stream_is_caught(device: CudaDevice) -> None:
 @pytest.mark.parametrize("cycles", [10_000_000, 5_000])
 def test_a_compared_callable_on_another_stream_is_caught(device: CudaDevice, cycles: int) -> None:
     other = non_blocking(device)
-    task = Workload(spinner(device, 100_000), Traffic(1, 1), beside=(spinner(device, cycles, other),))
+    task = Workload(spinner(device, 100_000), Traffic(1, 1), interleaved=(spinner(device, cycles, other),))
     with pytest.raises(UsageError, match="callable 2 of 2 runs on another stream"):
         measured(device, task)
 

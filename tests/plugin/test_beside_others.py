@@ -165,7 +165,7 @@ seen = []
 
 def tell():
     with open("collects", "a") as file:
-        print("PYTEST_BANDWIDTH_ORDER" in os.environ, *seen, file=file)
+        print("PYTEST_BANDWIDTH_REQUEST" in os.environ, *seen, file=file)
 
 def look():
     seen.append(f"{gc.isenabled()}, {'few' if gc.get_freeze_count() else 'all'}")

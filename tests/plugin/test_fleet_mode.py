@@ -43,7 +43,7 @@ def scripted(name):
         probe_bytes={BYTES},  # a probe of 100 GB/s
     )
     with Path(__file__).with_name("opened").open("a") as log:
-        print(mine["serial"], "fresh" if "PYTEST_BANDWIDTH_ORDER" in os.environ else "here", os.getcwd(), file=log)
+        print(mine["serial"], "fresh" if "PYTEST_BANDWIDTH_REQUEST" in os.environ else "here", os.getcwd(), file=log)
     return device
 
 opening.open_device = scripted

@@ -59,7 +59,7 @@ from pathlib import Path
 import pytest_bandwidth.session.run as running
 from pytest_bandwidth.domain.measurement import Finding
 
-if "PYTEST_BANDWIDTH_ORDER" in os.environ and not Path("was_invalid").exists():
+if "PYTEST_BANDWIDTH_REQUEST" in os.environ and not Path("was_invalid").exists():
     Path("was_invalid").touch()
     running.busy_with_others = lambda measurement, limit: Finding("others", "others kept everything busy")
 """
@@ -89,7 +89,7 @@ def test_known(bandwidth):
 """
 # One measurement more in the suspect's test: its fresh processes measure that, too.
 LABELLED = '    bandwidth(np.copyto, b, a, reads=a, writes=b, label="new")\n'
-HERE_ONLY = 'import os\nif "PYTEST_BANDWIDTH_ORDER" in os.environ:\n    os.environ["SLOW"] = "0.002"\n'
+HERE_ONLY = 'import os\nif "PYTEST_BANDWIDTH_REQUEST" in os.environ:\n    os.environ["SLOW"] = "0.002"\n'
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
@@ -217,7 +217,7 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     before = (project.path / "b.yaml").read_bytes()
     project.file(
         "conftest.py",
-        "import os, time\ndef pytest_sessionstart():\n    if 'PYTEST_BANDWIDTH_ORDER' in os.environ:\n"
+        "import os, time\ndef pytest_sessionstart():\n    if 'PYTEST_BANDWIDTH_REQUEST' in os.environ:\n"
         "        open('pid', 'w').write(str(os.getpid()))\n        time.sleep(600)\n",
     )
     parent = project.start("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")

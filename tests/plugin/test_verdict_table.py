@@ -54,7 +54,7 @@ from scripted import ScriptedDevice
 pace.NAP_SECONDS = 0  # naps do not move the scripted clock, by which patience ends
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
-ROLE = "fresh" if "PYTEST_BANDWIDTH_ORDER" in os.environ else "here"
+ROLE = "fresh" if "PYTEST_BANDWIDTH_REQUEST" in os.environ else "here"
 
 def gbps(which):
     if "pytest_bandwidth.session.fresh.probe" in sys.orig_argv:

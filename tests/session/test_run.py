@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session import run as running
 from pytest_bandwidth.session.device_lock import DeviceLock
-from pytest_bandwidth.session.fresh.child import Invocation, Leave, Order
+from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation
 from pytest_bandwidth.session.run import BandwidthRun
 from pytest_bandwidth.session.settings import MarkerOptions, Settings
 from pytest_bandwidth.session.update import further_runs
@@ -44,7 +44,7 @@ for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
         held = True
 with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
-order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
+order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
 with open("paces", "a") as paces:
     paces.write(json.dumps(leave["paces"]) + "\\n")
 with open("shares", "a") as shares:
@@ -196,9 +196,9 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
     monkeypatch.setattr(pace, "NAP_SECONDS", 0.0)
 
     def first_probe(label):
-        ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, Order("cpu"))
-        monkeypatch.setattr(running, "stand_by", lambda: Leave([("b", 1.05)], 4.0))
-        ordered.stand_by()
+        ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
+        monkeypatch.setattr(running, "wait_for_turn", lambda: Go([("b", 1.05)], 4.0))
+        ordered.wait_for_turn()
         ordered.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
         workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
         return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
@@ -209,7 +209,9 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
     run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
     assert (tmp_path / "shares").read_text().split() == ["0.75", "0.75"]
-    assert rounds(run, Order("cpu", rounds_share=0.5)) == pytest.approx(rounds(run, Order("cpu")) / 2, abs=1)
+    assert rounds(run, ChildRequest("cpu", rounds_share=0.5)) == pytest.approx(
+        rounds(run, ChildRequest("cpu")) / 2, abs=1
+    )
 
 
 def rounds(run, order=None):
@@ -225,7 +227,7 @@ def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run,
     judged = rounds(run)
     run.settings = replace(run.settings, **{writes: True})
     assert rounds(run) == pytest.approx(3 * judged, abs=2)
-    assert rounds(run, Order("cpu")) == judged  # its order says how long
+    assert rounds(run, ChildRequest("cpu")) == judged  # its order says how long
 
 
 def test_further_runs_of_an_update_are_ordered_to_take_as_long(run, tmp_path):

@@ -2,7 +2,7 @@
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 
 
 def entry(*relatives, **more):
@@ -17,4 +17,4 @@ def reference(*relatives, figure="relative"):
 
 
 def at(share):
-    return Figures(gbps=100 * share, relative=share, probe_gbps=100.0)
+    return Metrics(gbps=100 * share, relative=share, probe_gbps=100.0)

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.drop import confirm_drop, look
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
-from pytest_bandwidth.domain.metrics import Figures, choose_figure
+from pytest_bandwidth.domain.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.outcome import Outcome, outcome_of
 from pytest_bandwidth.domain.rounds import Dropped, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
@@ -117,8 +117,8 @@ def judged(key: str, measurement: Measurement, entry: Entry | None, tolerance: f
     """The verdict of the real rules; a suspect is confirmed by three fresh processes that agree with it."""
     if entry is None:
         return Verdict(Status.NO_BASELINE, "no-entry", f"the baseline has no entry {key}")
-    figures = Figures(measurement.gbps or 0.0, measurement.relative, measurement.probe_gbps, measurement.utilization)
-    figure = choose_figure(None, entry, figures, None)
+    figures = Metrics(measurement.gbps or 0.0, measurement.relative, measurement.probe_gbps, measurement.utilization)
+    figure = choose_metric(None, entry, figures, None)
     reference = reference_of(entry, figure, prior_spread(figure, on_host=False))
     assert reference is not None
     first = look(figures, reference, tolerance, confirm=3)

@@ -10,13 +10,13 @@ from statistics import stdev
 
 from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
-from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.judging.drift import since_anchor
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate
 from pytest_bandwidth.domain.measurement import HOST_KINDS
-from pytest_bandwidth.domain.metrics import figures_of_run
+from pytest_bandwidth.domain.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.reports.terminal import printable
 from pytest_bandwidth.session.settings import Settings
@@ -40,7 +40,7 @@ class Shown:
     """
 
     entry: Entry
-    figure: Figure
+    figure: Metric
     tolerance: float
     spread: float | None
     sees: float | None
@@ -64,7 +64,7 @@ def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
 
 
 def _of(baseline: Baseline, entry: Entry, pools: Pools) -> Shown:
-    figure: Figure = entry.judged_on or "gbps"
+    figure: Metric = entry.judged_on or "gbps"
     if reference_of(entry, figure, 0.0) is None:
         figure = "gbps"
     tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
@@ -78,8 +78,8 @@ def _of(baseline: Baseline, entry: Entry, pools: Pools) -> Shown:
     return Shown(entry, figure, tolerance, _spread(entry, figure), sees, since_anchor(entry, figure))
 
 
-def _spread(entry: Entry, figure: Figure) -> float | None:
-    values = [value for run in entry.runs if (value := figures_of_run(run).of(figure)) is not None]
+def _spread(entry: Entry, figure: Metric) -> float | None:
+    values = [value for run in entry.runs if (value := metrics_of_run(run).of(figure)) is not None]
     return stdev(map(log, values)) if len(values) > 1 else None
 
 

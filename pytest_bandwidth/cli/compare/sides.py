@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.judging.drop import (
-    Conduct,
+    MeasurementSetup,
     drop_sentence,
     insufficient,
     moved,
@@ -23,7 +23,7 @@ from pytest_bandwidth.domain.judging.drop import (
 from pytest_bandwidth.domain.judging.judge import Pools, prior_of
 from pytest_bandwidth.domain.judging.reference import Reference, pool_of, reference_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate, median_drop, tells
-from pytest_bandwidth.domain.metrics import FIGURES, Figures, choose_figure, figures_of_run
+from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, metrics_of_run
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -40,10 +40,10 @@ class SavedRun:
     outcomes: Mapping[str, Outcome]
     settings: Mapping[str, str]
 
-    def conduct(self, key: str) -> Conduct:
+    def conduct(self, key: str) -> MeasurementSetup:
         """How a test was measured in this run."""
         outcome = self.outcomes[key]
-        return Conduct(outcome.bytes_read, outcome.bytes_written, outcome.method, self.settings)
+        return MeasurementSetup(outcome.bytes_read, outcome.bytes_written, outcome.method, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class _Process:
     """One process's valid measurement of a test: its figures are positive."""
 
     run: Run
-    conduct: Conduct
+    conduct: MeasurementSetup
     regime: str | None
     tolerance: float | None
 
     @property
-    def figures(self) -> Figures:
-        return figures_of_run(self.run)
+    def figures(self) -> Metrics:
+        return metrics_of_run(self.run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def compare_sides(
     tolerance: for all tests; None takes what the newest file's verdict used, else `default`.
     """
     entries = {key: _entry(key, _side(reference, key)) for key in measured_keys(reference)}
-    pools = {figure: pool_of([e for e in entries.values() if e], figure) for figure in FIGURES}
+    pools = {figure: pool_of([e for e in entries.values() if e], figure) for figure in METRICS}
     compared = []
     for key in measured_keys(fresh):
         before, after = _side(reference, key), _side(fresh, key)
@@ -201,7 +201,7 @@ def _entry(key: str, side: _Side) -> Entry | None:
     return Entry(
         key,
         gbps=side.gbps,
-        judged_on=choose_figure(None, None, newest.figures, newest.regime),
+        judged_on=choose_metric(None, None, newest.figures, newest.regime),
         bytes_read=newest.conduct.bytes_read,
         bytes_written=newest.conduct.bytes_written,
         method=newest.conduct.method,
@@ -234,10 +234,10 @@ def _verdict(
     return judge_processes(reference, values, tolerance)
 
 
-def _judged_values(entry: Entry, after: _Side) -> tuple[Figure, list[float]]:
+def _judged_values(entry: Entry, after: _Side) -> tuple[Metric, list[float]]:
     """The figure that both sides hold in every process, and the new processes' values of it."""
     newest = after.processes[-1]
-    if choose_figure(None, entry, newest.figures, newest.regime) == "relative":
+    if choose_metric(None, entry, newest.figures, newest.regime) == "relative":
         shares = [share for process in after.processes if (share := process.figures.relative) is not None]
         if len(shares) == len(after.processes):
             return "relative", shares

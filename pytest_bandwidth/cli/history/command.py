@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from pytest_bandwidth.cli.history.change_points_beside import change_points_beside
-from pytest_bandwidth.domain.gc_disabled import garbage_kept
-from pytest_bandwidth.domain.trend import FIGURES
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.trend import METRICS
 
 # Runs of each test that are looked at: change points take time that grows with their square.
 NEWEST_RUNS = 2000
@@ -20,7 +20,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="PATH", help="the folder given to --bandwidth-history")
     parser.add_argument("tests", nargs="*", metavar="KEY", help="tests to show: a key, or a pattern with * and ?")
     parser.add_argument("--device", metavar="NAME", help="only runs of this model or serial")
-    parser.add_argument("--figure", choices=FIGURES, help="which figure (default: the one that was judged)")
+    parser.add_argument("--figure", choices=METRICS, help="which figure (default: the one that was judged)")
     parser.add_argument(
         "--newest", type=_runs, metavar="N", help="newest runs of each test to look at (2000; without KEY 100)"
     )
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
         return history_show.add(options) if options.add else history_show.answer(options)
     newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
-    with change_points_beside() as search, garbage_kept():
+    with change_points_beside() as search, gc_disabled():
         from pytest_bandwidth.cli.history import show as history_show
 
         return history_show.show(options, newest, search)

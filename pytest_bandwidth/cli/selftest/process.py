@@ -15,9 +15,9 @@ from pytest_bandwidth.devices.base import Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import disbelief, figures_of_measurement
+from pytest_bandwidth.domain.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.session.fresh.child import Invocation, Order
+from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation
 from pytest_bandwidth.session.fresh.parent_death import end_with_parent
 from pytest_bandwidth.session.run import BandwidthRun
 from pytest_bandwidth.session.settings import MarkerOptions, Settings
@@ -29,7 +29,7 @@ GRID = 132 * 16
 def run_of(asked: Mapping[str, Any]) -> BandwidthRun:
     """What a fresh process of a test measures with: the device's lock is its parent's, and it judges nothing."""
     settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
-    return BandwidthRun(settings, Invocation((), Path(), as_module=True), Path(), Order(asked["device"]))
+    return BandwidthRun(settings, Invocation((), Path(), as_module=True), Path(), ChildRequest(asked["device"]))
 
 
 def answer(run: BandwidthRun, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def why_no_evidence(measurement: Measurement) -> str | None:
     """Why a test with this measurement would be INVALID; None where it would be judged."""
     if measurement.invalid is not None:
         return measurement.invalid.text
-    figures = figures_of_measurement(measurement)
+    figures = metrics_of_measurement(measurement)
     return None if figures.share_told else disbelief(figures)
 
 

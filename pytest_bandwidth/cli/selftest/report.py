@@ -7,9 +7,9 @@ from dataclasses import asdict
 from statistics import median, stdev
 from typing import TYPE_CHECKING, Any
 
-from pytest_bandwidth.domain.baseline import Figure, Run
+from pytest_bandwidth.domain.baseline import Metric, Run
 from pytest_bandwidth.domain.judging.error_rates import Rates, rates, upper_limit
-from pytest_bandwidth.domain.metrics import FIGURES
+from pytest_bandwidth.domain.metrics import METRICS
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.reports.terminal import printable
 
@@ -26,14 +26,14 @@ LEAST_RUNS = 5 + 1 + CONFIRM
 # of a size past the tolerance.
 MOST_FALSE_ALARMS, MOST_UNJUDGED, LEAST_FOUND = 0.005, 0.05, 0.95
 
-Tables = dict[Figure, list[Rates]]
+Tables = dict[Metric, list[Rates]]
 
 
 def tables(seen: Seen, on_host: bool) -> Tables:
     """Rates by judged figure, for every tolerance and, within it, every number of baseline runs that there is for."""
     slowed = {drop: runs for drop, runs in seen.runs.items() if drop}
 
-    def judged(figure: Figure, tolerance: float, baseline_runs: int) -> Rates:
+    def judged(figure: Metric, tolerance: float, baseline_runs: int) -> Rates:
         return rates(
             seen.same,
             slowed,
@@ -46,7 +46,7 @@ def tables(seen: Seen, on_host: bool) -> Tables:
         )
 
     enough = [k for k in BASELINE_RUNS if len(seen.same) >= k + 1 + CONFIRM]
-    return {figure: [judged(figure, tolerance, k) for tolerance in TOLERANCES for k in enough] for figure in FIGURES}
+    return {figure: [judged(figure, tolerance, k) for tolerance in TOLERANCES for k in enough] for figure in METRICS}
 
 
 def report(name: str, seen: Seen, found: Tables) -> list[str]:

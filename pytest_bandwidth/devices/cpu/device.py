@@ -28,7 +28,7 @@ from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.gc_disabled import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
 from pytest_bandwidth.domain.roofline import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
@@ -151,7 +151,7 @@ class CpuDevice:
         """One call between two readings of the clock, caches cold, no garbage collection."""
         del stream  # the host has none: everything is in order
         self._eviction.evict()
-        with garbage_kept():
+        with gc_disabled():
             started = time.perf_counter_ns()
             call()
             ended = time.perf_counter_ns()

@@ -50,7 +50,7 @@ class PlainRun:
         return self.device_done - self.stream_done
 
 
-def rehearse(timer: Timer, workload: Workload) -> None:
+def calibrate(timer: Timer, workload: Workload) -> None:
     """Runs the workload a few times, and sets the timer's `held`, `hold_seconds` and `host_seconds` by what it sees.
 
     So with each callable beside it: the hold lasts as long as the slowest needs, and one that waits for the GPU leaves
@@ -112,8 +112,8 @@ def hold_seconds_for(host_seconds: float) -> float:
 
 def _parts(workload: Workload) -> dict[str, Workload]:
     """The workload and each callable beside it, as sampling runs them (setup is the first's), by names for errors."""
-    first = replace(workload, call=_keeping_result(workload.call), beside=())
-    parts = [first, *(replace(first, call=other, setup=None) for other in workload.beside)]
+    first = replace(workload, call=_keeping_result(workload.call), interleaved=())
+    parts = [first, *(replace(first, call=other, setup=None) for other in workload.interleaved)]
     if len(parts) == 1:
         return {THE_WORK: first}
     return {f"{THE_WORK} of callable {i} of {len(parts)}": part for i, part in enumerate(parts, 1)}

@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
-from pytest_bandwidth.devices.cuda.calibration import rehearse
+from pytest_bandwidth.devices.cuda.calibration import calibrate
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
@@ -172,7 +172,7 @@ class CudaDevice:
             before = self._health.read()
             self._measuring = True
             try:
-                rehearse(self._timer, workload)
+                calibrate(self._timer, workload)
                 measurement = measure_timed(self, workload, budget, progress)
                 return replace(
                     measurement,

@@ -22,7 +22,7 @@ NEVER = 0x5EED5EED
 
 
 class GpuRuntime(Protocol):
-    """What `Timer` and `rehearse` need. A stream is whatever `stream` returns; events and tickets are opaque."""
+    """What `Timer` and `calibrate` need. A stream is whatever `stream` returns; events and tickets are opaque."""
 
     def now(self) -> float:
         """Monotonic seconds of the host."""

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging import device_change
-from pytest_bandwidth.domain.judging.device_change import Known
+from pytest_bandwidth.domain.judging.device_change import BaselineBounds
 from pytest_bandwidth.domain.judging.drop import confirm_drop
 from pytest_bandwidth.domain.judging.floors import Floors, confirm_floor, is_by_floor
-from pytest_bandwidth.domain.judging.fresh_evidence import evidence_of, is_settled, wants_likes
+from pytest_bandwidth.domain.judging.fresh_evidence import evidence_of, is_settled, needs_comparable_runs
 from pytest_bandwidth.domain.judging.reference import Reference
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.
 Paces = Mapping[str | None, float]
 # Figures by label, from one fresh process each; None for more than were asked for where there is no time for it.
-FreshRun = Callable[[Paces], Mapping[str | None, Figures] | None]
+FreshRun = Callable[[Paces], Mapping[str | None, Metrics] | None]
 # So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
 MOST_FRESH_FACTOR = 2
 # Of a measurement's time budget, for the rounds of a fresh process: a test waits for two or three of them, and their
@@ -32,24 +32,24 @@ class Case:
     """One measurement with everything the rule needs to judge it."""
 
     measurement: Measurement
-    figures: Figures
+    figures: Metrics
     reference: Reference | None
     tolerance: float
-    known: Known | None
+    known: BaselineBounds | None
 
 
-def fresh_figures(
+def fresh_metrics(
     fresh_run: FreshRun, confirm: int, dropped: Sequence[Case], *, floors: bool
-) -> tuple[list[Mapping[str | None, Figures]], BandwidthError | None]:
+) -> tuple[list[Mapping[str | None, Metrics]], BandwidthError | None]:
     """What fresh processes saw, and what went wrong with the last.
 
     dropped: the suspects that no floor decides; floors: whether there are others, which rest on the first `confirm`.
     """
-    seen: list[Mapping[str | None, Figures]] = []
+    seen: list[Mapping[str | None, Metrics]] = []
     while True:
         if not floors and all(_is_settled(case, seen, confirm) for case in dropped):
             return seen, None
-        wanting = [case for case in dropped if _wants_likes(case, seen, confirm)]
+        wanting = [case for case in dropped if _needs_comparable_runs(case, seen, confirm)]
         # A label that none of those asked for has shown will not turn up in more.
         hopeful = any(_seen(case, seen) for case in wanting)
         if len(seen) >= (MOST_FRESH_FACTOR if hopeful else 1) * confirm:
@@ -69,7 +69,7 @@ def fresh_figures(
 def last_word(
     first: Verdict,
     case: Case,
-    fresh: Sequence[Mapping[str | None, Figures]],
+    fresh: Sequence[Mapping[str | None, Metrics]],
     confirm: int,
     floors: Floors,
     trouble: BandwidthError | None,
@@ -101,19 +101,21 @@ def _not_confirmed(first: Verdict, why: str) -> Verdict:
     return replace(first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=reason)
 
 
-def _seen(case: Case, fresh: Sequence[Mapping[str | None, Figures]]) -> list[Figures]:
+def _seen(case: Case, fresh: Sequence[Mapping[str | None, Metrics]]) -> list[Metrics]:
     return [run[case.measurement.label] for run in fresh if case.measurement.label in run]
 
 
-def _is_settled(case: Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
+def _is_settled(case: Case, fresh: Sequence[Mapping[str | None, Metrics]], confirm: int) -> bool:
     seen = _seen(case, fresh)
     if case.reference is None or len(seen) < len(fresh):
         return False
     return is_settled(seen, case.known, case.reference, case.tolerance, confirm)
 
 
-def _wants_likes(case: Case, fresh: Sequence[Mapping[str | None, Figures]], confirm: int) -> bool:
-    return case.reference is not None and wants_likes(_seen(case, fresh), case.known, case.reference.figure, confirm)
+def _needs_comparable_runs(case: Case, fresh: Sequence[Mapping[str | None, Metrics]], confirm: int) -> bool:
+    return case.reference is not None and needs_comparable_runs(
+        _seen(case, fresh), case.known, case.reference.figure, confirm
+    )
 
 
 def device_verdict(verdict: Verdict, reason: str | None) -> Verdict | None:

@@ -15,7 +15,7 @@ from statistics import median
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging.reference import Reference
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL, SUSPECT_LEVEL, fresh_gate
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.units import format_gbps, format_percent, log_of_drop
 
 # The code of the finding that the evidence for a device that is down could not be had.
@@ -23,7 +23,7 @@ PROBE_ALONE = "probe-alone"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class BaselineBounds:
     """What an entry knows of both figures, and the slowest and fastest probe beside them, in GB/s."""
 
     gbps: Reference
@@ -33,22 +33,24 @@ class Known:
     tolerance: float
 
 
-def known_of(entry: Entry, gbps: Reference | None, relative: Reference | None, tolerance: float) -> Known | None:
+def bounds_of(
+    entry: Entry, gbps: Reference | None, relative: Reference | None, tolerance: float
+) -> BaselineBounds | None:
     """None where the entry was not measured beside a probe."""
     probes = [run.probe_gbps for run in entry.runs if run.probe_gbps is not None]
     if gbps is None or relative is None or not probes:
         return None
-    return Known(gbps, relative, min(probes), max(probes), tolerance)
+    return BaselineBounds(gbps, relative, min(probes), max(probes), tolerance)
 
 
-def only_gbps_dropped(figures: Figures, known: Known) -> bool:
+def only_gbps_dropped(figures: Metrics, known: BaselineBounds) -> bool:
     """Whether GB/s dropped by more than noise explains, and the share of the probe did not."""
     if figures.relative is None or known.relative.centre - log(figures.relative) > _noise(known.relative, known):
         return False
     return known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known)
 
 
-def fastest_alike(known: Known) -> float:
+def fastest_alike(known: BaselineBounds) -> float:
     """GB/s of the fastest probe that noise explains, beside those that the baseline's runs saw.
 
     What a device did while the baseline was taken is in the spread of the shares, and excuses nothing. A faster one
@@ -57,22 +59,22 @@ def fastest_alike(known: Known) -> float:
     return known.fastest_probe * exp(known.gbps.bound(REGRESSED_LEVEL, known.tolerance, 1))
 
 
-def is_faster(probe_gbps: float, known: Known) -> bool:
+def is_faster(probe_gbps: float, known: BaselineBounds) -> bool:
     """Whether a probe is above all that the baseline's runs saw by more than noise explains."""
     return probe_gbps > fastest_alike(known)
 
 
-def is_slower(probe_gbps: float, known: Known) -> bool:
+def is_slower(probe_gbps: float, known: BaselineBounds) -> bool:
     """Whether a probe is below all that the baseline's runs saw by more than noise explains."""
     return log(known.slowest_probe / probe_gbps) > _noise(known.gbps, known)
 
 
-def gained_gbps(gbps: float, known: Known) -> bool:
+def gained_gbps(gbps: float, known: BaselineBounds) -> bool:
     """Whether the kernel's GB/s are above the baseline's by more than the tolerance."""
     return log(gbps) - known.gbps.centre > log_of_drop(known.tolerance)
 
 
-def blame_when_down(figures: Figures, probe_gbps: float, known: Known) -> str | None:
+def blame_when_down(figures: Metrics, probe_gbps: float, known: BaselineBounds) -> str | None:
     """Why a kernel whose GB/s alone dropped is not to blame, given a probe alone in a process; None if that is well."""
     if not is_slower(probe_gbps, known):
         return None
@@ -82,7 +84,7 @@ def blame_when_down(figures: Figures, probe_gbps: float, known: Known) -> str | 
     )
 
 
-def blame_when_up(first: Figures, fresh: Sequence[Figures], known: Known) -> str | None:
+def blame_when_up(first: Metrics, fresh: Sequence[Metrics], known: BaselineBounds) -> str | None:
     """Why a kernel whose share dropped is not to blame, given the suspect itself and its fresh processes.
 
     None unless they kept the baseline's GB/s but for the tolerance, beside probes that are faster than the baseline's.
@@ -103,7 +105,7 @@ def blame_when_up(first: Figures, fresh: Sequence[Figures], known: Known) -> str
     )
 
 
-def _dropped_at_known_pace(figures: Figures, known: Known) -> bool:
+def _dropped_at_known_pace(figures: Metrics, known: BaselineBounds) -> bool:
     """Whether the share is past what confirms a drop in one process, beside a probe no faster than the baseline's."""
     if figures.relative is None or figures.probe_gbps is None or is_faster(figures.probe_gbps, known):
         return False
@@ -114,5 +116,5 @@ def _compared(probe_gbps: float, then: float) -> str:
     return f"a probe reaches {format_gbps(probe_gbps)}, {format_gbps(then)} with the baseline"
 
 
-def _noise(reference: Reference, known: Known) -> float:
+def _noise(reference: Reference, known: BaselineBounds) -> float:
     return reference.bound(SUSPECT_LEVEL, known.tolerance, 1)

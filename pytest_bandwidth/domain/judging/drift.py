@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 
-from pytest_bandwidth.domain.baseline import Entry, Figure
-from pytest_bandwidth.domain.judging.reference import median_figures
+from pytest_bandwidth.domain.baseline import Entry, Metric
+from pytest_bandwidth.domain.judging.reference import median_metrics
 from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.metrics import figures_of_run, value_of_run
+from pytest_bandwidth.domain.metrics import metrics_of_run, value_of_run
 from pytest_bandwidth.domain.units import format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Verdict
 
 DRIFT = "drift"
 
 
-def since_anchor(entry: Entry, figure: Figure) -> float | None:
+def since_anchor(entry: Entry, figure: Metric) -> float | None:
     """What the entry's runs have gained since its anchor, as a fraction; None where one of them lacks the figure."""
     if entry.anchor is None or not entry.runs:
         return None
-    then, now = value_of_run(entry.anchor, figure), median_figures(entry.runs).of(figure)
+    then, now = value_of_run(entry.anchor, figure), median_metrics(entry.runs).of(figure)
     return now / then - 1 if then and now else None
 
 
@@ -32,7 +32,7 @@ def drift_of(entry: Entry | None, verdict: Verdict) -> Finding | None:
         return None
     if verdict.figure is None or verdict.reference is None or verdict.allowed_drop is None:
         return None
-    first = figures_of_run(entry.anchor).of(verdict.figure)
+    first = metrics_of_run(entry.anchor).of(verdict.figure)
     if not first or math.log(first / verdict.reference) <= log_of_drop(verdict.allowed_drop):
         return None
     since = f" of {entry.anchor.at[:10]}" if entry.anchor.at else ""

@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.judging.rule import (
     tells,
 )
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Figures, disbelief
+from pytest_bandwidth.domain.metrics import Metrics, disbelief
 from pytest_bandwidth.domain.units import counted, drop_of_log, format_bytes, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Numbers, Status, Verdict
 
@@ -39,7 +39,7 @@ _CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Conduct:
+class MeasurementSetup:
     """What makes figures comparable at all: byte counts, timing method, and the device's settings."""
 
     bytes_read: int
@@ -48,13 +48,13 @@ class Conduct:
     settings: Mapping[str, str]
 
 
-def conduct_of(measurement: Measurement) -> Conduct:
+def setup_of(measurement: Measurement) -> MeasurementSetup:
     """How a measurement was taken."""
     traffic = measurement.traffic
-    return Conduct(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
+    return MeasurementSetup(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
 
 
-def not_comparable(conduct: Conduct, entry: Entry, *, other: str = "the baseline") -> Verdict | None:
+def not_comparable(conduct: MeasurementSetup, entry: Entry, *, other: str = "the baseline") -> Verdict | None:
     """NOT_COMPARABLE where the entry was measured in another way; None where the two can be compared.
 
     other: what the entry is of, for the sentence.
@@ -76,12 +76,12 @@ def not_comparable(conduct: Conduct, entry: Entry, *, other: str = "the baseline
     return None
 
 
-def without_share(figures: Figures) -> Verdict:
+def without_share(figures: Metrics) -> Verdict:
     """INVALID: what is judged by its share of the probe shows none that can be believed."""
     return Verdict(Status.INVALID, NO_SHARE, f"{disbelief(figures)}; judged_on=gbps judges without the probe")
 
 
-def look(figures: Figures, reference: Reference, tolerance: float, confirm: int) -> Verdict:
+def look(figures: Metrics, reference: Reference, tolerance: float, confirm: int) -> Verdict:
     """First look at one process's figure: SUSPECT, INSUFFICIENT, IMPROVED or WITHIN (with confirm=0, REGRESSED)."""
     observed = figures.of(reference.figure)
     if observed is None or observed <= 0:

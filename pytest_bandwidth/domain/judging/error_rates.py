@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, log
 
-from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.judging.rule import bounds_of, first_status, median_drop
 from pytest_bandwidth.domain.metrics import value_of_run
@@ -32,7 +32,7 @@ def rates(
     same: Sequence[Run],
     slowed: Mapping[float, Sequence[Run]],
     *,
-    figure: Figure,
+    figure: Metric,
     tolerance: float,
     baseline_runs: int,
     confirm: int,
@@ -67,7 +67,7 @@ def rates(
 class Judge:
     """The rule for one baseline; known: its runs. Raises ValueError where they do not hold the figure."""
 
-    def __init__(self, known: Sequence[Run], figure: Figure, tolerance: float, prior: float, confirm: int) -> None:
+    def __init__(self, known: Sequence[Run], figure: Metric, tolerance: float, prior: float, confirm: int) -> None:
         reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior)
         if reference is None:
             raise ValueError("the processes hold no figure to judge")

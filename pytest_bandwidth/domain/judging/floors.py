@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_bandwidth.domain.metrics import Figures, middle_of
+from pytest_bandwidth.domain.metrics import Metrics, middle_of
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -21,7 +21,7 @@ class Floors:
     min_utilization: float | None = None
     min_relative: float | None = None
 
-    def missed(self, figures: Figures) -> tuple[str, float, float] | None:
+    def missed(self, figures: Metrics) -> tuple[str, float, float] | None:
         """Name, limit and observation of the first floor that the figures miss."""
         for name, limit in self._asked():
             value = _figure(name, figures)
@@ -29,7 +29,7 @@ class Floors:
                 return name, limit, value
         return None
 
-    def unseen(self, figures: Figures) -> str | None:
+    def unseen(self, figures: Metrics) -> str | None:
         """Name of the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
         return next((name for name, _ in self._asked() if not _is_told(name, figures)), None)
 
@@ -41,7 +41,7 @@ class Floors:
         return any(getattr(self, name) is not None for name in _FIGURES)
 
 
-def look_at_floors(figures: Figures, floors: Floors) -> Verdict | None:
+def look_at_floors(figures: Metrics, floors: Floors) -> Verdict | None:
     """SUSPECT where a floor is missed, None where all hold."""
     missed = floors.missed(figures)
     if missed is None:
@@ -72,7 +72,7 @@ def confirmations_text(verdict: Verdict) -> str:
     return _floor_text(_name(verdict), *verdict.confirmations)
 
 
-def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> Verdict:
+def confirm_floor(first: Verdict, fresh: Sequence[Metrics], floors: Floors) -> Verdict:
     """REGRESSED where the fresh processes' medians miss a floor as well (with none of them: where this one did)."""
     if not fresh:
         return replace(first, status=Status.REGRESSED)
@@ -89,12 +89,12 @@ def confirm_floor(first: Verdict, fresh: Sequence[Figures], floors: Floors) -> V
     return replace(first, status=Status.UNCONFIRMED, reason=f"{first.reason}; held in {len(fresh)} fresh processes")
 
 
-def _figure(name: str, figures: Figures) -> float | None:
+def _figure(name: str, figures: Metrics) -> float | None:
     value: float | None = getattr(figures, _FIGURES[name])
     return value
 
 
-def _is_told(name: str, figures: Figures) -> bool:
+def _is_told(name: str, figures: Metrics) -> bool:
     return figures.share_told if name == "min_relative" else _figure(name, figures) is not None
 
 

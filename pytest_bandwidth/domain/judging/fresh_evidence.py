@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_bandwidth.domain.baseline import Figure
-from pytest_bandwidth.domain.judging.device_change import Known, is_faster
+from pytest_bandwidth.domain.baseline import Metric
+from pytest_bandwidth.domain.judging.device_change import BaselineBounds, is_faster
 from pytest_bandwidth.domain.judging.reference import Reference
 from pytest_bandwidth.domain.judging.rule import fresh_gate
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 
 # So many fresh processes at the baseline's pace are worth waiting and trying for. Where time ends before, one outweighs
 # those on a faster device as well: the gate of one process is as wide as that asks for.
@@ -28,7 +28,7 @@ class FreshRow:
     waited_seconds: for the baseline's pace. wall_seconds: from its leave to measure until its end, waiting included.
     """
 
-    figures: Figures
+    figures: Metrics
     waited_seconds: float
     wall_seconds: float
 
@@ -37,15 +37,15 @@ class FreshRow:
 class Evidence:
     """The fresh processes that count, and how many of them must hold the figure that is judged."""
 
-    processes: Sequence[Figures]
+    processes: Sequence[Metrics]
     needed: int
 
-    def values(self, figure: Figure) -> list[float]:
+    def values(self, figure: Metric) -> list[float]:
         """The figure in each process that holds it."""
         return [value for process in self.processes if (value := process.of(figure)) is not None]
 
 
-def evidence_of(fresh: Sequence[Figures], known: Known | None, confirm: int) -> Evidence:
+def evidence_of(fresh: Sequence[Metrics], known: BaselineBounds | None, confirm: int) -> Evidence:
     """Those at the baseline's pace, where any are and others are not; else all.
 
     Where all count, as many as were asked for, `confirm`, must hold the figure.
@@ -56,13 +56,13 @@ def evidence_of(fresh: Sequence[Figures], known: Known | None, confirm: int) -> 
     return Evidence(fresh, confirm)
 
 
-def wants_likes(fresh: Sequence[Figures], known: Known | None, figure: Figure, confirm: int) -> bool:
+def needs_comparable_runs(fresh: Sequence[Metrics], known: BaselineBounds | None, figure: Metric, confirm: int) -> bool:
     """Whether a suspect needs more fresh processes at the baseline's pace: it is judged by its share of the probe."""
     return figure == "relative" and known is not None and len(_at_known_pace(fresh, known)) < _enough_alike(confirm)
 
 
 def is_settled(
-    fresh: Sequence[Figures], known: Known | None, reference: Reference, tolerance: float, confirm: int
+    fresh: Sequence[Metrics], known: BaselineBounds | None, reference: Reference, tolerance: float, confirm: int
 ) -> bool:
     """Whether the rest of `confirm` fresh processes cannot change what the median says: most of them agree already.
 
@@ -82,7 +82,7 @@ def _enough_alike(confirm: int) -> int:
     return min(ENOUGH_ALIKE, confirm)
 
 
-def _at_known_pace(fresh: Sequence[Figures], known: Known | None) -> list[Figures]:
+def _at_known_pace(fresh: Sequence[Metrics], known: BaselineBounds | None) -> list[Metrics]:
     """The processes beside whose kernels the device was no faster than beside the baseline's."""
     if known is None:
         return list(fresh)

@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pytest_bandwidth.domain.baseline import Baseline, Entry, Figure
+from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import device_change
-from pytest_bandwidth.domain.judging.confirmation import Case, FreshRun, device_verdict, fresh_figures, last_word
+from pytest_bandwidth.domain.judging.confirmation import Case, FreshRun, device_verdict, fresh_metrics, last_word
 from pytest_bandwidth.domain.judging.counts import judge_counts
-from pytest_bandwidth.domain.judging.drop import conduct_of, is_doubtful, look, not_comparable, without_share
+from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.metrics import (
-    FIGURES,
     LARGEST_SHARE,
-    Figures,
-    choose_figure,
+    METRICS,
+    Metrics,
+    choose_metric,
     disbelief,
-    figures_of_measurement,
+    metrics_of_measurement,
 )
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -30,7 +30,7 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 # GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s, or BandwidthError.
 ProbeAlone = Callable[[int, int], float]
 # How the runs of all of a baseline's entries scatter, by figure.
-Pools = Mapping[Figure, Pool]
+Pools = Mapping[Metric, Pool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Limits:
     tolerance_of_marker: float | None
     tolerance_of_options: float
     floors: Floors
-    judged_on: Figure | None
+    judged_on: Metric | None
     confirm: int
     writes: Literal["none", "new", "all"] = "none"
 
@@ -64,7 +64,7 @@ class Judged:
 
 def pools_of(baseline: Baseline | None) -> Pools:
     """Goes over every entry: once for a run's baseline is enough."""
-    return {} if baseline is None else {figure: pool_of(baseline.entries.values(), figure) for figure in FIGURES}
+    return {} if baseline is None else {figure: pool_of(baseline.entries.values(), figure) for figure in METRICS}
 
 
 def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float) -> float:
@@ -75,7 +75,7 @@ def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline |
     return option
 
 
-def prior_of(entry: Entry, figure: Figure, on_host: bool, pools: Pools) -> float:
+def prior_of(entry: Entry, figure: Metric, on_host: bool, pools: Pools) -> float:
     """The spread assumed of an entry before its runs are looked at; pools: of its whole file."""
     return prior_spread(figure, on_host, pools[figure].spread_without(entry.key))
 
@@ -109,7 +109,7 @@ def judge_test(
         return judged
     by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     dropped = [case for key, case in suspects.items() if key not in by_floor]
-    fresh, trouble = fresh_figures(fresh_run, limits.confirm, dropped, floors=bool(by_floor))
+    fresh, trouble = fresh_metrics(fresh_run, limits.confirm, dropped, floors=bool(by_floor))
     for key, case in suspects.items():
         verdict = last_word(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
         # What was allowed at first stays so, unless it is a regression after all.
@@ -139,7 +139,7 @@ def _first_look(
             f"min_utilization asks for a share of the peak, and the peak of {measurement.device.name} is unknown: "
             "use min_relative, or set bandwidth_peak in the ini file"
         )
-    figures = figures_of_measurement(measurement)
+    figures = metrics_of_measurement(measurement)
     case = _case(measurement, figures, entry, baseline, pools, limits)
     floor = _on_floors(figures, limits.floors) if limits.floors else None
     if floor is not None:
@@ -150,7 +150,7 @@ def _first_look(
         return case, Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return case, _without_baseline(limits.floors, baseline)
-    different = not_comparable(conduct_of(measurement), entry)
+    different = not_comparable(setup_of(measurement), entry)
     if different is not None:
         return case, different
     if case.reference is None:
@@ -163,7 +163,7 @@ def _first_look(
         return replace(case, measurement=measurement.with_finding(told)), _not_gained(verdict, case)
 
 
-def _on_floors(figures: Figures, floors: Floors) -> Verdict | None:
+def _on_floors(figures: Metrics, floors: Floors) -> Verdict | None:
     """SUSPECT where a floor is missed, INVALID where there is nothing to hold one to, None where all hold."""
     missed, unseen = look_at_floors(figures, floors), floors.unseen(figures)
     if missed is not None or unseen is None:
@@ -184,7 +184,7 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
         return Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return _without_baseline(Floors(), baseline)
-    different = not_comparable(conduct_of(measurement), entry)
+    different = not_comparable(setup_of(measurement), entry)
     if different is not None:
         return different
     if not entry.counts:
@@ -200,7 +200,7 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
 
 def _case(
     measurement: Measurement,
-    figures: Figures,
+    figures: Metrics,
     entry: Entry | None,
     baseline: Baseline | None,
     pools: Pools,
@@ -208,15 +208,15 @@ def _case(
 ) -> Case:
     tolerance = tolerance_of(limits.tolerance_of_marker, entry, baseline, limits.tolerance_of_options)
     settled = limits.judged_on or (entry.judged_on if entry else None)
-    figure = choose_figure(settled, entry, figures, None if settled else measurement.regime)
+    figure = choose_metric(settled, entry, figures, None if settled else measurement.regime)
     if entry is None:
         return Case(measurement, figures, None, tolerance, None)
     gbps, relative = (_reference(entry, which, measurement, pools) for which in ("gbps", "relative"))
-    known = device_change.known_of(entry, gbps, relative, tolerance)
+    known = device_change.bounds_of(entry, gbps, relative, tolerance)
     return Case(measurement, figures, gbps if figure == "gbps" else relative, tolerance, known)
 
 
-def _reference(entry: Entry, figure: Figure, measurement: Measurement, pools: Pools) -> Reference | None:
+def _reference(entry: Entry, figure: Metric, measurement: Measurement, pools: Pools) -> Reference | None:
     prior = prior_of(entry, figure, measurement.device.on_host, pools)
     return reference_of(entry, figure, prior, pools[figure].scatters.get(entry.key))
 

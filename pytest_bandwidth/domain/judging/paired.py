@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
-from pytest_bandwidth.domain.baseline import Figure
+from pytest_bandwidth.domain.baseline import Metric
 from pytest_bandwidth.domain.judging.drop import moved
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.metrics import Figures, steadier_figure
+from pytest_bandwidth.domain.metrics import Metrics, steadier_metric
 from pytest_bandwidth.domain.student_t import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -31,22 +31,22 @@ MOST_ADVISED = 100
 class Pair:
     """One measurement's figures in two fresh processes, taken one after the other: this code's, the other's."""
 
-    here: Figures
-    there: Figures
+    head: Metrics
+    base: Metrics
 
     @property
     def even(self) -> bool:
         """Whether both processes saw the same machine: their probes agree, as far as both have one."""
-        here, there = self.here.probe_gbps, self.there.probe_gbps
-        return not here or not there or abs(math.log(here / there)) <= EVEN_PROBES
+        head, base = self.head.probe_gbps, self.base.probe_gbps
+        return not head or not base or abs(math.log(head / base)) <= EVEN_PROBES
 
-    def drop(self, figure: Figure) -> float | None:
-        """ln(there ÷ here) of a figure: positive where this code is slower."""
-        here, there = self.here.of(figure), self.there.of(figure)
-        return math.log(there / here) if here and there else None
+    def drop(self, figure: Metric) -> float | None:
+        """ln(base ÷ head) of a figure: positive where this code is slower."""
+        head, base = self.head.of(figure), self.base.of(figure)
+        return math.log(base / head) if head and base else None
 
 
-def steadier_of_pairs(figure: Figure, pairs: Sequence[Pair]) -> Figure:
+def steadier_of_pairs(figure: Metric, pairs: Sequence[Pair]) -> Metric:
     """`relative`, unless GB/s differ less from pair to pair.
 
     The choice looks at spreads alone, of which a normal mean is independent; that the smaller of two is taken makes the
@@ -54,10 +54,10 @@ def steadier_of_pairs(figure: Figure, pairs: Sequence[Pair]) -> Figure:
     """
     even = [pair for pair in pairs if pair.even]
 
-    def spread_of(which: Figure) -> float:
+    def spread_of(which: Metric) -> float:
         return stdev(drop for pair in even if (drop := pair.drop(which)) is not None)
 
-    return steadier_figure(figure, len(even), spread_of)
+    return steadier_metric(figure, len(even), spread_of)
 
 
 def half_width(spread: float, pairs: int) -> float:
@@ -65,7 +65,7 @@ def half_width(spread: float, pairs: int) -> float:
     return t_quantile(REGRESSED_LEVEL, pairs - 1) * spread / math.sqrt(pairs)
 
 
-def judge_pairs(pairs: Sequence[Pair], figure: Figure, tolerance: float, other: str) -> Verdict:
+def judge_pairs(pairs: Sequence[Pair], figure: Metric, tolerance: float, other: str) -> Verdict:
     """REGRESSED, INVALID, INSUFFICIENT, IMPROVED or WITHIN; `other` is what the other revision is called.
 
     REGRESSED where the mean drop exceeds the tolerance and the interval excludes none. INSUFFICIENT where the interval
@@ -85,15 +85,15 @@ def judge_pairs(pairs: Sequence[Pair], figure: Figure, tolerance: float, other: 
         )
     centre, spread, n = mean(drops), stdev(drops), len(drops)
     half, allowed = half_width(spread, n), log_of_drop(tolerance)
-    here = [value for pair in even if (value := pair.here.of(figure)) is not None]
-    there = [value for pair in even if (value := pair.there.of(figure)) is not None]
+    head = [value for pair in even if (value := pair.head.of(figure)) is not None]
+    base = [value for pair in even if (value := pair.base.of(figure)) is not None]
     verdict = Verdict(
         Status.WITHIN,
         "pairs",
         "",
         figure=figure,
-        observed=median(here),
-        reference=median(there),
+        observed=median(head),
+        reference=median(base),
         tolerance=tolerance,
         drop=drop_of_log(centre),
         allowed_drop=tolerance,
@@ -101,7 +101,7 @@ def judge_pairs(pairs: Sequence[Pair], figure: Figure, tolerance: float, other: 
         spread=spread,
         degrees=n - 1,
         baseline_runs=n,
-        confirmations=tuple(here),
+        confirmations=tuple(head),
     )
     verdict = replace(verdict, reason=_sentence(verdict, half, uneven, other))
     if centre > allowed and centre > half:

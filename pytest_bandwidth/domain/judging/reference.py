@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import Entry, Figure, Run
-from pytest_bandwidth.domain.metrics import Figures, figures_of_run, middle_of, steadier_figure, value_of_run
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
 from pytest_bandwidth.domain.student_t import t_quantile, variance_ratio_below
 from pytest_bandwidth.domain.units import log_of_drop
 
@@ -28,7 +28,7 @@ PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host"
 class Reference:
     """An entry seen through one figure: centre and spread of its logarithm, and how many runs stand behind them."""
 
-    figure: Figure
+    figure: Metric
     centre: float
     spread: float
     degrees: float
@@ -53,7 +53,7 @@ def noise_bound(level: float, spread: float, degrees: float, runs: int, processe
     return t_quantile(level, degrees) * spread * math.sqrt(1.0 / processes + of_reference)
 
 
-def prior_spread(figure: Figure, on_host: bool, others: float = 0.0) -> float:
+def prior_spread(figure: Metric, on_host: bool, others: float = 0.0) -> float:
     """The prior's standard deviation of ln(figure); `others`: what the file's other entries show, where larger."""
     return max(PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure], others)
 
@@ -67,7 +67,7 @@ class Scatter:
     runs: int
 
 
-def scatter_of(runs: Sequence[Run], figure: Figure) -> Scatter | None:
+def scatter_of(runs: Sequence[Run], figure: Metric) -> Scatter | None:
     """None where no run holds the figure."""
     logs = [math.log(value) for run in runs if (value := value_of_run(run, figure)) is not None]
     if not logs:
@@ -116,13 +116,13 @@ def _pooled(squares: float, degrees: int) -> float:
     return math.sqrt(squares / degrees) if degrees >= PRIOR_DEGREES else 0.0
 
 
-def pool_of(entries: Iterable[Entry], figure: Figure) -> Pool:
+def pool_of(entries: Iterable[Entry], figure: Metric) -> Pool:
     """The pool of all entries, which have keys of their own."""
     found = {e.key: scatter for e in entries if (scatter := scatter_of(e.runs, figure)) is not None}
     return Pool(sum(s.squares for s in found.values()), sum(s.runs - 1 for s in found.values()), found)
 
 
-def reference_of(entry: Entry, figure: Figure, prior: float, scatter: Scatter | None = None) -> Reference | None:
+def reference_of(entry: Entry, figure: Metric, prior: float, scatter: Scatter | None = None) -> Reference | None:
     """Centre and spread of an entry; None where it does not hold the figure. scatter: where it is known already."""
     seen = scatter or scatter_of(entry.runs, figure)
     if seen is None:
@@ -134,16 +134,16 @@ def reference_of(entry: Entry, figure: Figure, prior: float, scatter: Scatter | 
     return Reference(figure, seen.centre, spread, degrees, seen.runs)
 
 
-def steadier_of_runs(figure: Figure, entry: Entry, on_host: bool) -> Figure:
+def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
     """`relative`, unless the entry's own runs show GB/s to repeat better from process to process."""
 
-    def spread_of(which: Figure) -> float:
+    def spread_of(which: Metric) -> float:
         reference = reference_of(entry, which, prior_spread(which, on_host))
         return math.inf if reference is None else reference.spread
 
-    return steadier_figure(figure, len(entry.runs), spread_of)
+    return steadier_metric(figure, len(entry.runs), spread_of)
 
 
-def median_figures(runs: Sequence[Run]) -> Figures:
+def median_metrics(runs: Sequence[Run]) -> Metrics:
     """GB/s and share of the probe that a list of runs stands for, one at least."""
-    return middle_of([figures_of_run(run) for run in runs])
+    return middle_of([metrics_of_run(run) for run in runs])

@@ -11,22 +11,22 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from statistics import median
 
-from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Figure, Run
+from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Run
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.judging.drop import Conduct, not_comparable
-from pytest_bandwidth.domain.judging.reference import median_figures, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.judging.drop import MeasurementSetup, not_comparable
+from pytest_bandwidth.domain.judging.reference import median_metrics, reference_of, steadier_of_runs
 from pytest_bandwidth.domain.judging.rule import fresh_gate
-from pytest_bandwidth.domain.metrics import choose_figure
+from pytest_bandwidth.domain.metrics import choose_metric
 
 # What has to be equal for runs to stand in one entry.
-_CONDUCT = ("bytes_read", "bytes_written", "method", "settings", "counts")
+_SETUP_FIELDS = ("bytes_read", "bytes_written", "method", "settings", "counts")
 
 
-def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, asked: Figure | None = None) -> Entry:
+def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, asked: Metric | None = None) -> Entry:
     """The entry after an update with `fresh`, which holds this update's runs and nothing of the past.
 
     What people wrote by hand (tolerance, xfail, note, judged_on, unknown keys) stays.
-    tolerance, prior: what the test is judged with, by `figure_of_update`. asked: the marker's judged_on.
+    tolerance, prior: what the test is judged with, by `metric_of_update`. asked: the marker's judged_on.
     """
     if old is None:
         return _summed(replace(fresh, anchor=_anchor(fresh.runs)))
@@ -45,10 +45,10 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, aske
     return _summed(replace(kept, anchor=_anchor(fresh.runs)))
 
 
-def figure_of_update(old: Entry, fresh: Entry, asked: Figure | None = None) -> Figure:
+def metric_of_update(old: Entry, fresh: Entry, asked: Metric | None = None) -> Metric:
     """The figure by which fresh runs, one at least, are held to the old ones: the one that the test is judged by."""
     judged = replace(old, judged_on=old.judged_on or fresh.judged_on)
-    return choose_figure(asked, judged, median_figures(fresh.runs), None)
+    return choose_metric(asked, judged, median_metrics(fresh.runs), None)
 
 
 def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
@@ -59,7 +59,7 @@ def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
     """
     first = of_devices[0]
     for other in of_devices[1:]:
-        for name in _CONDUCT:
+        for name in _SETUP_FIELDS:
             one, two = getattr(first, name), getattr(other, name)
             if one != two:
                 raise BaselineError(
@@ -73,16 +73,16 @@ def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
     return replace(entry, judged_on=steadier_of_runs(entry.judged_on, entry, on_host))
 
 
-def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: Figure | None) -> bool:
+def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: Metric | None) -> bool:
     """Whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
     if not old.runs or not fresh.runs:
         return False
-    conduct = Conduct(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
+    conduct = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
     if not_comparable(conduct, old) is not None:
         return False
-    figure = figure_of_update(old, fresh, asked)
+    figure = metric_of_update(old, fresh, asked)
     reference = reference_of(old, figure, prior)
-    value = median_figures(fresh.runs).of(figure)
+    value = median_metrics(fresh.runs).of(figure)
     if reference is None or value is None:
         return False
     return abs(reference.centre - math.log(value)) <= fresh_gate(reference, tolerance, len(fresh.runs))
@@ -91,7 +91,7 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: 
 def _anchor(runs: tuple[Run, ...]) -> Run | None:
     if not runs:
         return None
-    middle = median_figures(runs)
+    middle = median_metrics(runs)
     return Run(gbps=middle.gbps, relative=middle.relative, at=runs[-1].at, commit=runs[-1].commit)
 
 

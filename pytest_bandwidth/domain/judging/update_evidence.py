@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import pattern_of
 from pytest_bandwidth.domain.measurement import DeviceIdentity
-from pytest_bandwidth.domain.metrics import Figures, choose_figure
+from pytest_bandwidth.domain.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
 from pytest_bandwidth.session.environment import now
 
@@ -33,8 +33,8 @@ def evidence_of(
 def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str | None) -> Entry:
     """What this update knows of one measurement: its newest conduct and one run for each fresh process."""
     last = found[-1]
-    figures = Figures(last.gbps or 0.0, last.relative, last.probe_gbps)
-    judged_on = choose_figure(None, None, figures, last.regime) if last.gbps else None
+    figures = Metrics(last.gbps or 0.0, last.relative, last.probe_gbps)
+    judged_on = choose_metric(None, None, figures, last.regime) if last.gbps else None
     explaining = {name: str(identity.facts[name]) for name in EXPLAINING_FACTS if identity.facts.get(name)}
     return Entry(
         key=last.key,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Access
 
 
 class Observer(Protocol):
-    def begin(self, geometry: Geometry, order: Order, /) -> None:
+    def begin(self, geometry: Geometry, order: HappensBefore, /) -> None:
         """A new batch of blocks: shared and local memory are fresh."""
 
     def see(self, access: Access) -> None: ...

@@ -10,7 +10,7 @@ from pytest_bandwidth.ptx.lanes import Geometry, warps_with
 NEVER = np.iinfo(np.int64).max
 
 
-class Order:
+class HappensBefore:
     """block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
 
     Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after

@@ -15,7 +15,7 @@ import numpy as np
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
-from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.ptx.lanes import Geometry, least
 from pytest_bandwidth.ptx.loops import transfer
 from pytest_bandwidth.ptx.memory import Access, Region, flat_bytes
@@ -69,7 +69,7 @@ class InitialisationObserver:
         self._windows: dict[Region, Array] = {}
         self._geometry: Geometry | None = None
 
-    def begin(self, geometry: Geometry, _order: Order) -> None:
+    def begin(self, geometry: Geometry, _order: HappensBefore) -> None:
         self._geometry = geometry
         self._windows = {}
 

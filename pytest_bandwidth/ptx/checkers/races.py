@@ -18,7 +18,7 @@ import numpy as np
 from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.checkers.benign_stores import harmless
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
-from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.loops import races
 from pytest_bandwidth.ptx.memory import Access, Region
@@ -32,9 +32,9 @@ class SharedRaceObserver:
         self._readers: Array | None = None
         self._hits: dict[tuple[int, int], Array] = {}
         self._geometry: Geometry | None = None
-        self._order: Order | None = None
+        self._order: HappensBefore | None = None
 
-    def begin(self, geometry: Geometry, order: Order) -> None:
+    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
         self._geometry, self._order = geometry, order
         self._writers = self._readers = None
 
@@ -99,9 +99,9 @@ class GlobalRaceObserver:
         self._shadows: dict[Region, tuple[Array, Array]] = {}
         self._hits: dict[tuple[int, int], Array] = {}
         self._geometry: Geometry | None = None
-        self._order: Order | None = None
+        self._order: HappensBefore | None = None
 
-    def begin(self, geometry: Geometry, order: Order) -> None:
+    def begin(self, geometry: Geometry, order: HappensBefore) -> None:
         self._geometry, self._order = geometry, order
 
     def see(self, access: Access) -> None:

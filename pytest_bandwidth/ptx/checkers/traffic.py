@@ -8,7 +8,7 @@ import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.checkers.distinct import DistinctBytes
-from pytest_bandwidth.ptx.checkers.happens_before import Order
+from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.ptx.counts import (
     AccessCounts,
     ArrayCounts,
@@ -45,7 +45,7 @@ class TrafficObserver:
         self._widths: dict[int, int] = {}
         self._geometry: Geometry | None = None
 
-    def begin(self, geometry: Geometry, _order: Order) -> None:
+    def begin(self, geometry: Geometry, _order: HappensBefore) -> None:
         self._geometry = geometry
 
     def see(self, access: Access) -> None:

@@ -24,7 +24,7 @@ def samples_each(results: int) -> int:
     return max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * results)))
 
 
-def history_of(outcome: Outcome) -> dict[str, Any]:
+def runs_of(outcome: Outcome) -> dict[str, Any]:
     """Data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
     verdict, baseline = outcome.verdict, outcome.baseline or {}
     figure, own = figure_name(outcome), own_figure(outcome)

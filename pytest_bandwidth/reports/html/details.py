@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
 from pytest_bandwidth.reports.document import read_notes
-from pytest_bandwidth.reports.html.detail_charts import figure_name, history_of, own_figure, samples_of
+from pytest_bandwidth.reports.html.detail_charts import figure_name, own_figure, runs_of, samples_of
 from pytest_bandwidth.reports.pairs import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
@@ -41,7 +41,7 @@ def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
         "work": _work_facts(outcome),
         "conditions": _conditions(outcome),
         "accesses": _accesses(outcome),
-        "history": history_of(outcome),
+        "history": runs_of(outcome),
         "samples": samples_of(outcome, samples_at_most),
     }
     return {name: value for name, value in panel.items() if value}

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.domain.baseline import Entry, Figure, Run
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import judge_counts
-from pytest_bandwidth.domain.judging.drop import NO_SHARE, conduct_of, not_comparable, without_share
+from pytest_bandwidth.domain.judging.drop import NO_SHARE, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import is_by_floor
 from pytest_bandwidth.domain.judging.judge import Judged, Limits
 from pytest_bandwidth.domain.judging.paired import Pair, judge_pairs, steadier_of_pairs
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Figures, choose_figure, middle_of
+from pytest_bandwidth.domain.metrics import Metrics, choose_metric, middle_of
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.session.against.worktrees import NothingThere, Sides
+from pytest_bandwidth.session.against.worktrees import NothingThere, Worktrees
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
 ATTEMPTS_FACTOR = 2
@@ -36,27 +36,27 @@ DeviceHeld = Callable[[], AbstractContextManager[None]]
 class _Taken:
     """The processes of one test so far, by pair; `tell` is told what is being done."""
 
-    sides: Sides
+    worktrees: Worktrees
     tell: Callable[[str], None]
     device_held: DeviceHeld
     pairs: list[tuple[Rows, Rows]] = field(default_factory=list)
 
     def take(self) -> None:
         """One more pair, in the other order than the one before."""
-        self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.sides.revision}")
+        self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
             if len(self.pairs) % 2 == 0:
-                here = _by_label(self.sides.here())
-                there = self._there()
+                head = _by_label(self.worktrees.head())
+                base = self._base()
             else:
-                there = self._there()
-                here = _by_label(self.sides.here())
-        self.pairs.append((here, there))
+                base = self._base()
+                head = _by_label(self.worktrees.head())
+        self.pairs.append((head, base))
 
-    def _there(self) -> Rows:
+    def _base(self) -> Rows:
         """One process of the other revision; once there are pairs, one that measured nothing is an invalid one."""
         try:
-            return _by_label(self.sides.there())
+            return _by_label(self.worktrees.base())
         except NothingThere as reason:
             if not self.pairs:
                 raise
@@ -65,10 +65,10 @@ class _Taken:
 
     def of(self, label: str | None) -> list[Pair]:
         """The pairs in which both processes measured something valid."""
-        figures = ((_figures(here.get(label)), _figures(there.get(label))) for here, there in self.pairs)
-        return [Pair(here, there) for here, there in figures if here is not None and there is not None]
+        figures = ((_figures(head.get(label)), _figures(base.get(label))) for head, base in self.pairs)
+        return [Pair(head, base) for head, base in figures if head is not None and base is not None]
 
-    def there(self, label: str | None) -> list[Outcome]:
+    def base(self, label: str | None) -> list[Outcome]:
         """What the other revision's processes said of a measurement, valid or not, the oldest first."""
         return [rows[label] for _, rows in self.pairs if label in rows]
 
@@ -76,7 +76,7 @@ class _Taken:
 def judge_against(
     measurements: Mapping[str, Measurement],
     limits: Limits,
-    sides: Sides,
+    worktrees: Worktrees,
     pairs: int,
     tell: Callable[[str], None],
     device_held: DeviceHeld,
@@ -85,13 +85,13 @@ def judge_against(
 
     The device is held for each pair, and free between pairs.
 
-    Raises FreshProcessFailed and WrongTree where a process of either side ran wrong: a comparison that did not take
+    Raises FreshProcessFailed and ForeignImport where a process of either side ran wrong: a comparison that did not take
     place is no pass.
     """
     try:
         if all(m.device.kind == "traffic" for m in measurements.values()):
-            return _judge_counts(measurements, limits, sides, device_held)
-        taken = _Taken(sides, tell, device_held)
+            return _judge_counts(measurements, limits, worktrees, device_held)
+        taken = _Taken(worktrees, tell, device_held)
         return _judge_timed(measurements, limits, taken, pairs)
     except NothingThere as reason:
         return {key: Judged(m, None, _no_baseline(str(reason))) for key, m in measurements.items()}
@@ -106,21 +106,23 @@ def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -
 
 
 def _judge_counts(
-    measurements: Mapping[str, Measurement], limits: Limits, sides: Sides, device_held: DeviceHeld
+    measurements: Mapping[str, Measurement], limits: Limits, worktrees: Worktrees, device_held: DeviceHeld
 ) -> dict[str, Judged]:
     """Counts are the same in every process: one of the other revision is enough."""
     with device_held():
-        there = _by_label(sides.there())
+        base = _by_label(worktrees.base())
     tolerance = limits.tolerance_of_marker or 0.0  # no other is granted to what is exact
-    return {key: _judge_count(key, m, tolerance, there.get(m.label), sides) for key, m in measurements.items()}
+    return {key: _judge_count(key, m, tolerance, base.get(m.label), worktrees) for key, m in measurements.items()}
 
 
-def _judge_count(key: str, measurement: Measurement, tolerance: float, row: Outcome | None, sides: Sides) -> Judged:
+def _judge_count(
+    key: str, measurement: Measurement, tolerance: float, row: Outcome | None, worktrees: Worktrees
+) -> Judged:
     if row is None:
-        return Judged(measurement, None, _no_label(sides))
-    entry = _entry(key, [row], sides)
+        return Judged(measurement, None, _no_label(worktrees))
+    entry = _entry(key, [row], worktrees)
     lines = measurement.detail.get("lines", ())
-    verdict = not_comparable(conduct_of(measurement), entry, other=str(sides.revision)) or judge_counts(
+    verdict = not_comparable(setup_of(measurement), entry, other=str(worktrees.revision)) or judge_counts(
         measurement.counts, entry.counts, measurement.traffic, lines, tolerance, advice=""
     )
     return Judged(measurement, entry, verdict)
@@ -137,7 +139,7 @@ def _judge_timed(
         ):
             taken.take()
             # What the other revision does not measure needs no pairs.
-            open_keys = [key for key in open_keys if taken.there(measurements[key].label)]
+            open_keys = [key for key in open_keys if taken.base(measurements[key].label)]
         judged.update(
             {
                 key: _judge_one(key, measurements[key], limits, taken)
@@ -157,11 +159,11 @@ def _is_undecided(verdict: Verdict) -> bool:
 
 
 def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken) -> Judged:
-    rows = taken.there(measurement.label)
+    rows = taken.base(measurement.label)
     if not rows:
-        return Judged(measurement, None, _no_label(taken.sides))
-    entry = _entry(key, rows, taken.sides)
-    different = not_comparable(conduct_of(measurement), entry, other=str(taken.sides.revision))
+        return Judged(measurement, None, _no_label(taken.worktrees))
+    entry = _entry(key, rows, taken.worktrees)
+    different = not_comparable(setup_of(measurement), entry, other=str(taken.worktrees.revision))
     if different is not None:
         return Judged(measurement, entry, different)
     pairs = taken.of(measurement.label)
@@ -171,25 +173,25 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
     tolerance = limits.tolerance_of_options if limits.tolerance_of_marker is None else limits.tolerance_of_marker
     figure = _figure(limits, pairs, rows)
     even = [pair for pair in pairs if pair.even]
-    if figure == "relative" and even and middle_of([pair.there for pair in even]).share_told:
-        here = middle_of([pair.here for pair in even])
-        if not here.share_told:
-            return Judged(measurement, entry, without_share(here))
-    return Judged(measurement, entry, judge_pairs(pairs, figure, tolerance, str(taken.sides.revision)))
+    if figure == "relative" and even and middle_of([pair.base for pair in even]).share_told:
+        head = middle_of([pair.head for pair in even])
+        if not head.share_told:
+            return Judged(measurement, entry, without_share(head))
+    return Judged(measurement, entry, judge_pairs(pairs, figure, tolerance, str(taken.worktrees.revision)))
 
 
-def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> Figure:
+def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> Metric:
     """Chosen by what the other revision shows: a kernel that has lost its bandwidth must not choose its own figure."""
-    figures = middle_of([pair.there for pair in pairs])
-    if figures.relative is None or any(pair.here.relative is None for pair in pairs):
+    figures = middle_of([pair.base for pair in pairs])
+    if figures.relative is None or any(pair.head.relative is None for pair in pairs):
         return "gbps"
-    figure = choose_figure(limits.judged_on, None, figures, rows[-1].regime)
+    figure = choose_metric(limits.judged_on, None, figures, rows[-1].regime)
     return figure if limits.judged_on else steadier_of_pairs(figure, pairs)
 
 
-def _entry(key: str, rows: Sequence[Outcome], sides: Sides) -> Entry:
+def _entry(key: str, rows: Sequence[Outcome], worktrees: Worktrees) -> Entry:
     """The other revision's processes as a baseline's entry, for messages and reports."""
-    last, commit = rows[-1], sides.revision.commit
+    last, commit = rows[-1], worktrees.revision.commit
     valid = [row for row in rows if row.gbps is not None and row.is_valid]
     return Entry(
         key,
@@ -211,14 +213,14 @@ def _by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:
     return {outcome.label: outcome for outcome in map(from_plain, rows)}
 
 
-def _figures(row: Outcome | None) -> Figures | None:
+def _figures(row: Outcome | None) -> Metrics | None:
     if row is None or not row.is_valid or not row.gbps:
         return None
-    return Figures(row.gbps, row.relative, row.probe_gbps)
+    return Metrics(row.gbps, row.relative, row.probe_gbps)
 
 
-def _no_label(sides: Sides) -> Verdict:
-    return _no_baseline(f"{sides.revision} has the test, and does not measure this in it")
+def _no_label(worktrees: Worktrees) -> Verdict:
+    return _no_baseline(f"{worktrees.revision} has the test, and does not measure this in it")
 
 
 def _no_baseline(reason: str) -> Verdict:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.session.against import run_in_worktree as tree_process
+from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.fresh.child import Ended, FreshProcessFailed, Invocation, Order, run_child
+from pytest_bandwidth.session.fresh.child import ChildRequest, Ended, FreshProcessFailed, Invocation, run_child
 from pytest_bandwidth.session.fresh.interpreter import interpreter_options
 
 # What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
@@ -33,12 +33,12 @@ class NothingThere(BandwidthError):
     """The other revision has no measurement to compare with; the message says why."""
 
 
-class WrongTree(BandwidthError):
+class ForeignImport(BandwidthError):
     """A process ran code that is not its tree's, or could not show that it did."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class Worktrees:
     """Both trees of one test. target: the test's file; nodeid: the test as this run names it."""
 
     invocation: Invocation
@@ -48,24 +48,24 @@ class Sides:
     target: Path
     timeout_seconds: float
 
-    def here(self) -> list[dict[str, Any]]:
-        """Outcomes of the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, WrongTree."""
+    def head(self) -> list[dict[str, Any]]:
+        """Outcomes of the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
         plan = _plan(other=self.revision.tree, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
         ended = self._run(plan, self.invocation, self.target, dict(os.environ))
         if not ended.rows:
             raise FreshProcessFailed(f"a fresh process {ended}")
         return ended.rows
 
-    def there(self) -> list[dict[str, Any]]:
-        """Outcomes of the other revision. Raises NothingThere, FreshProcessFailed, WrongTree."""
+    def base(self) -> list[dict[str, Any]]:
+        """Outcomes of the other revision. Raises NothingThere, FreshProcessFailed, ForeignImport."""
         target = self.revision.counterpart(self.target)
         if target is None:
-            raise WrongTree(
+            raise ForeignImport(
                 f"{self.target} lies outside the repository {self.revision.top}: --bandwidth-against compares tests "
                 "that git has both revisions of"
             )
         if not Path(self.revision.tree).is_dir():  # a worker on another machine
-            raise WrongTree(
+            raise ForeignImport(
                 f"found no worktree of {self.revision} on this machine, expected workers where pytest was started: "
                 "with --bandwidth-against, start pytest on each machine"
             )
@@ -95,36 +95,36 @@ class Sides:
             plan_file.write_text(json.dumps({**plan, "proof": str(proof_file)}), encoding="utf-8")
             arguments = [*without_own_options(invocation.args), *invocation.extra_args]
             ended = run_child(
-                [sys.executable, *interpreter_options(), tree_process.__file__, str(plan_file), *arguments],
+                [sys.executable, *interpreter_options(), run_in_worktree.__file__, str(plan_file), *arguments],
                 invocation.folder,
-                Order(self.device, self.nodeid, str(target)),
+                ChildRequest(self.device, self.nodeid, str(target)),
                 self.timeout_seconds,
                 environment,
             )
             if ended.code is None or not proof_file.exists():
                 if ended.rows:
-                    raise WrongTree(f"a fresh process measured, but did not say what it loaded: it {ended}")
+                    raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {ended}")
                 return ended
             proof = json.loads(proof_file.read_text(encoding="utf-8"))
-        check_proof(proof, plan, self.revision)
+        check_loaded_files(proof, plan, self.revision)
         return ended
 
 
-def check_proof(proof: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
-    """Raises WrongTree where a process used code of the other tree, or an installed copy instead of its own tree's."""
+def check_loaded_files(proof: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
+    """Raises ForeignImport where a process used code of the other tree, or an installed copy instead of its own tree's."""
     modules: dict[str, str] = proof["modules"]
     used = {file for file in (*modules.values(), *proof["files"]) if Path(file).suffix in CODE_SUFFIXES}
     strays = sorted(file for file in used if _belongs(file, plan["other"], plan["environment"]))
     if strays:
-        raise WrongTree(
+        raise ForeignImport(
             f"a process for {plan['tree']} ran code of {plan['other']}: {_listed(strays)}; nothing it measured counts. "
             f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
         )
     roots = [plan["tree"], os.path.join(plan["tree"], "src")]
-    roots += [entry for entry in proof["path"] if tree_process.inside(entry, plan["tree"])]
+    roots += [entry for entry in proof["path"] if run_in_worktree.inside(entry, plan["tree"])]
     copies = sorted(name for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
     if copies:
-        raise WrongTree(
+        raise ForeignImport(
             f"{_listed([f'{name} ({modules[name]})' for name in copies])} is an installed copy, and {revision} has its "
             "own: both sides would measure the copy. Install it editable (pip install -e), or not at all"
         )
@@ -156,7 +156,7 @@ def environment_in(top: str) -> list[str]:
     if os.path.realpath(top) in prefixes:  # the environment is the checkout itself
         prefixes = set()
     libraries = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
-    return sorted(path for path in prefixes | libraries if tree_process.inside(path, os.path.realpath(top)))
+    return sorted(path for path in prefixes | libraries if run_in_worktree.inside(path, os.path.realpath(top)))
 
 
 def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
@@ -214,12 +214,14 @@ def _environment_at(environment: Mapping[str, str], revision: Revision) -> dict[
 
 
 def _belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
-    return tree_process.inside(file, tree) and not any(tree_process.inside(file, folder) for folder in environment)
+    return run_in_worktree.inside(file, tree) and not any(
+        run_in_worktree.inside(file, folder) for folder in environment
+    )
 
 
 def _is_copy(name: str, file: str, tree: str, roots: Iterable[str]) -> bool:
     """Whether a module came from elsewhere though the tree has one of that name."""
-    if tree_process.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
+    if run_in_worktree.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
         return False
     relative = name.replace(".", os.sep)
     places = (os.path.join(root, relative + end) for root in roots for end in (".py", f"{os.sep}__init__.py"))

@@ -1,7 +1,7 @@
 """The same tests again in fresh processes: same interpreter, options, plugins and root folder.
 
-The parent writes an Order to a file and names it in the environment; the child's plugin obeys it: it collects what the
-order names, stands by until it is given Leave, measures, writes its outcomes to the order's report and judges nothing.
+The parent writes an ChildRequest to a file and names it in the environment; the child's plugin obeys it: it collects what the
+order names, stands by until it is given Go, measures, writes its outcomes to the order's report and judges nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pytest_bandwidth.session.fresh.parent_death import as_parent
 from pytest_bandwidth.session.fresh.signals import ended_in_order
 from pytest_bandwidth.storage.atomic import write_whole
 
-ORDER_VARIABLE = "PYTEST_BANDWIDTH_ORDER"
+REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 # The descriptor of a socket: a child says on it that it stands by, and is given leave.
 LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
@@ -39,7 +39,7 @@ class FreshProcessFailed(BandwidthError):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChildRequest:
     """What a child is asked for.
 
     device: the device's name, already chosen.
@@ -56,7 +56,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class Go:
     """What a child is told when its turn to measure has come.
 
     paces: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if possible.
@@ -109,31 +109,31 @@ def started_as_module() -> bool:
     return Path(sys.argv[0]).name == "__main__.py"
 
 
-def order_of_environment(environment: Mapping[str, str] = os.environ) -> Order | None:
+def request_of_environment(environment: Mapping[str, str] = os.environ) -> ChildRequest | None:
     """The order that this process was started with, if any."""
-    path = environment.get(ORDER_VARIABLE)
+    path = environment.get(REQUEST_VARIABLE)
     if not path:
         return None
-    return Order(**json.loads(Path(path).read_text(encoding="utf-8")))
+    return ChildRequest(**json.loads(Path(path).read_text(encoding="utf-8")))
 
 
-def stand_by() -> Leave:
+def wait_for_turn() -> Go:
     """In a child: says that it is ready, and waits for its turn. Raises SystemExit where the parent gives no leave."""
     descriptor = os.environ.pop(LINE_VARIABLE, None)
     if descriptor is None:
-        return Leave()
+        return Go()
     with socket.socket(fileno=int(descriptor)) as line, line.makefile("rw", encoding="utf-8") as text:
         text.write("ready\n")
         text.flush()
         told = text.readline()
     if not told:
         raise SystemExit("the process that ordered this one needs it no more")
-    return Leave(**json.loads(told))
+    return Go(**json.loads(told))
 
 
 def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
     """Hands a child's outcomes to the process that ordered them; nothing happens in any other process."""
-    order = order_of_environment()
+    order = request_of_environment()
     if order is None:
         return
     write_whole(Path(order.report), json.dumps(rows).encode())
@@ -143,7 +143,7 @@ class Child:
     """A process that was started with an order. A context: whatever ends it, no child and no file is left behind."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, order: Order, environment: Mapping[str, str] = os.environ
+        self, command: Sequence[str], folder: Path, order: ChildRequest, environment: Mapping[str, str] = os.environ
     ) -> None:
         with ExitStack() as stack:
             stack.enter_context(ended_in_order())
@@ -154,7 +154,7 @@ class Child:
             self._line, theirs = socket.socketpair()
             stack.enter_context(self._line)
             with theirs:
-                told = {ORDER_VARIABLE: str(order_file), LINE_VARIABLE: str(theirs.fileno())}
+                told = {REQUEST_VARIABLE: str(order_file), LINE_VARIABLE: str(theirs.fileno())}
                 self._process = subprocess.Popen(
                     command,
                     cwd=folder,
@@ -180,7 +180,7 @@ class Child:
         with suppress(OSError):
             self._line.recv(1)
 
-    def finish(self, leave: Leave, timeout_seconds: float) -> Ended:
+    def finish(self, leave: Go, timeout_seconds: float) -> Ended:
         """Lets the child measure and waits for its end."""
         with suppress(OSError):  # it has ended
             self._line.sendall(json.dumps(asdict(leave)).encode() + b"\n")
@@ -201,12 +201,12 @@ class Child:
             return None
 
 
-def start_fresh(invocation: Invocation, order: Order) -> Child:
+def start_fresh(invocation: Invocation, order: ChildRequest) -> Child:
     """Starts the order's test (or all) in a fresh process, which stands by before it measures."""
     return Child(invocation.command(), invocation.folder, order)
 
 
-def rows_of(child: Child, leave: Leave, timeout_seconds: float) -> list[dict[str, Any]]:
+def rows_of(child: Child, leave: Go, timeout_seconds: float) -> list[dict[str, Any]]:
     """A fresh process's outcomes as plain rows. Raises FreshProcessFailed where it gives none."""
     ended = child.finish(leave, timeout_seconds)
     if not ended.rows:
@@ -214,25 +214,25 @@ def rows_of(child: Child, leave: Leave, timeout_seconds: float) -> list[dict[str
     return ended.rows
 
 
-def run_fresh(invocation: Invocation, order: Order, timeout_seconds: float) -> list[dict[str, Any]]:
+def run_fresh(invocation: Invocation, order: ChildRequest, timeout_seconds: float) -> list[dict[str, Any]]:
     """Runs one test (or all) in a fresh process at once and returns its outcomes as plain rows.
 
     Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
     """
     with start_fresh(invocation, order) as child:
-        return rows_of(child, Leave(), timeout_seconds)
+        return rows_of(child, Go(), timeout_seconds)
 
 
 def run_child(
     command: Sequence[str],
     folder: Path,
-    order: Order,
+    order: ChildRequest,
     timeout_seconds: float,
     environment: Mapping[str, str] = os.environ,
 ) -> Ended:
     """Starts a child with an order and waits for it. Whatever ends this call, no child is left behind."""
     with Child(command, folder, order, environment) as child:
-        return child.finish(Leave(), timeout_seconds)
+        return child.finish(Go(), timeout_seconds)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

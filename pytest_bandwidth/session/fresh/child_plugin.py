@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from pytest_bandwidth.session.fresh.child import order_of_environment
+from pytest_bandwidth.session.fresh.child import request_of_environment
 from pytest_bandwidth.session.fresh.parent_death import end_with_parent
 
 # These choose tests by what failed before, or write what only the parent may write.
@@ -28,7 +28,7 @@ _OUTPUTS = (
 def obey(config: pytest.Config) -> None:
     """Narrows the run to the order's test and turns off what would write files or wait for a person."""
     end_with_parent()
-    order = order_of_environment()
+    order = request_of_environment()
     if order is not None and order.target is not None:
         config.args[:] = [order.target]
     config.option.usepdb = False

@@ -13,9 +13,9 @@ from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
 from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.measurement import Peak
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.units import format_gbps
-from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, Leave, rows_of
+from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, Go, rows_of
 
 # Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
 # tried while a test was measured and confirmed for no more seconds than this, or than those asked for take without
@@ -40,7 +40,7 @@ class Waiting:
         """The paces to wait for. A GPU keeps its own for longer than anybody waits."""
         return paces if self.on_host and self.in_vain < self.most_in_vain else {}
 
-    def note(self, waits: Paces, figures: Mapping[str | None, Figures]) -> None:
+    def note(self, waits: Paces, figures: Mapping[str | None, Metrics]) -> None:
         """Keeps in mind whether a process that was to wait met one of the paces."""
         if waits:
             met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
@@ -86,7 +86,7 @@ class FreshProcesses:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
 
-    def run(self, paces: Paces) -> Mapping[str | None, Figures] | None:
+    def run(self, paces: Paces) -> Mapping[str | None, Metrics] | None:
         """Figures by label from one more process; None where there is no time for it.
 
         There is for those that were asked for, unless waiting for a pace took it: what one process saw at that pace, or
@@ -104,7 +104,7 @@ class FreshProcesses:
         with self._lock():
             child = self._next()
             begun = time.monotonic()
-            rows = rows_of(child, Leave(tuple(waits.items()), self._patience_seconds()), self._timeout_seconds)
+            rows = rows_of(child, Go(tuple(waits.items()), self._patience_seconds()), self._timeout_seconds)
             seconds = time.monotonic() - begun
         self._spent_seconds += seconds
         self.rows.append(_by_label(rows, self._peak, seconds))
@@ -172,7 +172,7 @@ def _trouble(row: Mapping[str, Any], peak: Peak | None) -> str | None:
     return None
 
 
-def _figures(row: Mapping[str, Any], peak: Peak | None) -> Figures:
+def _figures(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
     # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
     share = None if peak is None else row["gbps"] / peak.gbps
-    return Figures(row["gbps"], row["relative"], row["probe_gbps"], share)
+    return Metrics(row["gbps"], row["relative"], row["probe_gbps"], share)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, cast
 
-from pytest_bandwidth.domain.baseline import Entry, Figure, Run, agrees
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run, agrees
 from pytest_bandwidth.storage.baseline.fields import RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.baseline.schema import MAX_RUNS
 from pytest_bandwidth.storage.baseline.writer import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
@@ -103,7 +103,7 @@ class CanonicalReader:
             gbps,
             share,
             None if not tolerance else float(tolerance) / 100,
-            cast("Figure | None", judged_on or None),
+            cast("Metric | None", judged_on or None),
             None if not bytes_read else int(bytes_read),
             None if not bytes_written else int(bytes_written),
             _text(fields[8]),

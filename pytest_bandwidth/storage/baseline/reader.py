@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.gc_disabled import garbage_kept
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.storage.baseline.blocks import ENTRIES_LINE, Layout, divide
 from pytest_bandwidth.storage.baseline.fast_reader import CanonicalReader
 from pytest_bandwidth.storage.baseline.parse import Mapping, Scalar, parse
@@ -70,7 +70,7 @@ def read_undivided(source: SourceText, file: str) -> Document:
 def _read_with(reader: Callable[[SourceText, Problems], Document], source: SourceText, file: str) -> Document:
     problems = Problems(file)
     try:
-        with garbage_kept():  # what a file holds stays: looking through it again and again slows a large file's load
+        with gc_disabled():  # what a file holds stays: looking through it again and again slows a large file's load
             document = reader(source, problems)
     except Unreadable as problem:
         problems.add(problem.line, problem.message)

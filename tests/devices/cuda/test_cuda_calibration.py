@@ -9,10 +9,10 @@ from pytest_bandwidth.devices.base import Call, Workload
 from pytest_bandwidth.devices.cuda.calibration import (
     HOLD_AT_LEAST_SECONDS,
     PlainRun,
+    calibrate,
     hold_seconds_for,
     refuse_empty,
     refuse_overhang,
-    rehearse,
 )
 from pytest_bandwidth.devices.cuda.timing import Timer
 from pytest_bandwidth.domain.errors import UsageError
@@ -32,14 +32,14 @@ def timer(gpu: Gpu) -> Timer:
 
 
 def test_work_on_the_timed_stream_passes(gpu: Gpu, timer: Timer) -> None:
-    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
+    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
     assert timer.held
     assert timer.findings == []
 
 
 def test_work_on_another_stream_is_refused(gpu: Gpu, timer: Timer) -> None:
     with pytest.raises(UsageError, match=r"another stream.*stream="):
-        rehearse(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC))
+        calibrate(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC))
 
 
 def test_a_large_part_on_another_stream_beside_a_small_one_on_ours_is_refused(gpu: Gpu, timer: Timer) -> None:
@@ -48,17 +48,17 @@ def test_a_large_part_on_another_stream_beside_a_small_one_on_ours_is_refused(gp
         gpu.launch(1e-3, Stream(77))
 
     with pytest.raises(UsageError, match="after the timed stream had finished"):
-        rehearse(timer, Workload(call, TRAFFIC))
+        calibrate(timer, Workload(call, TRAFFIC))
 
 
 def test_the_hold_lasts_as_long_as_a_slow_host_needs(gpu: Gpu, timer: Timer) -> None:
-    rehearse(timer, Workload(lambda: gpu.launch(1e-4, host_seconds=0.04), TRAFFIC))
+    calibrate(timer, Workload(lambda: gpu.launch(1e-4, host_seconds=0.04), TRAFFIC))
     assert timer.hold_seconds == pytest.approx(0.4, rel=0.01)
     assert timer.held
 
 
 def test_nothing_is_flushed_for_it(gpu: Gpu, timer: Timer) -> None:
-    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
+    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
     assert "probe_read" not in gpu.log
     assert timer.cold
 
@@ -66,21 +66,21 @@ def test_nothing_is_flushed_for_it(gpu: Gpu, timer: Timer) -> None:
 def test_a_short_kernel_on_another_stream_is_refused_as_well(gpu: Gpu, timer: Timer) -> None:
     # Too short to be seen by waiting: 8 µs are over before the host has asked. The held interval is empty, though.
     with pytest.raises(UsageError, match="nothing ran on the timed stream"):
-        rehearse(timer, Workload(lambda: gpu.launch(8e-6, Stream(77)), TRAFFIC))
+        calibrate(timer, Workload(lambda: gpu.launch(8e-6, Stream(77)), TRAFFIC))
 
 
 def test_a_callable_that_does_nothing_on_the_gpu_is_refused(timer: Timer) -> None:
     with pytest.raises(UsageError, match="not on this GPU"):
-        rehearse(timer, Workload(lambda: sum(range(100)), TRAFFIC))
+        calibrate(timer, Workload(lambda: sum(range(100)), TRAFFIC))
 
 
 def test_the_shortest_kernel_there_is_passes(gpu: Gpu, timer: Timer) -> None:
-    rehearse(timer, Workload(lambda: gpu.launch(2e-6), TRAFFIC))
+    calibrate(timer, Workload(lambda: gpu.launch(2e-6), TRAFFIC))
     assert timer.held
 
 
 def test_work_on_the_stream_that_was_named_passes(gpu: Gpu, timer: Timer) -> None:
-    rehearse(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC, stream=77))
+    calibrate(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC, stream=77))
     assert timer.held
 
 
@@ -89,7 +89,7 @@ def test_a_callable_that_waits_is_timed_without_the_hold(gpu: Gpu, timer: Timer)
         gpu.launch(1e-4)
         gpu.synchronize()
 
-    rehearse(timer, Workload(call, TRAFFIC))
+    calibrate(timer, Workload(call, TRAFFIC))
     assert not timer.held
     assert timer.method == "events"
     assert [finding.code for finding in timer.findings] == ["not-held"]
@@ -100,7 +100,7 @@ def test_host_seconds_run_from_the_call_to_the_end_of_the_work(gpu: Gpu, timer: 
         for _ in range(10):
             gpu.launch(2e-6)  # launching takes 5 µs: the host is what everybody waits for
 
-    rehearse(timer, Workload(call, TRAFFIC))
+    calibrate(timer, Workload(call, TRAFFIC))
     assert timer.host_seconds == pytest.approx(10 * LAUNCH_SECONDS + EVENT_SECONDS, rel=0.1)
 
 
@@ -111,7 +111,7 @@ def test_setup_runs_before_every_run(gpu: Gpu, timer: Timer) -> None:
         order.append("call")
         gpu.launch(1e-4)
 
-    rehearse(timer, Workload(call, TRAFFIC, setup=lambda: order.append("setup")))
+    calibrate(timer, Workload(call, TRAFFIC, setup=lambda: order.append("setup")))
     assert order[::2] == ["setup"] * (len(order) // 2)
     assert order[1::2] == ["call"] * (len(order) // 2)
 
@@ -123,7 +123,7 @@ def test_long_work_is_rehearsed_three_times_only(gpu: Gpu, timer: Timer) -> None
         runs.append(1)
         gpu.launch(0.2)
 
-    rehearse(timer, Workload(call, TRAFFIC))
+    calibrate(timer, Workload(call, TRAFFIC))
     assert len(runs) == 3
 
 
@@ -143,7 +143,7 @@ def test_the_last_result_is_kept_while_the_next_is_made(gpu: Gpu, timer: Timer) 
         gpu.launch(1e-4)
         return Result()
 
-    rehearse(timer, Workload(call, TRAFFIC))
+    calibrate(timer, Workload(call, TRAFFIC))
     assert max(most) == 2
 
 
@@ -189,11 +189,11 @@ def test_whichever_callable_works_on_another_stream_is_refused_and_named(
 
     first, *others = (callable_of(number) for number in (1, 2, 3))
     with pytest.raises(UsageError, match=rf"{seen}.*the work of callable {wrong} of 3 runs on another stream.*stream="):
-        rehearse(timer, Workload(first, TRAFFIC, beside=tuple(others)))
+        calibrate(timer, Workload(first, TRAFFIC, interleaved=tuple(others)))
 
 
 def test_callables_side_by_side_on_the_timed_stream_pass(gpu: Gpu, timer: Timer) -> None:
-    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, beside=(lambda: gpu.launch(2e-6),)))
+    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, interleaved=(lambda: gpu.launch(2e-6),)))
     assert timer.held
     assert timer.findings == []
 
@@ -202,15 +202,15 @@ def test_the_hold_lasts_as_long_as_the_slowest_host_beside_needs(gpu: Gpu, timer
     slow = Workload(
         lambda: gpu.launch(1e-4),
         TRAFFIC,
-        beside=(lambda: gpu.launch(1e-4, host_seconds=0.04), lambda: gpu.launch(1e-4)),
+        interleaved=(lambda: gpu.launch(1e-4, host_seconds=0.04), lambda: gpu.launch(1e-4)),
     )
-    rehearse(timer, slow)
+    calibrate(timer, slow)
     assert timer.hold_seconds == pytest.approx(0.4, rel=0.01)
     assert timer.held
 
 
 def test_host_seconds_are_those_of_the_first(gpu: Gpu, timer: Timer) -> None:
-    rehearse(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, beside=(lambda: gpu.launch(1e-2),)))
+    calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, interleaved=(lambda: gpu.launch(1e-2),)))
     assert timer.host_seconds == pytest.approx(1e-4, rel=0.1)
 
 
@@ -224,7 +224,7 @@ def test_one_that_waits_leaves_all_without_the_hold(gpu: Gpu, timer: Timer, wait
         gpu.launch(1e-4)
 
     calls = (waiting, plain) if waits == 1 else (plain, waiting)
-    rehearse(timer, Workload(calls[0], TRAFFIC, beside=calls[1:]))
+    calibrate(timer, Workload(calls[0], TRAFFIC, interleaved=calls[1:]))
     assert timer.method == "events"
     assert [finding.code for finding in timer.findings] == ["not-held"]
 
@@ -234,7 +234,7 @@ def test_once_one_waits_no_other_is_held(gpu: Gpu, timer: Timer) -> None:
         gpu.launch(1e-4)
         gpu.synchronize()
 
-    rehearse(timer, Workload(waiting, TRAFFIC, beside=(waiting, waiting)))
+    calibrate(timer, Workload(waiting, TRAFFIC, interleaved=(waiting, waiting)))
     assert gpu.log.count("hold") == 2
 
 
@@ -245,7 +245,7 @@ def test_setup_is_not_run_for_what_is_beside(gpu: Gpu, timer: Timer) -> None:
     def call(name: str) -> Call:
         return lambda: (order.append(name), gpu.launch(1e-4))
 
-    rehearse(timer, Workload(call("work"), TRAFFIC, setup=lambda: order.append("setup"), beside=(call("other"),)))
+    calibrate(timer, Workload(call("work"), TRAFFIC, setup=lambda: order.append("setup"), interleaved=(call("other"),)))
     assert order.count("setup") == order.count("work") == order.count("other")
     assert all(after == "work" for before, after in pairwise(order) if before == "setup")
 
@@ -256,5 +256,5 @@ def test_each_is_rehearsed_for_as_long_as_it_takes_itself(gpu: Gpu, timer: Timer
     def call(name: str, seconds: float) -> Call:
         return lambda: (runs.append(name), gpu.launch(seconds))
 
-    rehearse(timer, Workload(call("short", 1e-4), TRAFFIC, beside=(call("long", 0.2),)))
+    calibrate(timer, Workload(call("short", 1e-4), TRAFFIC, interleaved=(call("long", 0.2),)))
     assert (runs.count("short"), runs.count("long")) == (7, 3)

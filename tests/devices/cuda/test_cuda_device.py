@@ -135,15 +135,15 @@ def test_a_compared_callable_that_begins_to_wait_costs_few_rounds(gpu: Gpu) -> N
     def good() -> None:
         gpu.launch(1e-3)
 
-    task = Workload(good, TRAFFIC, beside=(waits_later, good))
+    task = Workload(good, TRAFFIC, interleaved=(waits_later, good))
     found = made(gpu).measure(task, Budget(min_samples=200, max_seconds=2.0), quiet)
     assert found.method == "events"
     assert [d.code for d in found.rounds.dropped] == ["not-held"] * 2
-    assert len(found.rounds.beside[0]) == len(found.samples) == 200
+    assert len(found.rounds.interleaved[0]) == len(found.samples) == 200
 
 
 def test_a_compared_callable_on_another_stream_is_refused(gpu: Gpu) -> None:
-    task = Workload(lambda: gpu.launch(1e-3), TRAFFIC, beside=(lambda: gpu.launch(1e-3, Stream(9)),))
+    task = Workload(lambda: gpu.launch(1e-3), TRAFFIC, interleaved=(lambda: gpu.launch(1e-3, Stream(9)),))
     with pytest.raises(UsageError, match="callable 2 of 2 runs on another stream"):
         made(gpu).measure(task, QUICK, quiet)
 

@@ -9,16 +9,16 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.device_change import (
     blame_when_down,
     blame_when_up,
+    bounds_of,
     fastest_alike,
     gained_gbps,
     is_faster,
     is_slower,
-    known_of,
     only_gbps_dropped,
 )
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 
 LIMIT = -math.log(0.95)  # five runs that agree leave the tolerance as the larger bound
 
@@ -27,7 +27,7 @@ def test_an_entry_without_probes_knows_nothing_of_the_device():
     entry = Entry("t", runs=(Run(gbps=90.0),) * 5)
     gbps, relative = (reference_of(entry, which, 0.01) for which in ("gbps", "relative"))
     assert gbps is not None
-    assert known_of(entry, gbps, relative, 0.05) is None
+    assert bounds_of(entry, gbps, relative, 0.05) is None
 
 
 @pytest.mark.parametrize("side", [-1e-9, 1e-9])
@@ -52,16 +52,16 @@ def test_what_one_of_the_baselines_runs_saw_is_neither_faster_nor_slower():
     [(84.0, 0.9, True), (86.0, 0.9, False), (84.0, 0.84, False), (84.0, None, False)],
 )
 def test_gbps_alone_dropped(gbps, relative, only):
-    assert only_gbps_dropped(Figures(gbps, relative), known()) is only
+    assert only_gbps_dropped(Metrics(gbps, relative), known()) is only
 
 
 def test_a_kernel_is_excused_by_a_device_that_is_down_and_by_no_other():
-    reason = blame_when_down(Figures(60.0, 0.9), 66.0, known())
+    reason = blame_when_down(Metrics(60.0, 0.9), 66.0, known())
     assert reason == (
         "the device is down, not the kernel: a probe reaches 66.0 GB/s, 100 GB/s with the baseline; "
         "the kernel keeps 90.0 % of it"
     )
-    assert blame_when_down(Figures(60.0, 0.9), 96.0, known()) is None
+    assert blame_when_down(Metrics(60.0, 0.9), 96.0, known()) is None
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_a_kernel_is_excused_by_a_device_that_is_down_and_by_no_other():
     ],
 )
 def test_a_kernel_is_excused_by_a_device_that_is_up_where_it_kept_its_gbps(gbps, probe, excused):
-    fresh = [Figures(gbps, None if probe is None else gbps / probe, probe)] * 3
+    fresh = [Metrics(gbps, None if probe is None else gbps / probe, probe)] * 3
     assert (blame_when_up(fresh[0], fresh, known()) is not None) is excused
 
 
 def test_medians_of_the_fresh_processes_decide_whether_the_device_is_up():
-    up, same = Figures(90.0, 0.62, 145.0), Figures(90.0, 0.9, 100.0)
+    up, same = Metrics(90.0, 0.62, 145.0), Metrics(90.0, 0.9, 100.0)
     assert blame_when_up(up, [up, up, same], known()) is not None
     assert blame_when_up(up, [up, same, same], known()) is None
 
@@ -94,7 +94,7 @@ def test_medians_of_the_fresh_processes_decide_whether_the_device_is_up():
     ],
 )
 def test_no_faster_device_excuses_a_suspect_that_dropped_beside_a_probe_no_faster(share, probe, excused):
-    first, fresh = Figures(100 * share, share, probe), [Figures(90.0, 0.62, 145.0)] * 3
+    first, fresh = Metrics(100 * share, share, probe), [Metrics(90.0, 0.62, 145.0)] * 3
     assert (blame_when_up(first, fresh, known()) is not None) is excused
 
 

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.update import merged
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 
 TOLERANCE, PRIOR = 0.05, 0.01
 
@@ -20,7 +20,7 @@ def entry(share, at="2026-01-02T03:04:05Z", runs=5):
 
 def drift(known):
     reference = reference_of(known, "relative", PRIOR)
-    verdict = look(Figures(reference.value * 100, reference.value), reference, TOLERANCE, 3)
+    verdict = look(Metrics(reference.value * 100, reference.value), reference, TOLERANCE, 3)
     return drift_of(known, verdict)
 
 

@@ -8,7 +8,7 @@ import pytest
 from entries_of_shares import at, entry, reference
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging.drop import Conduct, confirm_drop, look, not_comparable, runs_needed
+from pytest_bandwidth.domain.judging.drop import MeasurementSetup, confirm_drop, look, not_comparable, runs_needed
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status
@@ -80,7 +80,7 @@ def test_tolerance_below_noise_does_not_raise_alarms_on_noise():
     assert look(at(0.97), known, 0.001, 3).status is Status.INSUFFICIENT
 
 
-CONDUCT = Conduct(100, 50, "clock", {"threads": "2"})
+CONDUCT = MeasurementSetup(100, 50, "clock", {"threads": "2"})
 
 
 @pytest.mark.parametrize(

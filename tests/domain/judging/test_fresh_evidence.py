@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from known_devices import known
 
-from pytest_bandwidth.domain.judging.fresh_evidence import Evidence, evidence_of, is_settled, wants_likes
+from pytest_bandwidth.domain.judging.fresh_evidence import Evidence, evidence_of, is_settled, needs_comparable_runs
 from pytest_bandwidth.domain.judging.rule import fresh_gate
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 
-ALIKE, FAST, NO_PROBE = Figures(80.0, 0.8, 100.0), Figures(95.0, 0.65, 146.0), Figures(80.0)
+ALIKE, FAST, NO_PROBE = Metrics(80.0, 0.8, 100.0), Metrics(95.0, 0.65, 146.0), Metrics(80.0)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_only_processes_that_hold_the_figure_have_a_value_of_it():
     ],
 )
 def test_more_processes_are_worth_it_where_too_few_met_the_baselines_pace(fresh, confirm, wants):
-    assert wants_likes(fresh, known(), "relative", confirm) is wants
+    assert needs_comparable_runs(fresh, known(), "relative", confirm) is wants
 
 
 def test_no_more_processes_where_judged_on_gbps_or_without_a_known_pace():
-    assert not wants_likes([FAST] * 3, known(), "gbps", 3)
-    assert not wants_likes([FAST] * 3, None, "relative", 3)
+    assert not needs_comparable_runs([FAST] * 3, known(), "gbps", 3)
+    assert not needs_comparable_runs([FAST] * 3, None, "relative", 3)
 
 
-SOUND = Figures(90.0, 0.9, 100.0)
+SOUND = Metrics(90.0, 0.9, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_what_is_past_the_gate_of_three_but_not_of_two_is_not_settled():
     spread = replace(known().relative, spread=0.02)
     two, three = (fresh_gate(spread, 0.01, processes) for processes in (2, 3))
     between = 0.9 * math.exp(-(two + three) / 2)
-    assert not is_settled([Figures(100 * between, between, 100.0)] * 2, known(), spread, 0.01, 3)
+    assert not is_settled([Metrics(100 * between, between, 100.0)] * 2, known(), spread, 0.01, 3)

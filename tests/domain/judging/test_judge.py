@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.judging import confirmation as confirming
 from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.judge import Limits, judge_test
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
@@ -46,7 +46,7 @@ def for_both(known):
     return replace(known, entries={KEY: entry, OTHER: replace(entry, key=OTHER)})
 
 
-MEETS = Figures(99.0, 0.99, 100.0)  # a floor of 95 GB/s
+MEETS = Metrics(99.0, 0.99, 100.0)  # a floor of 95 GB/s
 FIVE = baseline(90.0, 90.0, 90.0, 90.0, 90.0)
 LIMITS = Limits(None, 0.05, Floors(), None, 3)
 LIMITS_10 = replace(LIMITS, tolerance_of_options=0.10)
@@ -69,7 +69,7 @@ def fresh_processes(*gbps):
 
     def run(_paces):
         value = next(values)
-        return {None: Figures(value, value / 100.0, 100.0)}
+        return {None: Metrics(value, value / 100.0, 100.0)}
 
     return run
 
@@ -103,7 +103,7 @@ def test_unconfirmed_when_fresh_processes_cannot_run():
 
 
 def test_unconfirmed_when_the_label_does_not_turn_up_again():
-    verdict = judge(measured(80.0), FIVE, fresh=lambda _paces: {"other": Figures(80.0, 0.8, 100.0)})
+    verdict = judge(measured(80.0), FIVE, fresh=lambda _paces: {"other": Metrics(80.0, 0.8, 100.0)})
     assert verdict.status is Status.UNCONFIRMED
 
 
@@ -129,7 +129,7 @@ def test_a_doubt_that_fresh_processes_cannot_settle_changes_nothing():
         raise BandwidthError("a fresh process ended with exit status 4")
 
     def on_faster_device(_paces):
-        return {None: Figures(90.0, 0.62, 146.0)}
+        return {None: Metrics(90.0, 0.62, 146.0)}
 
     assert judge(measured(IN_DOUBT), FIVE, fresh=broken).status is Status.WITHIN
     assert judge(measured(IN_DOUBT), FIVE, fresh=on_faster_device).status is Status.WITHIN
@@ -193,7 +193,7 @@ def test_a_faster_device_is_not_a_slower_kernel():
 
     def run(_paces):
         processes.append(1)
-        return {None: Figures(89.0, 0.61, 146.0)}
+        return {None: Metrics(89.0, 0.61, 146.0)}
 
     verdict = judge(measured(89.0, probe_gbps=145.0), FIVE, fresh=run)
     assert verdict.status is Status.DEVICE
@@ -205,7 +205,7 @@ def test_a_faster_device_is_not_a_slower_kernel():
 
 
 def test_a_drop_seen_before_the_device_became_faster_is_the_kernels():
-    verdict = judge(measured(84.0), FIVE, fresh=lambda _paces: {None: Figures(120.0, 0.83, 145.0)})
+    verdict = judge(measured(84.0), FIVE, fresh=lambda _paces: {None: Metrics(120.0, 0.83, 145.0)})
     assert verdict.status is Status.REGRESSED
 
 
@@ -215,7 +215,7 @@ def test_fresh_processes_at_the_baselines_pace_outweigh_those_on_a_faster_device
 
     def run(_paces):
         probe = next(probes)
-        return {None: Figures((share if probe < 110 else 0.65) * probe, share if probe < 110 else 0.65, probe)}
+        return {None: Metrics((share if probe < 110 else 0.65) * probe, share if probe < 110 else 0.65, probe)}
 
     verdict = judge(measured(94.0, probe_gbps=145.0), FIVE, fresh=run)
     assert (verdict.status, len(verdict.confirmations)) == (status, 2)
@@ -226,7 +226,7 @@ def test_a_fresh_process_is_told_up_to_which_pace_it_is_evidence():
 
     def run(paces):
         told.append(paces)
-        return {None: Figures(81.0, 0.81, 100.0)}
+        return {None: Metrics(81.0, 0.81, 100.0)}
 
     assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
     pace = {None: pytest.approx(100.0 / 0.95)}  # noise explains no more than the tolerance
@@ -239,7 +239,7 @@ def test_once_two_have_met_the_pace_none_waits_for_it():
     def run(paces):
         told.append(paces)
         share = next(shares)
-        return {None: Figures(100.0 * share, share, 100.0)}
+        return {None: Metrics(100.0 * share, share, 100.0)}
 
     assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
     assert told[2] == {}
@@ -250,7 +250,7 @@ def test_what_is_judged_on_gbps_or_by_a_floor_is_evidence_at_any_pace():
 
     def run(paces):
         told.append(paces)
-        return {None: Figures(80.0, 0.8, 100.0)}
+        return {None: Metrics(80.0, 0.8, 100.0)}
 
     on_gbps = baseline(90.0, 90.0, 90.0, 90.0, 90.0, judged_on="gbps")
     assert judge(measured(80.0), on_gbps, fresh=run).status is Status.REGRESSED
@@ -264,7 +264,7 @@ def test_a_floor_beside_a_drop_rests_on_processes_that_did_not_wait_and_no_more_
 
     def run(paces):
         told.append(paces)
-        return {None: Figures(117.0, 0.8, 145.0), "b": Figures(90.0, 0.9, 100.0) if len(told) <= 3 else MEETS}
+        return {None: Metrics(117.0, 0.8, 145.0), "b": Metrics(90.0, 0.9, 100.0) if len(told) <= 3 else MEETS}
 
     known = for_both(FIVE)
     floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
@@ -280,7 +280,7 @@ def test_no_more_fresh_processes_than_it_takes_to_meet_the_baselines_pace_twice(
 
     def run(_paces):
         probe = next(probes)
-        return {None: Figures(0.8 * probe, 0.8, probe)}
+        return {None: Metrics(0.8 * probe, 0.8, probe)}
 
     assert judge(measured(117.0, probe_gbps=145.0), FIVE, fresh=run).status is Status.REGRESSED
     assert next(probes, None) is None
@@ -288,7 +288,7 @@ def test_no_more_fresh_processes_than_it_takes_to_meet_the_baselines_pace_twice(
 
 def test_a_slower_kernel_on_a_faster_device_is_a_slower_kernel():
     def run(_paces):
-        return {None: Figures(85.0, 0.59, 144.0)}  # 5.6 % under 90 GB/s: more than the tolerance
+        return {None: Metrics(85.0, 0.59, 144.0)}  # 5.6 % under 90 GB/s: more than the tolerance
 
     verdict = judge(measured(85.0, probe_gbps=145.0), FIVE, fresh=run, probe=lambda _r, _w: 145.0)
     assert verdict.status is Status.REGRESSED
@@ -296,7 +296,7 @@ def test_a_slower_kernel_on_a_faster_device_is_a_slower_kernel():
 
 def test_a_probe_that_is_a_little_faster_excuses_nothing():
     def run(_paces):
-        return {None: Figures(86.0, 0.82, 105.0)}
+        return {None: Metrics(86.0, 0.82, 105.0)}
 
     verdict = judge(measured(86.0, probe_gbps=105.0), FIVE, fresh=run, probe=lambda _r, _w: 105.0)
     assert verdict.status is Status.REGRESSED
@@ -307,7 +307,7 @@ def test_a_device_as_fast_as_in_one_of_the_baselines_runs_excuses_nothing():
     known = replace(FIVE, entries={KEY: Entry(KEY, gbps=90.0, runs=runs)})
 
     def run(_paces):
-        return {None: Figures(117.0, 0.81, 144.5)}
+        return {None: Metrics(117.0, 0.81, 144.5)}
 
     verdict = judge(measured(117.0, probe_gbps=144.5), known, fresh=run, probe=lambda _r, _w: 144.5)
     assert verdict.status is Status.REGRESSED
@@ -334,7 +334,7 @@ def test_a_missed_floor_asks_for_no_more_processes_where_the_device_is_faster():
 
     def run(_paces):
         processes.append(1)
-        return {None: Figures(90.0, 0.62, 145.0)}
+        return {None: Metrics(90.0, 0.62, 145.0)}
 
     limits = replace(LIMITS, floors=Floors(min_gbps=95.0))
     verdict = judge(measured(90.0, probe_gbps=145.0), FIVE, limits, fresh=run)
@@ -418,7 +418,7 @@ def test_all_suspects_of_a_test_share_the_fresh_processes():
 
     def run(_paces):
         calls.append(1)
-        return {None: Figures(80.0, 0.8, 100.0), "b": Figures(80.0, 0.8, 100.0)}
+        return {None: Metrics(80.0, 0.8, 100.0), "b": Metrics(80.0, 0.8, 100.0)}
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
@@ -433,7 +433,7 @@ def test_one_suspect_that_is_not_settled_takes_all_fresh_processes():
     def run(_paces):
         calls.append(1)
         share = 0.8 if len(calls) == 2 else 0.9
-        return {None: Figures(80.0, 0.8, 100.0), "b": Figures(100 * share, share, 100.0)}
+        return {None: Metrics(80.0, 0.8, 100.0), "b": Metrics(100 * share, share, 100.0)}
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
@@ -463,7 +463,7 @@ def test_the_processes_that_are_spared_would_have_changed_no_verdict(figures, co
 
         def run(_paces):
             seen = zip((None, "b"), next(processes), strict=True)
-            return {label: Figures(share * probe, share, probe) for label, (share, probe) in seen}
+            return {label: Metrics(share * probe, share, probe) for label, (share, probe) in seen}
 
         return [j.verdict.status for j in judge_test(suspects, known, limits, run, lambda _r, _w: 100.0).values()]
 
@@ -477,7 +477,7 @@ def test_what_most_agree_on_is_not_confirmed_where_one_that_ran_lacks_it():
     shows = iter(({"b": 0.9}, {None: 0.8, "b": 0.8}, {None: 0.8, "b": 0.9}))
 
     def run(_paces):
-        return {label: Figures(100 * share, share, 100.0) for label, share in next(shows).items()}
+        return {label: Metrics(100 * share, share, 100.0) for label, share in next(shows).items()}
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
@@ -494,7 +494,7 @@ def test_what_most_agree_on_is_not_confirmed_where_one_more_ran_and_failed():
             shares = next(shows)
         except StopIteration:
             raise BandwidthError("a fresh process ended with exit status 4") from None
-        return {label: Figures(100 * s, s, 100.0) for label, s in zip((None, "b"), shares, strict=True)}
+        return {label: Metrics(100 * s, s, 100.0) for label, s in zip((None, "b"), shares, strict=True)}
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
@@ -506,7 +506,7 @@ def test_without_confirmation_a_clear_drop_fails_at_once():
     assert judge(measured(70.0), FIVE, replace(LIMITS, confirm=0)).status is Status.REGRESSED
 
 
-SLOW, SLOW_ON_FASTER, NO_PROBE = Figures(80.0, 0.80, 100.0), Figures(80.0, 0.55, 145.0), Figures(80.0)
+SLOW, SLOW_ON_FASTER, NO_PROBE = Metrics(80.0, 0.80, 100.0), Metrics(80.0, 0.55, 145.0), Metrics(80.0)
 # Shares, and not what probes they are of: a device that is faster cannot be told.
 ONLY_SHARES = replace(FIVE, entries={KEY: Entry(KEY, gbps=90.0, runs=(Run(gbps=90.0, relative=0.9),) * 5)})
 

@@ -13,14 +13,14 @@ from pytest_bandwidth.domain.judging.paired import (
     pairs_needed,
     steadier_of_pairs,
 )
-from pytest_bandwidth.domain.metrics import Figures
+from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status
 
 
 def pairs(*log_drops, probe_here=100.0, probe_there=100.0):
     """One pair for each drop of ln(GB/s) and of ln(relative)."""
     return [
-        Pair(Figures(80 * math.exp(-d), 0.8 * math.exp(-d), probe_here), Figures(80.0, 0.8, probe_there))
+        Pair(Metrics(80 * math.exp(-d), 0.8 * math.exp(-d), probe_here), Metrics(80.0, 0.8, probe_there))
         for d in log_drops
     ]
 
@@ -84,14 +84,14 @@ def test_with_too_few_even_pairs_nothing_is_judged():
 
 def with_noise_of_the_probe(*log_noise):
     """A kernel of steady GB/s beside a probe that is not: the share moves, GB/s do not."""
-    return [Pair(Figures(40.0, 0.4 * math.exp(d), 100 * math.exp(-d)), Figures(40.0, 0.4, 100.0)) for d in log_noise]
+    return [Pair(Metrics(40.0, 0.4 * math.exp(d), 100 * math.exp(-d)), Metrics(40.0, 0.4, 100.0)) for d in log_noise]
 
 
 def test_the_figure_that_differs_less_from_pair_to_pair():
     noisy_probe = with_noise_of_the_probe(0.05, -0.05, 0.05, -0.05, 0.0)
     assert steadier_of_pairs("relative", noisy_probe) == "gbps"
     assert steadier_of_pairs("relative", noisy_probe[:4]) == "relative", "four pairs tell too little"
-    shared = [Pair(Figures(80 * g, 0.8, 100 * g), Figures(80.0, 0.8, 100.0)) for g in (0.95, 1.0, 1.05, 1.0, 0.97)]
+    shared = [Pair(Metrics(80 * g, 0.8, 100 * g), Metrics(80.0, 0.8, 100.0)) for g in (0.95, 1.0, 1.05, 1.0, 0.97)]
     assert steadier_of_pairs("relative", shared) == "relative"
     flipped = with_noise_of_the_probe(0.5, -0.5, 0.5, -0.5, 0.5)
     assert steadier_of_pairs("relative", [*flipped, *noisy_probe[:4]]) == "relative", "uneven pairs do not count"
@@ -104,7 +104,7 @@ def test_false_alarms_with_the_steadier_of_two_figures(n):
     alarms = 0
     for _ in range(6_000):
         taken = [
-            Pair(Figures(math.exp(draw.gauss(0, 0.02)), math.exp(draw.gauss(0, 0.02)), 1.0), Figures(1.0, 1.0, 1.0))
+            Pair(Metrics(math.exp(draw.gauss(0, 0.02)), math.exp(draw.gauss(0, 0.02)), 1.0), Metrics(1.0, 1.0, 1.0))
             for _ in range(n)
         ]
         alarms += judge(taken, steadier_of_pairs("relative", taken), 1e-9).status is Status.REGRESSED
@@ -120,7 +120,7 @@ def test_evenness_at_its_boundary_and_without_a_probe():
     assert even(EVEN_PROBES - 1e-9)
     assert even(-EVEN_PROBES + 1e-9)
     assert not even(EVEN_PROBES + 1e-9)
-    assert Pair(Figures(80.0), Figures(70.0)).even
+    assert Pair(Metrics(80.0), Metrics(70.0)).even
 
 
 @pytest.mark.parametrize("n", [5, 10])

@@ -33,25 +33,25 @@ def row(measurement, status=Status.NO_BASELINE):
     return outcome_of("t.py::t", "t.py::t", measurement, Verdict(status, "", "busy with others")).to_plain()
 
 
-class ScriptedSides:
+class ScriptedWorktrees:
     """A side's processes give its steps in turn: (GB/s, probe's GB/s) by label, an error, None for an invalid one."""
 
     revision = Revision("main", "3f2c1ab" * 6, "/r", "/t")
 
-    def __init__(self, here, there):
-        self._scripts = {"here": here, "there": there}
-        self._positions = {"here": count(), "there": count()}
+    def __init__(self, head, base):
+        self._scripts = {"head": head, "base": base}
+        self._positions = {"head": count(), "base": count()}
         self.locked = ""
 
     @property
     def order(self):
         return self.locked.replace("[", "").replace("]", "")
 
-    def here(self):
-        return self._next("here")
+    def head(self):
+        return self._next("head")
 
-    def there(self):
-        return self._next("there")
+    def base(self):
+        return self._next("base")
 
     @contextmanager
     def held(self):
@@ -61,7 +61,7 @@ class ScriptedSides:
         self.locked += "]"
 
     def _next(self, side):
-        self.locked += {"here": "A", "there": "B"}[side]
+        self.locked += {"head": "A", "base": "B"}[side]
         script = self._scripts[side]
         step = script[next(self._positions[side]) % len(script)]
         if isinstance(step, Exception):
@@ -71,9 +71,9 @@ class ScriptedSides:
         return [row(measured(*figures, label)) for label, figures in step.items()]
 
 
-def judge(sides, labels=(None,), pairs=4, limits=LIMITS):
+def judge(worktrees, labels=(None,), pairs=4, limits=LIMITS):
     found = judge_against(
-        {str(label): measured(70.0, label=label) for label in labels}, limits, sides, pairs, str, sides.held
+        {str(label): measured(70.0, label=label) for label in labels}, limits, worktrees, pairs, str, worktrees.held
     )
     return {key: one.verdict for key, one in found.items()}
 
@@ -83,136 +83,136 @@ def only(*figures):
 
 
 def test_pairs_alternate_in_order_and_end_with_the_number_asked_for():
-    sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
-    assert judge(sides)["None"].status is Status.WITHIN
-    assert sides.order == "ABBAABBA"
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
+    assert judge(worktrees)["None"].status is Status.WITHIN
+    assert worktrees.order == "ABBAABBA"
 
 
 def test_the_device_is_held_for_each_pair_and_free_between_pairs():
-    sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
-    judge(sides)
-    assert sides.locked == "[AB][BA][AB][BA]"
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
+    judge(worktrees)
+    assert worktrees.locked == "[AB][BA][AB][BA]"
 
 
 def test_regressed_after_the_number_asked_for():
-    sides = ScriptedSides(only((70.0, 100.0)), only((80.0, 100.0)))
-    verdict = judge(sides)["None"]
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((80.0, 100.0)))
+    verdict = judge(worktrees)["None"]
     assert (verdict.status, verdict.code, verdict.baseline_runs) == (Status.REGRESSED, "pairs", 4)
     assert verdict.confirmations == pytest.approx((0.7,) * 4)
 
 
 def test_undecided_pairs_are_extended_to_twice_as_many():
     noisy = only((80.0, 100.0), (80.0, 100.0), (85.0, 100.0), (75.0, 100.0))
-    sides = ScriptedSides(noisy, only((80.0, 100.0)))
-    verdict = judge(sides)["None"]
+    worktrees = ScriptedWorktrees(noisy, only((80.0, 100.0)))
+    verdict = judge(worktrees)["None"]
     assert (verdict.status, verdict.baseline_runs) == (Status.INSUFFICIENT, 8)
-    assert len(sides.order) == 16
+    assert len(worktrees.order) == 16
 
 
 def test_what_was_decided_stays_so_while_others_are_extended():
     steady, noisy = (70.0, 100.0), [(80.0, 100.0), (60.0, 100.0), (80.0, 100.0), (100.0, 100.0)]
-    sides = ScriptedSides(
+    worktrees = ScriptedWorktrees(
         [{"steady": steady, "noisy": one} for one in noisy], [{"steady": (80.0, 100.0), "noisy": (80.0, 100.0)}]
     )
-    found = judge(sides, ("steady", "noisy"))
+    found = judge(worktrees, ("steady", "noisy"))
     assert (found["steady"].status, found["steady"].baseline_runs) == (Status.REGRESSED, 4)
     assert (found["noisy"].status, found["noisy"].baseline_runs) == (Status.INSUFFICIENT, 8)
 
 
 def test_pairs_within_which_the_machine_changed_are_taken_again():
     flips = only((80.0, 100.0), (54.0, 68.0), (80.0, 100.0), (80.0, 100.0), (80.0, 100.0))
-    sides = ScriptedSides(flips, only((80.0, 100.0)))
-    verdict = judge(sides)["None"]
+    worktrees = ScriptedWorktrees(flips, only((80.0, 100.0)))
+    verdict = judge(worktrees)["None"]
     assert (verdict.status, verdict.baseline_runs) == (Status.WITHIN, 4)
-    assert sides.order == "ABBAABBAAB"
+    assert worktrees.order == "ABBAABBAAB"
     assert "1 taken again" in verdict.reason
 
 
 def test_a_machine_that_changes_within_every_pair_ends_in_invalid():
-    sides = ScriptedSides(only((54.0, 68.0)), only((80.0, 100.0)))
-    assert judge(sides)["None"].status is Status.INVALID
-    assert len(sides.order) == 2 * 2 * 2 * 4
+    worktrees = ScriptedWorktrees(only((54.0, 68.0)), only((80.0, 100.0)))
+    assert judge(worktrees)["None"].status is Status.INVALID
+    assert len(worktrees.order) == 2 * 2 * 2 * 4
 
 
 def test_invalid_measurements_make_no_pair():
-    sides = ScriptedSides([None, *only((80.0, 100.0))], only((80.0, 100.0)))
-    assert judge(sides)["None"].baseline_runs == 4
-    assert judge(ScriptedSides([None], only((80.0, 100.0))))["None"].code == "no-pair"
+    worktrees = ScriptedWorktrees([None, *only((80.0, 100.0))], only((80.0, 100.0)))
+    assert judge(worktrees)["None"].baseline_runs == 4
+    assert judge(ScriptedWorktrees([None], only((80.0, 100.0))))["None"].code == "no-pair"
 
 
 def test_the_other_revision_chooses_the_figure():
     """A kernel that fell from 80 % to 20 % of its probe must not be judged as if memory were not what it waits for."""
-    sides = ScriptedSides(only((20.0, 100.0)), only((80.0, 100.0)))
-    assert judge(sides)["None"].figure == "relative"
-    assert judge(ScriptedSides(only((80.0, 100.0)), only((20.0, 100.0))))["None"].figure == "gbps"
+    worktrees = ScriptedWorktrees(only((20.0, 100.0)), only((80.0, 100.0)))
+    assert judge(worktrees)["None"].figure == "relative"
+    assert judge(ScriptedWorktrees(only((80.0, 100.0)), only((20.0, 100.0))))["None"].figure == "gbps"
 
 
 @pytest.mark.parametrize(
     ("judged_on", "status"), [(None, Status.INVALID), ("relative", Status.INVALID), ("gbps", Status.IMPROVED)]
 )
 def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
-    sides = ScriptedSides(only((400.0, 100.0)), only((80.0, 100.0)))
-    verdict = judge(sides, limits=replace(LIMITS, judged_on=judged_on))["None"]
+    worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((80.0, 100.0)))
+    verdict = judge(worktrees, limits=replace(LIMITS, judged_on=judged_on))["None"]
     assert verdict.status is status
     if status is Status.INVALID:
         assert verdict.reason == (
             "400 % of the probe's bandwidth, past 200 %, tell nothing: the probe was hindered, or less moved than was "
             "declared; judged_on=gbps judges without the probe"
         )
-    assert len(sides.order) == 8  # more pairs would not make it believable
+    assert len(worktrees.order) == 8  # more pairs would not make it believable
 
 
 def test_pairs_that_do_not_count_take_no_belief_away():
     # In every other pair the probe was hindered on this side, so that the machine changed between its processes.
-    sides = ScriptedSides(only((80.0, 100.0), (80.0, 20.0)), only((80.0, 100.0)))
-    assert judge(sides)["None"].status is Status.WITHIN
+    worktrees = ScriptedWorktrees(only((80.0, 100.0), (80.0, 20.0)), only((80.0, 100.0)))
+    assert judge(worktrees)["None"].status is Status.WITHIN
 
 
 def test_a_share_that_was_past_belief_there_as_well_is_compared():
-    sides = ScriptedSides(only((400.0, 100.0)), only((390.0, 100.0)))
-    assert judge(sides, limits=replace(LIMITS, judged_on="relative"))["None"].status is Status.WITHIN
+    worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((390.0, 100.0)))
+    assert judge(worktrees, limits=replace(LIMITS, judged_on="relative"))["None"].status is Status.WITHIN
 
 
 def test_absent_there():
-    sides = ScriptedSides(only((80.0, 100.0)), [NothingThere("main has no such test")])
-    verdict = judge(sides)["None"]
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), [NothingThere("main has no such test")])
+    verdict = judge(worktrees)["None"]
     assert (verdict.status, verdict.reason) == (Status.NO_BASELINE, "main has no such test")
-    assert sides.order == "AB"
+    assert worktrees.order == "AB"
 
 
 def test_a_process_that_measures_nothing_there_later_on_costs_its_pair_only():
     fails_once = [*only(*[(80.0, 100.0)] * 3), NothingThere("the test fails at main"), *only((80.0, 100.0))]
-    sides = ScriptedSides(only((70.0, 100.0)), fails_once)
-    verdict = judge(sides)["None"]
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), fails_once)
+    verdict = judge(worktrees)["None"]
     assert (verdict.status, verdict.baseline_runs) == (Status.REGRESSED, 4)
-    assert sides.order == "ABBAABBAAB"
+    assert worktrees.order == "ABBAABBAAB"
 
 
 def test_processes_that_measure_nothing_there_after_an_invalid_one_end_in_invalid():
-    sides = ScriptedSides(only((80.0, 100.0)), [None, *[NothingThere("the test fails at main")] * 15])
-    verdict = judge(sides)["None"]
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), [None, *[NothingThere("the test fails at main")] * 15])
+    verdict = judge(worktrees)["None"]
     assert (verdict.status, verdict.code) == (Status.INVALID, "no-pair")
-    assert len(sides.order) == 2 * 2 * 2 * 4
+    assert len(worktrees.order) == 2 * 2 * 2 * 4
 
 
 def test_a_label_that_is_absent_there_does_not_ask_for_pairs():
-    sides = ScriptedSides([{"a": (80.0, 100.0), "b": (80.0, 100.0)}], [{"a": (80.0, 100.0)}])
-    found = judge(sides, ("a", "b"))
+    worktrees = ScriptedWorktrees([{"a": (80.0, 100.0), "b": (80.0, 100.0)}], [{"a": (80.0, 100.0)}])
+    found = judge(worktrees, ("a", "b"))
     assert (found["a"].status, found["b"].status) == (Status.WITHIN, Status.NO_BASELINE)
-    assert len(sides.order) == 8
+    assert len(worktrees.order) == 8
 
 
 def test_other_byte_counts_are_not_comparable():
-    here = measured(80.0, reads=BYTES // 2)
-    sides = ScriptedSides(only((80.0, 100.0)), only((80.0, 100.0)))
-    found = judge_against({"k": here}, LIMITS, sides, 2, str, sides.held)
+    head = measured(80.0, reads=BYTES // 2)
+    worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
+    found = judge_against({"k": head}, LIMITS, worktrees, 2, str, worktrees.held)
     assert (found["k"].verdict.status, found["k"].verdict.code) == (Status.NOT_COMPARABLE, "bytes")
-    assert found["k"].verdict.reason.endswith(f", {sides.revision}'s is 1000000000 (1 GB)")
+    assert found["k"].verdict.reason.endswith(f", {worktrees.revision}'s is 1000000000 (1 GB)")
 
 
 def test_a_process_that_breaks_is_an_error_and_no_verdict():
     with pytest.raises(FreshProcessFailed, match="broke"):
-        judge(ScriptedSides([FreshProcessFailed("broke")], only((80.0, 100.0))))
+        judge(ScriptedWorktrees([FreshProcessFailed("broke")], only((80.0, 100.0))))
 
 
 TRAFFIC = DeviceIdentity("traffic", "PTX", None, "traffic", settings={"arch": "sm_80"})
@@ -224,16 +224,16 @@ def counted(load_sectors, label=None, reads=BYTES, **more):
     return Measurement(label, Traffic(reads, 0), TRAFFIC, "ptx", Rounds(), counts=counts, **more)
 
 
-class CountedSides(ScriptedSides):
+class CountedWorktrees(ScriptedWorktrees):
     """The other revision's process gives the rows of these measurements."""
 
-    def __init__(self, *there):
+    def __init__(self, *base):
         super().__init__([], [])
-        self._there = there
+        self._base = base
 
-    def there(self):
+    def base(self):
         self.locked += "B"
-        return [row(measurement) for measurement in self._there]
+        return [row(measurement) for measurement in self._base]
 
 
 @pytest.mark.parametrize(
@@ -245,27 +245,27 @@ class CountedSides(ScriptedSides):
     ],
 )
 def test_counts_need_one_process_of_the_other_revision(sectors, status, reason):
-    sides = CountedSides(counted(100))
-    (found,) = judge_against({"k": counted(sectors)}, LIMITS, sides, 5, str, sides.held).values()
+    worktrees = CountedWorktrees(counted(100))
+    (found,) = judge_against({"k": counted(sectors)}, LIMITS, worktrees, 5, str, worktrees.held).values()
     assert (found.verdict.status, found.verdict.reason) == (status, reason)
     assert found.entry.counts == {"load_sectors": 100}
-    assert sides.locked == "[B]"
+    assert worktrees.locked == "[B]"
 
 
 def test_counts_that_cannot_be_compared():
-    sides = CountedSides(counted(100, "a"), counted(100, "b", reads=BYTES // 2))
-    here = {label: counted(100, label) for label in ("a", "b", "c")}
-    found = {key: one.verdict for key, one in judge_against(here, LIMITS, sides, 5, str, sides.held).items()}
+    worktrees = CountedWorktrees(counted(100, "a"), counted(100, "b", reads=BYTES // 2))
+    head = {label: counted(100, label) for label in ("a", "b", "c")}
+    found = {key: one.verdict for key, one in judge_against(head, LIMITS, worktrees, 5, str, worktrees.held).items()}
     assert found["a"].status is Status.WITHIN
     assert (found["b"].status, found["b"].code) == (Status.NOT_COMPARABLE, "bytes")
-    assert f"{sides.revision}'s is 500000000 (500 MB)" in found["b"].reason
+    assert f"{worktrees.revision}'s is 500000000 (500 MB)" in found["b"].reason
     assert (found["c"].status, found["c"].code) == (Status.NO_BASELINE, "not-there")
 
 
 def test_the_markers_tolerance_holds_for_counts_and_the_options_does_not():
     def status(limits):
-        sides = CountedSides(counted(100))
-        found = judge_against({"k": counted(104)}, limits, sides, 5, str, sides.held)
+        worktrees = CountedWorktrees(counted(100))
+        found = judge_against({"k": counted(104)}, limits, worktrees, 5, str, worktrees.held)
         return found["k"].verdict.status
 
     assert status(Limits(None, 0.05, Floors(), None, 3)) is Status.REGRESSED
@@ -274,9 +274,9 @@ def test_the_markers_tolerance_holds_for_counts_and_the_options_does_not():
 
 def test_what_the_compiler_gave_there_is_known_to_the_messages():
     resources = KernelResources(32, 0, 4096, max_threads_per_block=1024, occupancy=0.5)
-    there = counted(100, resources=resources)
-    sides = CountedSides(there)
-    (found,) = judge_against({"k": counted(100)}, LIMITS, sides, 5, str, sides.held).values()
+    base = counted(100, resources=resources)
+    worktrees = CountedWorktrees(base)
+    (found,) = judge_against({"k": counted(100)}, LIMITS, worktrees, 5, str, worktrees.held).values()
     now = replace(found.measurement, resources=replace(resources, registers=96, occupancy=0.25))
     assert likely_causes(now, found.entry)[:2] == ("registers 32 → 96", "occupancy 50 → 25 %")
 

@@ -9,13 +9,13 @@ from types import ModuleType
 import pytest
 from repositories import git
 
-from pytest_bandwidth.session.against import run_in_worktree as tree_process
+from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.against.worktrees import (
+    ForeignImport,
     NothingThere,
-    Sides,
-    WrongTree,
-    check_proof,
+    Worktrees,
+    check_loaded_files,
     invocation_at,
     without_own_options,
 )
@@ -57,7 +57,7 @@ class Repo:
         self._checked_out = CheckedOut(self.path, "HEAD")
         invocation = Invocation((*ARGS, *args), folder or self.path, as_module=False)
         nodeid = "tests/test_it.py::test_it"
-        return Sides(invocation, self._checked_out.revision, "cpu", nodeid, self.test, 120)
+        return Worktrees(invocation, self._checked_out.revision, "cpu", nodeid, self.test, 120)
 
     def close(self):
         if self._checked_out is not None:
@@ -80,16 +80,16 @@ def bytes_read(rows):
 
 def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
     repo.write()
-    sides = repo.sides("--bandwidth-against=HEAD", "--bandwidth-pairs", "7")
-    assert bytes_read(sides.there()) == AT_THE_REVISION
-    assert bytes_read(sides.here()) == IN_THE_WORKING_TREE
+    worktrees = repo.sides("--bandwidth-against=HEAD", "--bandwidth-pairs", "7")
+    assert bytes_read(worktrees.base()) == AT_THE_REVISION
+    assert bytes_read(worktrees.head()) == IN_THE_WORKING_TREE
 
 
 def test_installed_editable_by_a_path(repo, monkeypatch):
     """What a .pth file does: an entry of sys.path leads into the working tree."""
     repo.write(ini="")
     monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
-    assert bytes_read(repo.sides().there()) == AT_THE_REVISION
+    assert bytes_read(repo.sides().base()) == AT_THE_REVISION
 
 
 def finder_of_an_environment(tmp_path, repo):
@@ -114,14 +114,14 @@ def test_installed_editable_by_a_finder(repo, tmp_path, monkeypatch):
     module = ModuleType("kern")
     module.__file__ = str(repo.package)  # this process has it loaded, as one that has run the test has
     monkeypatch.setitem(sys.modules, "kern", module)
-    assert bytes_read(repo.sides().there()) == AT_THE_REVISION
+    assert bytes_read(repo.sides().base()) == AT_THE_REVISION
 
 
 def test_a_finder_that_leads_into_the_working_tree_all_the_same_is_an_error(repo, tmp_path, monkeypatch):
     repo.write(ini="")
     monkeypatch.setenv("PYTHONPATH", finder_of_an_environment(tmp_path, repo))
-    with pytest.raises(WrongTree, match=r"ran code of .*src/kern/__init__.*nothing it measured counts"):
-        repo.sides().there()
+    with pytest.raises(ForeignImport, match=r"ran code of .*src/kern/__init__.*nothing it measured counts"):
+        repo.sides().base()
 
 
 def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
@@ -130,29 +130,29 @@ def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
     copy.parent.mkdir(parents=True)
     copy.write_text("BYTES = 3000\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
-    with pytest.raises(WrongTree, match=r"kern \(.*\) is an installed copy, .*pip install -e"):
-        repo.sides().there()
+    with pytest.raises(ForeignImport, match=r"kern \(.*\) is an installed copy, .*pip install -e"):
+        repo.sides().base()
 
 
 def test_a_kernel_file_of_the_working_tree_is_an_error(repo):
     kernel = repo.path / "kernel.cu"
     repo.write(kern=f"BYTES = {{}}; TEXT = open({str(kernel)!r}).read()\n")
     kernel.write_text("__global__ void k() {}\n")
-    with pytest.raises(WrongTree, match=r"ran code of .*kernel\.cu"):
-        repo.sides().there()
+    with pytest.raises(ForeignImport, match=r"ran code of .*kernel\.cu"):
+        repo.sides().base()
 
 
 def test_data_of_the_working_tree_is_none(repo):
     data = repo.path / "data.bin"
     repo.write(kern=f"BYTES = {{}}; DATA = open({str(data)!r}).read()\n")
     data.write_text("numbers")
-    assert bytes_read(repo.sides().there()) == AT_THE_REVISION
+    assert bytes_read(repo.sides().base()) == AT_THE_REVISION
 
 
 def test_started_outside_the_repository(repo, tmp_path):
     repo.write()
-    sides = repo.sides("repo/tests", folder=tmp_path)
-    assert bytes_read(sides.there()) == AT_THE_REVISION
+    worktrees = repo.sides("repo/tests", folder=tmp_path)
+    assert bytes_read(worktrees.base()) == AT_THE_REVISION
 
 
 @pytest.mark.parametrize(
@@ -169,40 +169,40 @@ def test_started_outside_the_repository(repo, tmp_path):
 def test_what_the_revision_does_not_measure(repo, test, reason):
     repo.write(test=test)
     with pytest.raises(NothingThere, match=reason):
-        repo.sides().there()
+        repo.sides().base()
 
 
 def test_a_file_that_the_revision_does_not_have_needs_no_process(repo):
     repo.write()
     repo.test = repo.path / "tests" / "test_later.py"
     with pytest.raises(NothingThere, match=r"has no test_later\.py"):
-        repo.sides().there()
+        repo.sides().base()
 
 
 def test_a_worker_on_a_machine_without_the_worktree_is_an_error_not_an_absence(repo):
     repo.write()
-    sides = repo.sides()
-    elsewhere = replace(sides, revision=replace(sides.revision, tree=str(repo.path / "not here")))
-    with pytest.raises(WrongTree, match=r"no worktree of HEAD .* on this machine, expected workers where pytest"):
-        elsewhere.there()
+    worktrees = repo.sides()
+    elsewhere = replace(worktrees, revision=replace(worktrees.revision, tree=str(repo.path / "not head")))
+    with pytest.raises(ForeignImport, match=r"no worktree of HEAD .* on this machine, expected workers where pytest"):
+        elsewhere.base()
 
 
 def test_a_revision_that_cannot_be_imported_is_an_error_not_an_absence(repo):
     repo.write(kern="import no_such_module; BYTES = {}\n")
     with pytest.raises(FreshProcessFailed, match=r"(?s)at HEAD .*no_such_module"):
-        repo.sides().there()
+        repo.sides().base()
 
 
 def test_a_process_that_proves_nothing_is_an_error(repo):
     repo.write(test="import atexit, os\natexit.register(os._exit, 0)\n" + TEST)
-    assert bytes_read(repo.sides().there()) == AT_THE_REVISION, "the proof is written before Python ends"
+    assert bytes_read(repo.sides().base()) == AT_THE_REVISION, "the proof is written before Python ends"
     repo.close()
     leaves = "\ndef pytest_unconfigure():\n    import os; os._exit(0)\n"
     (repo.path / "tests" / "conftest.py").write_text(leaves)
     git(repo.path, "add", "tests")
     git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
-    with pytest.raises(WrongTree, match="did not say what it loaded: it ended with exit status 0; its last lines"):
-        repo.sides().there()
+    with pytest.raises(ForeignImport, match="did not say what it loaded: it ended with exit status 0; its last lines"):
+        repo.sides().base()
 
 
 REVISION = Revision("main", "f" * 40, "/r", "/t")
@@ -228,23 +228,23 @@ def plan(environment=()):
 
 def test_the_environment_inside_the_repository_is_no_code_of_it():
     proof = {"modules": {"numpy": "/r/.venv/lib/numpy/__init__.py"}, "files": ["/r/.venv/lib/x.so"], "path": []}
-    check_proof(proof, plan(["/r/.venv"]), REVISION)
-    with pytest.raises(WrongTree, match=r"/r/\.venv/lib/numpy/__init__\.py, /r/\.venv/lib/x\.so"):
-        check_proof(proof, plan(), REVISION)
+    check_loaded_files(proof, plan(["/r/.venv"]), REVISION)
+    with pytest.raises(ForeignImport, match=r"/r/\.venv/lib/numpy/__init__\.py, /r/\.venv/lib/x\.so"):
+        check_loaded_files(proof, plan(), REVISION)
 
 
 def test_a_neighbour_whose_name_begins_alike_is_not_inside():
-    check_proof({"modules": {"a": "/repository/a.py"}, "files": [], "path": []}, plan(), REVISION)
+    check_loaded_files({"modules": {"a": "/repository/a.py"}, "files": [], "path": []}, plan(), REVISION)
 
 
 def test_who_imports_the_script_keeps_sys_path(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/tests", *sys.path])
-    runpy.run_path(tree_process.__file__, run_name="tree_process")
+    runpy.run_path(run_in_worktree.__file__, run_name="run_in_worktree")
     assert sys.path[0] == "/tests"
 
 
 def test_nothing_beside_the_script_hides_a_module_that_it_imports():
-    beside = {entry.stem for entry in Path(tree_process.__file__).parent.iterdir()}
+    beside = {entry.stem for entry in Path(run_in_worktree.__file__).parent.iterdir()}
     assert "worktrees" in beside
     assert not beside & sys.stdlib_module_names
 
@@ -253,4 +253,4 @@ def test_a_first_entry_of_pythonpath_is_not_taken_for_the_scripts_folder(repo, m
     repo.write(ini="")
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which Python 3.10 ignores
     monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
-    assert bytes_read(repo.sides().there()) == AT_THE_REVISION
+    assert bytes_read(repo.sides().base()) == AT_THE_REVISION

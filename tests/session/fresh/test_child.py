@@ -13,14 +13,14 @@ from children import gone, wait_for
 
 from pytest_bandwidth.session.fresh.child import (
     LINE_VARIABLE,
-    ORDER_VARIABLE,
+    REQUEST_VARIABLE,
+    ChildRequest,
     FreshProcessFailed,
+    Go,
     Invocation,
-    Leave,
-    Order,
-    order_of_environment,
+    request_of_environment,
     run_fresh,
-    stand_by,
+    wait_for_turn,
 )
 
 
@@ -32,31 +32,31 @@ def invocation(tmp_path, code):
 
 REPORTS = """
 import json, os, sys
-order = json.load(open(os.environ["PYTEST_BANDWIDTH_ORDER"]))
+order = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
 json.dump([{"order": order, "args": sys.argv[1:], "stdin": sys.stdin.read()}], open(order["report"], "w"))
 """
 
 
 def test_child_gets_options_order_and_no_input(tmp_path):
-    (row,) = run_fresh(invocation(tmp_path, REPORTS), Order("cpu", "t.py::t", "/p/t.py::t", 0.5), 60)
+    (row,) = run_fresh(invocation(tmp_path, REPORTS), ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5), 60)
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
     assert (row["order"]["device"], row["order"]["nodeid"], row["order"]["target"]) == ("cpu", "t.py::t", "/p/t.py::t")
-    assert Order(**row["order"]).rounds_share == 0.5
+    assert ChildRequest(**row["order"]).rounds_share == 0.5
     assert not Path(row["order"]["report"]).parent.exists(), "the folder of the order is gone"
 
 
 def test_what_the_child_said_is_in_the_message(tmp_path):
     code = "print('\\n'.join(f'line {i}' for i in range(40)))\nraise SystemExit(4)\n"
     with pytest.raises(FreshProcessFailed, match=r"ended with exit status 4(.|\n)*line 39") as error:
-        run_fresh(invocation(tmp_path, code), Order("cpu"), 60)
+        run_fresh(invocation(tmp_path, code), ChildRequest("cpu"), 60)
     assert "line 5\n" not in str(error.value)
 
 
 def test_a_report_without_rows_is_a_failure(tmp_path):
     code = REPORTS.replace("json.dump([", "json.dump([][:0] and [")
     with pytest.raises(FreshProcessFailed, match="measured nothing"):
-        run_fresh(invocation(tmp_path, code), Order("cpu"), 60)
+        run_fresh(invocation(tmp_path, code), ChildRequest("cpu"), 60)
 
 
 def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
@@ -67,7 +67,7 @@ def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
         "time.sleep(600)\n"
     )
     with pytest.raises(FreshProcessFailed, match="did not end in 3 s"):
-        run_fresh(invocation(tmp_path, code), Order("cpu"), 3)
+        run_fresh(invocation(tmp_path, code), ChildRequest("cpu"), 3)
     assert gone(int((tmp_path / "pid").read_text()))
 
 
@@ -76,15 +76,15 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
     (tmp_path / "pytest.py").write_text(
         "import os, time\n"
         "open('pid', 'w').write(str(os.getpid()))\n"
-        "open('order', 'w').write(os.environ['PYTEST_BANDWIDTH_ORDER'])\n"
+        "open('order', 'w').write(os.environ['PYTEST_BANDWIDTH_REQUEST'])\n"
         "time.sleep(600)\n"
     )
     parent = subprocess.Popen(
         [
             sys.executable,
             "-c",
-            "from pathlib import Path\nfrom pytest_bandwidth.session.fresh.child import Invocation, Order, run_fresh\n"
-            f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), Order('cpu'), 600)",
+            "from pathlib import Path\nfrom pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, run_fresh\n"
+            f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), ChildRequest('cpu'), 600)",
         ],
         stderr=subprocess.DEVNULL,
     )
@@ -106,20 +106,20 @@ def line(monkeypatch):
 
 def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
     line.sendall(b'{"paces": [[null, 44.0], ["b", 9.5]], "wait_seconds": 1.5}\n')
-    leave = stand_by()
+    leave = wait_for_turn()
     assert line.recv(100) == b"ready\n"
     assert (leave.pace(None), leave.pace("b"), leave.pace("c"), leave.wait_seconds) == (44.0, 9.5, None, 1.5)
-    assert stand_by() == Leave(), "one turn a process: what it starts itself waits for nobody"
+    assert wait_for_turn() == Go(), "one turn a process: what it starts itself waits for nobody"
 
 
 def test_a_child_that_is_not_wanted_any_more_ends(line):
     line.shutdown(socket.SHUT_WR)
     with pytest.raises(SystemExit, match="needs it no more"):
-        stand_by()
+        wait_for_turn()
 
 
 def test_without_the_variable_there_is_no_order(tmp_path):
-    assert order_of_environment({}) is None
+    assert request_of_environment({}) is None
     file = tmp_path / "order.json"
     file.write_text(json.dumps({"report": "r", "device": "cpu"}))
-    assert order_of_environment({ORDER_VARIABLE: str(file)}) == Order("cpu", report="r")
+    assert request_of_environment({REQUEST_VARIABLE: str(file)}) == ChildRequest("cpu", report="r")

@@ -14,7 +14,7 @@ from children import gone
 from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.session.fresh import confirm as fresh_processes
-from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation, Order, start_fresh
+from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import LONG_WAIT_SECONDS, FreshProcesses, Waiting
 
 # A stand-in for pytest that `python -m` finds first: it says what it does, and reports what the test wrote down.
@@ -28,11 +28,11 @@ def note(text):
 
 with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
     note("ready")
-    Path(f"pid-{os.getpid()}").write_text(os.environ["PYTEST_BANDWIDTH_ORDER"])
+    Path(f"pid-{os.getpid()}").write_text(os.environ["PYTEST_BANDWIDTH_REQUEST"])
     print("ready", file=text, flush=True)
     leave = json.loads(text.readline())
 note(f"waits:{leave['wait_seconds']}" if leave["paces"] else "measures")
-order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_ORDER"]).read_text())
+order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
 Path(order["report"]).write_text(Path("rows.json").read_text())
 note("reported")
 """
@@ -41,11 +41,11 @@ PARENT = """
 from contextlib import nullcontext
 from pathlib import Path
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
-from pytest_bandwidth.session.fresh.child import Invocation, Order, start_fresh
+from pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, start_fresh
 
 invocation, waiting = Invocation((), Path.cwd(), as_module=True), Waiting(on_host=True, most_in_vain=6)
 budget = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 600.0, "measured_seconds": 1.0}
-with FreshProcesses(lambda: start_fresh(invocation, Order("cpu")), nullcontext, print, waiting, **budget) as processes:
+with FreshProcesses(lambda: start_fresh(invocation, ChildRequest("cpu")), nullcontext, print, waiting, **budget) as processes:
     processes.run({})
 """
 ROW = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
@@ -73,7 +73,7 @@ def fresh(tmp_path, monkeypatch):
     def begin(waiting=None, lock=nullcontext, **given):
         options = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 60.0, "measured_seconds": 1.0}
         return FreshProcesses(
-            lambda: start_fresh(invocation, Order("cpu")),
+            lambda: start_fresh(invocation, ChildRequest("cpu")),
             lock,
             lambda _: None,
             waiting or Waiting(on_host=True, most_in_vain=6),

@@ -25,8 +25,8 @@ def test_endless(bandwidth):
 """
 ORDERS_A_TEST = """
 from pathlib import Path
-from pytest_bandwidth.session.fresh.child import Invocation, Order, run_fresh
-order = Order("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
+from pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, run_fresh
+order = ChildRequest("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
 run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), order, 600)
 """
 ORDERS_A_TREE = """

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import prange, types
 
 from pytest_bandwidth.devices.cpu.kernels.simd import (
-    Line,
+    SimdVector,
     address,
     fence,
     lanes_of,
@@ -42,7 +42,7 @@ def _load_strided(_typing_context: Any, array: Any, _index: Any, _stride: Any) -
             at = builder.add(at, args[2])
         return line
 
-    return Line(array.dtype)(array, types.int64, types.int64), generate
+    return SimdVector(array.dtype)(array, types.int64, types.int64), generate
 
 
 @typed_intrinsic
@@ -65,7 +65,7 @@ def _load_gathered(_typing_context: Any, array: Any, indices: Any, index: Any, l
             line = builder.insert_element(line, element, ir.Constant(ir.IntType(32), lane))
         return line
 
-    return Line(array.dtype)(array, indices, index, length), generate
+    return SimdVector(array.dtype)(array, indices, index, length), generate
 
 
 @parallel

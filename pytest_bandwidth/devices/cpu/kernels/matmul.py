@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import prange, types
 
 from pytest_bandwidth.devices.cpu.kernels.simd import (
-    Line,
+    SimdVector,
     address,
     fence,
     get,
@@ -209,7 +209,7 @@ def _nibbles(shift: int) -> Any:
             whole = builder.sub(whole, ir.Constant(wide, [8] * PANEL))
             return builder.sitofp(whole, context.get_value_type(signature.return_type))
 
-        return Line(types.float32)(data, types.int64), generate
+        return SimdVector(types.float32)(data, types.int64), generate
 
     return unpack
 

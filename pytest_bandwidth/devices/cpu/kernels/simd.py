@@ -2,7 +2,7 @@
 
 An ordinary store first reads the line that it overwrites, so a copy moves three bytes for every two that it has to.
 A non-temporal store does not. Numba has none of its own, and scalar ones are never joined into vectors by LLVM, so this
-module gives Numba a vector type, `Line`, and intrinsics that emit LLVM vector instructions with its `nontemporal`
+module gives Numba a vector type, `SimdVector`, and intrinsics that emit LLVM vector instructions with its `nontemporal`
 metadata (LLVM Language Reference, "store instruction").
 
 Numba cannot compute with float16, so float16 arrays come as uint16 and are float32 once loaded: everywhere in the host
@@ -28,23 +28,23 @@ _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 _INT32 = ir.IntType(32)
 
 
-class Line(types.Type):
+class SimdVector(types.Type):
     """Numba type of a vector of one cache line: 16 float32, 8 float64, 64 uint8 and so on."""
 
     def __init__(self, element: Any) -> None:
         self.element = element
         self.lanes = LINE_BYTES * 8 // element.bitwidth
-        super().__init__(name=f"Line({element})")
+        super().__init__(name=f"SimdVector({element})")
 
 
 class _LineModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, line: Line) -> None:
+    def __init__(self, manager: Any, line: SimdVector) -> None:
         element = manager.lookup(line.element).get_value_type()
         of_vector: Any = super().__init__  # Numba's models are not annotated
         of_vector(manager, line, ir.VectorType(element, line.lanes))
 
 
-register_model(Line)(_LineModel)
+register_model(SimdVector)(_LineModel)
 
 
 def parallel(function: Callable[..., Any]) -> Any:
@@ -77,12 +77,12 @@ def typed_intrinsic(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
-def _line_of(array: Any) -> Line:
+def _line_of(array: Any) -> SimdVector:
     """What one load from an array yields."""
-    return Line(types.float32 if array.dtype == types.uint16 else array.dtype)
+    return SimdVector(types.float32 if array.dtype == types.uint16 else array.dtype)
 
 
-def _stored(array: Any, line: Line) -> ir.Type:
+def _stored(array: Any, line: SimdVector) -> ir.Type:
     """How a line lies in the array's memory."""
     element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if _is_floating(array) else {}
     return ir.VectorType(element.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth)), line.lanes)
@@ -211,7 +211,7 @@ def spread(_typing_context: Any, scalar: Any) -> Any:
         lanes = signature.return_type.lanes
         return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT32, lanes), [0] * lanes))
 
-    return Line(scalar)(scalar), generate
+    return SimdVector(scalar)(scalar), generate
 
 
 @typed_intrinsic

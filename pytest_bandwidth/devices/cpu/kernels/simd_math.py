@@ -1,4 +1,4 @@
-"""Arithmetic on cache lines in Numba code: what `Line` values can be asked, and exp and cos that LLVM keeps in vectors.
+"""Arithmetic on cache lines in Numba code: what `SimdVector` values can be asked, and exp and cos that LLVM keeps in vectors.
 
 A library's exp takes one number at a time, and kernels that wait for it never come near the memory's bandwidth.
 Everything here takes a float32 as well as a line of them, so that one formula serves whole lines and the ends.
@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.core.extending import overload
 
-from pytest_bandwidth.devices.cpu.kernels.simd import Line, inlined, typed_intrinsic
+from pytest_bandwidth.devices.cpu.kernels.simd import SimdVector, inlined, typed_intrinsic
 
 _INT32 = ir.IntType(32)
 _INT64 = ir.IntType(64)
@@ -30,7 +30,7 @@ def _overload(operation: Callable[..., Any]) -> Callable[[Callable[..., Any]], A
 
 
 def _is_floating(value: Any) -> bool:
-    return isinstance(value.element if isinstance(value, Line) else value, types.Float)
+    return isinstance(value.element if isinstance(value, SimdVector) else value, types.Float)
 
 
 def _filled(shape: ir.Type, element: ir.Type, value: float) -> ir.Constant:
@@ -65,22 +65,22 @@ _divide = _elementwise("fdiv", "sdiv")
 
 @_overload(operator.add)
 def _add_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _add(left, right)) if isinstance(left, Line) and left == right else None
+    return (lambda left, right: _add(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
 @_overload(operator.sub)
 def _subtract_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _subtract(left, right)) if isinstance(left, Line) and left == right else None
+    return (lambda left, right: _subtract(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
 @_overload(operator.mul)
 def _multiply_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _multiply(left, right)) if isinstance(left, Line) and left == right else None
+    return (lambda left, right: _multiply(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
 @_overload(operator.truediv)
 def _divide_lines(left: Any, right: Any) -> Any:
-    return (lambda left, right: _divide(left, right)) if isinstance(left, Line) and left == right else None
+    return (lambda left, right: _divide(left, right)) if isinstance(left, SimdVector) and left == right else None
 
 
 def _across(floating: Callable[[Any, Any, Any], Any], integer: Callable[[Any, Any, Any], Any]) -> Any:
@@ -133,14 +133,14 @@ def like(_typing_context: Any, x: Any, scalar: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.cast(builder, args[1], signature.args[1], types.float32)
-        if not isinstance(signature.return_type, Line):
+        if not isinstance(signature.return_type, SimdVector):
             return number
         vector = context.get_value_type(signature.return_type)
         undefined = ir.Constant(vector, ir.Undefined)
         first = builder.insert_element(undefined, number, ir.Constant(_INT32, 0))
         return builder.shuffle_vector(first, undefined, _filled(vector, _INT32, 0))
 
-    return (x if isinstance(x, Line) else types.float32)(x, scalar), generate
+    return (x if isinstance(x, SimdVector) else types.float32)(x, scalar), generate
 
 
 @typed_intrinsic
