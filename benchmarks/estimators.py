@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from pytest_bandwidth.domain.rounds import quantile
+from pytest_bandwidth.domain.statistics import quantile
 
 
 @dataclass(frozen=True)

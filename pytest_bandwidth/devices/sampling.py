@@ -10,7 +10,8 @@ from statistics import median
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Conditions
-from pytest_bandwidth.domain.rounds import Dropped, Rounds, StopReason, precision_of_median
+from pytest_bandwidth.domain.rounds import Dropped, Rounds, StopReason
+from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
 
 # Warm-up: at least this share of the budget, at most the second; in between until the samples stop drifting.

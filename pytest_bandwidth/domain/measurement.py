@@ -98,6 +98,7 @@ class Measurement:
     method: how time was taken (``events+block``, ``events``, ``clock``), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that nobody said.
+    regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
     value: the callable's last return value (not part of any comparison or document).
     """
 
@@ -117,6 +118,7 @@ class Measurement:
     counts: Mapping[str, int] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
     flop_declared: bool = True
+    regime: str | None = None
     value: Any = field(default=None, compare=False, repr=False)
 
     def with_finding(self, finding: Finding) -> Measurement:
@@ -175,11 +177,3 @@ class Measurement:
     @property
     def utilization_of(self) -> Literal["peak", "probe"]:
         return "probe" if self.peak is None else "peak"
-
-    @property
-    def regime(self) -> str | None:
-        """memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not."""
-        from pytest_bandwidth.domain.roofline import regime_of  # roofline reads measurements, so it comes second
-
-        found = regime_of(self)
-        return None if found is None else found.regime

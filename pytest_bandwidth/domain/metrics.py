@@ -12,14 +12,12 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.rounds import LARGEST_SHARE
 from pytest_bandwidth.domain.units import format_percent
 
 METRICS: tuple[Metric, ...] = ("relative", "gbps")
 # A kernel under this share of its probe's bandwidth is not waiting for memory, so the probe does not share its fate.
 SHARED_FATE = 0.35
-# A larger share tells nothing: the probe was hindered, or less moved than was declared. A host's plain write may read
-# each line first and so move twice what it declares; a kernel that writes past the caches gains that factor, no more.
-LARGEST_SHARE = 2.0
 # Runs, or pairs of processes, under which a spread tells too little to choose a figure by it.
 ENOUGH_FOR_SPREAD = 5
 

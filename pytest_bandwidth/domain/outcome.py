@@ -11,8 +11,9 @@ from pytest_bandwidth.domain.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.roofline import CLASS_BOUNDS, ClassBounds, regime_of, ridge_of, utilization_class
-from pytest_bandwidth.domain.rounds import noise, precision_of_median
+from pytest_bandwidth.domain.regime import regime_of, ridge_of
+from pytest_bandwidth.domain.roofline import CLASS_BOUNDS, ClassBounds, utilization_class
+from pytest_bandwidth.domain.statistics import noise, precision_of_median
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 Plain = dict[str, Any]

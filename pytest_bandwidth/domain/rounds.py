@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
 StopReason = Literal["precision", "max-time", "max-rounds", "counted", "no-samples"]
+# A larger share tells nothing: the probe was hindered, or less moved than was declared. A host's plain write may read
+# each line first and so move twice what it declares; a kernel that writes past the caches gains that factor, no more.
+LARGEST_SHARE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +63,3 @@ class Rounds:
             return None
         share = bytes_moved / self.probe_bytes
         return median(share * p / k for k, p in zip(self.kernel_seconds, self.probe_seconds, strict=True))
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """Quantile by interpolation between order statistics (Hyndman and Fan's type 7). Raises ValueError on no values."""
-    if not values:
-        raise ValueError("a quantile needs at least one value")
-    ordered = sorted(values)
-    position = q * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-
-def noise(values: Sequence[float]) -> float:
-    """IQR ÷ median: the spread of samples inside one process."""
-    return (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
-
-
-def precision_of_median(values: Sequence[float]) -> float:
-    """Standard error of the median as a share of it.
-
-    For near-normal samples sd ≈ IQR ÷ 1.349 and the median's standard error is sd·√(π/2)/√n
-    (Kendall and Stuart, The Advanced Theory of Statistics, vol. 1, §10.11). Infinite below 4 samples.
-    """
-    if len(values) < 4:
-        return math.inf
-    return noise(values) / 1.349 * math.sqrt(math.pi / 2 / len(values))

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_bandwidth.domain.run_findings import UNJUDGED
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.domain.unjudged import UNJUDGED
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.reports.document import RunDocument
 

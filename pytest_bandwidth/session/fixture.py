@@ -11,9 +11,9 @@ from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.measuring import OF_OWN_SAMPLES, why_invalid
 from pytest_bandwidth.domain.comparison import Comparison
-from pytest_bandwidth.domain.doubled import with_doubled_batch
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError, shown
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
+from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
 from pytest_bandwidth.session.arguments import checked_callable, checked_label, checked_launch, checked_shape
 from pytest_bandwidth.session.declaration import Declaration, declared
 from pytest_bandwidth.session.run import TAKEN_AGAIN, BandwidthRun
@@ -176,7 +176,8 @@ class Bandwidth:
         ]
         together = replace(workloads[0], stream=stream, interleaved=tuple(other.call for other in workloads[1:]))
         first = self._run.measure(together, self.marker)
-        found = {names[0]: first, **dict(zip(names[1:], _besides(first, names[1:]), strict=True))}
+        taken = (first, *_besides(first, names[1:]))
+        found = {name: with_regime(one) for name, one in zip(names, taken, strict=True)}
         self.measurements.update(found)
         return Comparison(found)
 
@@ -201,7 +202,7 @@ class Bandwidth:
 
     def _measure(self, workload: Workload) -> Measurement:
         self._refuse_second(workload.label)
-        measurement = with_doubled_batch(self._run.measure(told_apart(workload), self.marker))
+        measurement = with_regime(with_doubled_batch(self._run.measure(told_apart(workload), self.marker)))
         self.measurements[workload.label] = measurement
         return measurement
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.device_finding import device_finding
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.unjudged import unjudged_finding
+from pytest_bandwidth.domain.run_findings import device_finding, unjudged_finding
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Line, Span, header_line, summary_lines
 from pytest_bandwidth.session.device_report import DeviceRun

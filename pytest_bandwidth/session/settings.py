@@ -263,7 +263,7 @@ def _marker_value(name: str, value: object) -> Any:
 
 def _share(text: str) -> float:
     """A share of the probe: may pass 1, since a kernel may beat a plain copy."""
-    from pytest_bandwidth.domain.metrics import LARGEST_SHARE  # kept out of start-up
+    from pytest_bandwidth.domain.rounds import LARGEST_SHARE  # kept out of start-up
 
     percent = text.strip().endswith("%")
     try:

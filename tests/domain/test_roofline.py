@@ -7,16 +7,18 @@ import pytest
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
 from pytest_bandwidth.domain.outcome import outcome_of
-from pytest_bandwidth.domain.roofline import (
+from pytest_bandwidth.domain.regime import (
     DISPATCH_SECONDS,
     OVERHEAD_FOUND,
     RegimeFinding,
-    attainable_flops,
     doubled_batch,
     growth_sentence,
-    interface_bytes_per_second,
     regime_of,
     ridge_of,
+)
+from pytest_bandwidth.domain.roofline import (
+    attainable_flops,
+    interface_bytes_per_second,
     ridge_point,
     utilization_class,
 )

@@ -6,7 +6,8 @@ from statistics import median, stdev
 
 import pytest
 
-from pytest_bandwidth.domain.rounds import Rounds, noise, precision_of_median, quantile
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.statistics import noise, precision_of_median, quantile
 
 
 def test_quantile_interpolates_between_order_statistics():

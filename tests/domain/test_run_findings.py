@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pytest_bandwidth.domain.device_finding import DEVICE_CHANGED, device_finding
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.run_findings import DEVICE_CHANGED, device_finding
 
 WITHIN = Outcome("t.py::t", "t.py::t", None, "WITHIN", "within", "")
 DOWN = replace(WITHIN, status="DEVICE", code="device", reason="the device is down, not the kernel")

@@ -17,7 +17,7 @@ import pytest
 from children import SUPPORT
 from repositories import git
 
-from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.statistics import t_quantile
 
 STEP = 1e-6
 TOLERANCE = 0.05

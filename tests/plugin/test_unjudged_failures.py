@@ -2,7 +2,7 @@
 
 import json
 
-from pytest_bandwidth.domain.unjudged import UNJUDGED
+from pytest_bandwidth.domain.run_findings import UNJUDGED
 from pytest_bandwidth.reports.document import read_document
 from pytest_bandwidth.reports.summary import headline_of
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from children import SUPPORT
 
-from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.statistics import t_quantile
 
 STEP = 1e-6
 TOLERANCE = 0.05

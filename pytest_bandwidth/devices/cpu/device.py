@@ -30,7 +30,7 @@ from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, hos
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
-from pytest_bandwidth.domain.roofline import DISPATCH_SECONDS
+from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"

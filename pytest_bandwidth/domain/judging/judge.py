@@ -16,14 +16,9 @@ from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_
 from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.metrics import (
-    LARGEST_SHARE,
-    METRICS,
-    Metrics,
-    choose_metric,
-    disbelief,
-    metrics_of_measurement,
-)
+from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
+from pytest_bandwidth.domain.regime import regime_of
+from pytest_bandwidth.domain.rounds import LARGEST_SHARE
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -208,12 +203,17 @@ def _case(
 ) -> Case:
     tolerance = tolerance_of(limits.tolerance_of_marker, entry, baseline, limits.tolerance_of_options)
     settled = limits.judged_on or (entry.judged_on if entry else None)
-    figure = choose_metric(settled, entry, figures, None if settled else measurement.regime)
+    figure = choose_metric(settled, entry, figures, None if settled else _regime(measurement))
     if entry is None:
         return Case(measurement, figures, None, tolerance, None)
     gbps, relative = (_reference(entry, which, measurement, pools) for which in ("gbps", "relative"))
     known = device_change.bounds_of(entry, gbps, relative, tolerance)
     return Case(measurement, figures, gbps if figure == "gbps" else relative, tolerance, known)
+
+
+def _regime(measurement: Measurement) -> str | None:
+    found = regime_of(measurement)
+    return None if found is None else found.regime
 
 
 def _reference(entry: Entry, figure: Metric, measurement: Measurement, pools: Pools) -> Reference | None:

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.baseline import Metric
 from pytest_bandwidth.domain.judging.drop import moved
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.metrics import Metrics, steadier_metric
-from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

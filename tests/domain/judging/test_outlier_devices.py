@@ -5,7 +5,7 @@ import math
 import pytest
 
 from pytest_bandwidth.domain.judging.fleet import DIFFER, NORMAL_MAD, OUTLIER, Member, findings_of
-from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.statistics import t_quantile
 
 TOLERANCE, PRIOR = 0.05, 0.01
 STEP = 1e-6

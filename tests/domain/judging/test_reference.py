@@ -8,7 +8,7 @@ from entries_of_shares import entry, reference
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.reference import pool_of, prior_spread, reference_of, steadier_of_runs
-from pytest_bandwidth.domain.student_t import t_quantile
+from pytest_bandwidth.domain.statistics import t_quantile
 
 
 def test_spread_pools_the_prior_with_what_the_runs_show():

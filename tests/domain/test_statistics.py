@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pytest_bandwidth.domain.student_t import t_quantile, upper_tail, variance_ratio_below
+from pytest_bandwidth.domain.statistics import t_quantile, upper_tail, variance_ratio_below
 
 TABLE = [
     (0.99, 1, 31.821),

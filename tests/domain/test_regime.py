@@ -2,9 +2,8 @@
 
 import pytest
 
-from pytest_bandwidth.domain.doubled import GROWTH_FOUND, with_doubled_batch
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement
-from pytest_bandwidth.domain.roofline import OVERHEAD_FOUND
+from pytest_bandwidth.domain.regime import GROWTH_FOUND, OVERHEAD_FOUND, with_doubled_batch, with_regime
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -25,7 +24,7 @@ def test_the_medians_are_told_and_decide(doubled, code, growth):
     found = with_doubled_batch(measured((doubled / 2, doubled, doubled * 3)))
     assert found.findings == (Finding(code, f"twice the batch takes {growth}"),)
     assert found.rounds.interleaved == ()
-    assert (found.regime == "overhead-bound") is (code == OVERHEAD_FOUND)
+    assert (with_regime(found).regime == "overhead-bound") is (code == OVERHEAD_FOUND)
 
 
 @pytest.mark.parametrize("beside", [(), ((),)])

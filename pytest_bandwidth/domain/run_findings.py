@@ -1,0 +1,33 @@
+"""Findings about a whole run: its device changed, or tests failed before they were judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.domain.verdict import Status
+
+DEVICE_CHANGED = "device-changed"
+UNJUDGED = "failed-unjudged"
+# Of what a test failed with, so much is kept.
+SAID_AT_MOST = 400
+
+
+def device_finding(outcomes: Sequence[Outcome]) -> Finding | None:
+    """Say once why measurements are DEVICE, and how many are; None where none is."""
+    spoilt = [outcome for outcome in outcomes if outcome.status == Status.DEVICE.value]
+    if not spoilt:
+        return None
+    share = f"{len(spoilt)} of {counted(len(outcomes), 'measurement')}"
+    return Finding(DEVICE_CHANGED, f"{share} could not be judged, since the device changed: {spoilt[0].reason}")
+
+
+def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
+    """Name a test that failed before it was judged: without it a report would look as if all were well.
+
+    said: what the test failed with; its first line counts. The finding is as the document holds it.
+    """
+    first = said.strip().partition("\n")[0][:SAID_AT_MOST]
+    return {"code": UNJUDGED, "text": f"{nodeid} failed before it was judged: {first}"}
