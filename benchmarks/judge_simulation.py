@@ -6,9 +6,9 @@
     python benchmarks/judge_simulation.py --files          # an entry among a file's others, quieter and noisier ones
     python benchmarks/judge_simulation.py --longer         # a baseline whose runs take more rounds than what is judged
 
-The rule is the one that judges tests (pytest_bandwidth.domain.judging.rule), not a copy. Every trial draws a baseline of k
-processes, a suspect and three confirmations, all from the same noise; a drop is taken from the figures of the latter
-four. The noises all have the standard deviation that is asked for:
+The rule is the one that judges tests (pytest_bandwidth.domain.judging.rule), not a copy. Every trial draws a baseline
+of k processes, a suspect and three confirmations, all from the same noise; a drop is taken from the figures of the
+latter four. The noises all have the standard deviation that is asked for:
 
     Gaussian      the logarithm is normal
     heavy-tailed  Student's t with three degrees of freedom: now and then a process far off

@@ -42,7 +42,7 @@ class Ridge:
 
 
 def ridge_of(measurement: Measurement) -> Ridge | None:
-    """Divide peak FLOP/s by peak bytes/s, or by the probe's where no peak is known; None without the precision's FLOP/s."""
+    """Divide peak FLOP/s by peak bytes/s, or by the probe's where no peak is known; None without known FLOP/s."""
     peak, flops, probe = measurement.peak, measurement.peak_flops, measurement.probe_gbps
     if flops is None:
         return None
@@ -94,7 +94,7 @@ def growth_sentence(single_seconds: float, doubled_seconds: float) -> str:
 
 
 def _overhead(measurement: Measurement) -> RegimeFinding | None:
-    """Look for overhead: a doubled batch, the host's time around the device's, or the cost of calling a kernel at all."""
+    """Look for overhead: a doubled batch, the host's time around the device's, or the cost of calling any kernel."""
     for finding in measurement.findings:
         if finding.code == OVERHEAD_FOUND:
             return RegimeFinding("overhead-bound", finding.text)

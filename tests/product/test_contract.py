@@ -49,7 +49,8 @@ def test_copy(bandwidth):
     b = bandwidth.empty(1 << 16, "float32")
     result = bandwidth(np.copyto, b, a, reads=a, writes=b)
     compared = bandwidth.compare({"one": lambda: b.fill(1), "two": lambda: b.fill(2)}, writes=b)
-    shapes = {"bandwidth": bandwidth, "measurement": result, "comparison": compared, "ratio": compared.ratio("one", over="two")}
+    ratio = compared.ratio("one", over="two")
+    shapes = {"bandwidth": bandwidth, "measurement": result, "comparison": compared, "ratio": ratio}
     with open("signatures.json", "w") as file:
         json.dump({name: signatures(type(value)) for name, value in shapes.items()}, file)
 
@@ -139,8 +140,8 @@ def contract(folder: Path) -> dict[str, Any]:
     found["marker"] = sorted(re.findall(r"(\w+)=", marker[1])) if marker else None
 
     host = ("--bandwidth-device=cpu", "test_host.py", *QUICK)
-    first = run(folder, "pytest", *host, "--bandwidth-baseline=host.yaml", "--bandwidth-update", "--bandwidth-json=host.json",
-                "--bandwidth-csv=host.csv", "--bandwidth-html=host.html")  # fmt: skip
+    files = ("--bandwidth-json=host.json", "--bandwidth-csv=host.csv", "--bandwidth-html=host.html")
+    first = run(folder, "pytest", *host, "--bandwidth-baseline=host.yaml", "--bandwidth-update", *files)
     assert first.returncode == 0, first.stdout + first.stderr
     found["signatures"] = json.loads((folder / "signatures.json").read_text(encoding="utf-8"))
     document = json.loads((folder / "host.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Runs pytest on the code of one of two trees and records which files it loaded: `python run_in_worktree.py PLAN ARGS…`.
+"""Run pytest on the code of one of two trees and record which files it loaded: `python run_in_worktree.py PLAN ARGS…`.
 
 A script on the standard library alone: the package that it lies in may itself be what the two trees differ in.
 

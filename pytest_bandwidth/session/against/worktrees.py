@@ -49,7 +49,7 @@ class Worktrees:
     timeout_seconds: float
 
     def head(self) -> list[dict[str, Any]]:
-        """Outcomes of the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
+        """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
         plan = _plan(other=self.revision.tree, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
         ended = self._run(plan, self.invocation, self.target, dict(os.environ))
         if not ended.rows:
@@ -111,7 +111,7 @@ class Worktrees:
 
 
 def check_loaded_files(proof: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
-    """Raises ForeignImport where a process used code of the other tree, or an installed copy instead of its own tree's."""
+    """Raise ForeignImport where a process used code of the other tree, or an installed copy in place of its own."""
     modules: dict[str, str] = proof["modules"]
     used = {file for file in (*modules.values(), *proof["files"]) if Path(file).suffix in CODE_SUFFIXES}
     strays = sorted(file for file in used if _belongs(file, plan["other"], plan["environment"]))

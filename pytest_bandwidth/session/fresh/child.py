@@ -1,7 +1,7 @@
 """The same tests again in fresh processes: same interpreter, options, plugins and root folder.
 
-The parent writes an ChildRequest to a file and names it in the environment; the child's plugin obeys it: it collects what the
-order names, stands by until it is given Go, measures, writes its outcomes to the order's report and judges nothing.
+The parent writes a ChildRequest to a file and names it in the environment; the child's plugin collects what the request
+names, waits for Go, measures, writes its outcomes to the request's report and judges nothing.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
         [
             sys.executable,
             "-c",
-            "from pathlib import Path\nfrom pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, run_fresh\n"
+            "from pathlib import Path\n"
+            "from pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, run_fresh\n"
             f"run_fresh(Invocation((), Path({str(tmp_path)!r}), True), ChildRequest('cpu'), 600)",
         ],
         stderr=subprocess.DEVNULL,

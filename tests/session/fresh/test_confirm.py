@@ -45,7 +45,8 @@ from pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, start
 
 invocation, waiting = Invocation((), Path.cwd(), as_module=True), Waiting(on_host=True, most_in_vain=6)
 budget = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 600.0, "measured_seconds": 1.0}
-with FreshProcesses(lambda: start_fresh(invocation, ChildRequest("cpu")), nullcontext, print, waiting, **budget) as processes:
+start = lambda: start_fresh(invocation, ChildRequest("cpu"))
+with FreshProcesses(start, nullcontext, print, waiting, **budget) as processes:
     processes.run({})
 """
 ROW = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}

@@ -117,7 +117,8 @@ def test_a_parent_that_was_gone_before_is_noticed():
         [
             sys.executable,
             "-c",
-            "from pytest_bandwidth.session.fresh.parent_death import end_with_parent\nend_with_parent()\nprint('alive')",
+            "from pytest_bandwidth.session.fresh.parent_death import end_with_parent\n"
+            "end_with_parent()\nprint('alive')",
         ],
         env={**os.environ, PARENT_VARIABLE: "1"},
         capture_output=True,

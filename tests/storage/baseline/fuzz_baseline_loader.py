@@ -1,6 +1,7 @@
 """Coverage-guided fuzzing of the baseline loader with atheris (wheels for Linux on x86-64); tests run it shortly:
 
-python tests/storage/baseline/fuzz_baseline_loader.py -runs=200000 -max_len=4000 -timeout=1 -rss_limit_mb=512 -only_ascii=1
+python tests/storage/baseline/fuzz_baseline_loader.py -runs=200000 -max_len=4000 -timeout=1 -rss_limit_mb=512 \\
+    -only_ascii=1
 
 Fails on any exception but the loader's own error, on an error that is not one printable line a problem, and where the
 fast reading and the YAML parser disagree. Without -only_ascii two files of three are no text and reach no parser.

@@ -109,7 +109,8 @@ def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> Non
     path = tmp_path / "hostile.yaml"
     path.write_text(files(LARGE)[name])
     program = (
-        "import sys, time, resource\nfrom pathlib import Path\nfrom pytest_bandwidth.storage import baseline as baseline_files\n"
+        "import sys, time, resource\nfrom pathlib import Path\n"
+        "from pytest_bandwidth.storage import baseline as baseline_files\n"
         "from pytest_bandwidth.domain.errors import BaselineError\nbegin = time.perf_counter()\n"
         "try: baseline_files.load(Path(sys.argv[1]))\nexcept BaselineError: pass\n"
         "print(time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

@@ -1,4 +1,4 @@
-"""Arithmetic on cache lines in Numba code: what `SimdVector` values can be asked, and exp and cos that LLVM keeps in vectors.
+"""Compute on cache lines in Numba code: arithmetic of `SimdVector` values, and exp and cos that LLVM keeps in vectors.
 
 A library's exp takes one number at a time, and kernels that wait for it never come near the memory's bandwidth.
 Everything here takes a float32 as well as a line of them, so that one formula serves whole lines and the ends.
