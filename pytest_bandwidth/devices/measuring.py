@@ -1,4 +1,4 @@
-"""What devices' `measure` and `run` share: sampled rounds as a measurement, with why it is invalid; one untimed run."""
+"""What devices' `measure` and `run` share: sampled rounds as a measurement; one untimed run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import Protocol
 
 from pytest_bandwidth.devices.base import Budget, Call, Device, Progress, TimedDevice, Workload
 from pytest_bandwidth.devices.sampling import take_rounds
-from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
-from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps
-
-CLOCK, ABOVE_PEAK = "clock", "above-peak"
-# What makes a measurement invalid by its own samples, and says nothing of those that were sampled beside it.
-OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK)
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.validity import why_invalid
 
 
 class MeasuringDevice(Device, TimedDevice, Protocol):
@@ -43,35 +39,6 @@ def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, p
         value=sampled.value,
     )
     return replace(measurement, invalid=why_invalid(measurement))
-
-
-def why_invalid(measurement: Measurement) -> Finding | None:
-    """Why a timed measurement cannot be judged, by its samples, its peak and who else was active; None where it can."""
-    rounds = measurement.rounds
-    if not rounds.kernel_seconds:
-        reasons = sorted({d.reason for d in rounds.dropped})
-        return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
-    if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
-        return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
-    if (above := above_peak(measurement)) is not None:
-        return above
-    others = measurement.conditions_before.others + measurement.conditions_after.others
-    if measurement.device.kind == "cuda" and others:
-        return Finding("others", f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
-    return None
-
-
-def above_peak(measurement: Measurement) -> Finding | None:
-    """Why a figure above the device's peak cannot be true; None where it is not above."""
-    # Without a known peak, what no memory reaches, and no baseline holds.
-    peak, gbps = measurement.peak or Peak(MAX_GBPS * 1e9, "of any memory"), measurement.gbps
-    if gbps is None or gbps * 1e9 <= peak.bytes_per_second:
-        return None
-    return Finding(
-        ABOVE_PEAK,
-        f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
-        f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared",
-    )
 
 
 def untimed(workload: Workload, synchronize: Call) -> object:

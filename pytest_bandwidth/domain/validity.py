@@ -1,19 +1,58 @@
-"""Others on a host: past some use of its processors, neither a drop nor its absence can be told from theirs.
+"""Decide whether a measurement can be judged, and say why where it cannot.
 
 A thread that has to share its processor waits for the scheduler's tick; on a 2-core host with one core taken, a kernel
-with 11 % more work took the same 16 ms as without, kernel and probe alike.
+with 11 % more work took the same 16 ms as without, kernel and probe alike. So past some use of a host's processors by
+others, neither a drop nor its absence can be told from theirs.
 """
 
 from __future__ import annotations
 
-from pytest_bandwidth.domain.measurement import Finding, Measurement
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
+from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps
+
+CLOCK, ABOVE_PEAK = "clock", "above-peak"
+# What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
+OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK)
+TAKEN_AGAIN = "taken-again"
 # In processors, and as a share of them.
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
 
+def why_invalid(measurement: Measurement) -> Finding | None:
+    """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None where it is not."""
+    rounds = measurement.rounds
+    if not rounds.kernel_seconds:
+        reasons = sorted({d.reason for d in rounds.dropped})
+        return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
+    if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
+        return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
+    if (above := above_peak(measurement)) is not None:
+        return above
+    others = measurement.conditions_before.others + measurement.conditions_after.others
+    if measurement.device.kind == "cuda" and others:
+        return Finding("others", f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
+    return None
+
+
+def above_peak(measurement: Measurement) -> Finding | None:
+    """Return why a figure above the device's peak cannot be true; None where it is not above."""
+    # Without a known peak, what no memory reaches, and no baseline holds.
+    peak, gbps = measurement.peak or Peak(MAX_GBPS * 1e9, "of any memory"), measurement.gbps
+    if gbps is None or gbps * 1e9 <= peak.bytes_per_second:
+        return None
+    return Finding(
+        ABOVE_PEAK,
+        f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
+        f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared",
+    )
+
+
 def busy_with_others(measurement: Measurement, limit: float | None = None) -> Finding | None:
-    """Why a host's measurement is invalid: others used at least `limit` processors while it was taken.
+    """Return why a host's measurement is invalid where others used `limit` processors or more; None for fewer.
 
     limit: half a processor or a sixteenth of all, whichever is more, unless said.
     """
@@ -27,3 +66,54 @@ def busy_with_others(measurement: Measurement, limit: float | None = None) -> Fi
         return None
     who = ", ".join(measurement.conditions_after.others)
     return Finding("others", f"others kept {used:.1f} processors busy meanwhile{f' ({who})' if who else ''}")
+
+
+def validated(measurement: Measurement, peak: Peak | None, busy_processors: float | None = None) -> Measurement:
+    """Return a device's measurement with the peak that the run goes by, and with why it is invalid.
+
+    peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`.
+    """
+    held = replace(measurement, peak=peak)
+    if measurement.device.kind == "traffic":  # nothing was timed
+        return held
+    return replace(held, invalid=why_invalid(held) or busy_with_others(held, busy_processors))
+
+
+def with_earlier_tries(measurement: Measurement, why: Sequence[str]) -> Measurement:
+    """Return the measurement with a finding that tells why each try before it was invalid."""
+    if not why:
+        return measurement
+    if measurement.invalid is None:
+        text = f"taken again, since it was invalid before: {'; '.join(why)}"
+    else:
+        text = f"{len(why)} tries before were invalid as well: {'; '.join(why)}"
+    return measurement.with_finding(Finding(TAKEN_AGAIN, text))
+
+
+def interleaved_measurement(first: Measurement, label: str, seconds: tuple[float, ...]) -> Measurement:
+    """Return the measurement of a callable that was sampled in another's rounds.
+
+    It is invalid by its own samples, or by what the device and other processes did in those rounds.
+    seconds: its samples, one a round.
+    """
+    rounds = replace(first.rounds, kernel_seconds=seconds, host_kernel_seconds=(), interleaved=())
+    one = replace(first, label=label, rounds=rounds, value=None, invalid=None)
+    own = why_invalid(one)
+    if first.invalid is None:
+        return replace(one, invalid=own)
+    if first.invalid.code in OF_OWN_SAMPLES:
+        of_others = tuple(finding for finding in first.findings if finding.code != TAKEN_AGAIN)
+        return replace(one, invalid=own, findings=of_others)
+    return replace(one, invalid=own or first.invalid)
+
+
+def why_no_evidence(row: Mapping[str, Any], peak: Peak | None) -> str | None:
+    """Return why a fresh process's row cannot be judged; None where it can.
+
+    peak: the run's. The fresh process read no baseline, where it may stand.
+    """
+    if row.get("status") == "INVALID" or not row.get("gbps"):
+        return str(row.get("reason"))
+    if peak is not None and row["gbps"] > peak.gbps:
+        return f"{format_gbps(row['gbps'])} is more than the peak"
+    return None

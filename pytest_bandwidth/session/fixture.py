@@ -9,14 +9,14 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.devices.measuring import OF_OWN_SAMPLES, why_invalid
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError, shown
 from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
 from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
+from pytest_bandwidth.domain.validity import interleaved_measurement
 from pytest_bandwidth.session.arguments import checked_callable, checked_label, checked_launch, checked_shape
 from pytest_bandwidth.session.declaration import Declaration, declared
-from pytest_bandwidth.session.run import TAKEN_AGAIN, BandwidthRun
+from pytest_bandwidth.session.run import BandwidthRun
 from pytest_bandwidth.session.settings import MarkerOptions
 from pytest_bandwidth.session.user_errors import told_apart
 
@@ -221,20 +221,7 @@ def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
     """The measurements of those that were sampled beside the first."""
     if not first.rounds.interleaved:  # nothing was timed
         return [replace(first, label=name, value=None) for name in names]
-    return [_beside(first, name, taken) for name, taken in zip(names, first.rounds.interleaved, strict=True)]
-
-
-def _beside(first: Measurement, name: str, taken: tuple[float, ...]) -> Measurement:
-    """One of them, valid or not by its own samples: it shares with the first what the device and others did."""
-    rounds = replace(first.rounds, kernel_seconds=taken, host_kernel_seconds=(), interleaved=())
-    one = replace(first, label=name, rounds=rounds, value=None, invalid=None)
-    own = why_invalid(one)
-    if first.invalid is None:
-        return replace(one, invalid=own)
-    if first.invalid.code in OF_OWN_SAMPLES:
-        of_others = tuple(finding for finding in first.findings if finding.code != TAKEN_AGAIN)
-        return replace(one, invalid=own, findings=of_others)
-    return replace(one, invalid=own or first.invalid)
+    return [interleaved_measurement(first, *one) for one in zip(names, first.rounds.interleaved, strict=True)]
 
 
 def refuse_other_devices(marker: MarkerOptions, run: BandwidthRun) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
-from pytest_bandwidth.devices.measuring import above_peak
 from pytest_bandwidth.devices.memory_speed import Pace, Patience
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
@@ -17,9 +16,9 @@ from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Limits, Pools, judge_test, pools_of
-from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
+from pytest_bandwidth.domain.measurement import Measurement, Peak
 from pytest_bandwidth.domain.rounds import Rounds
-from pytest_bandwidth.domain.validity import busy_with_others
+from pytest_bandwidth.domain.validity import validated, with_earlier_tries
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
@@ -33,7 +32,6 @@ from pytest_bandwidth.storage import baseline as baseline_files
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2
-TAKEN_AGAIN = "taken-again"
 # A fresh process may take so many times as long as its parent's test, and never less than this.
 FRESH_SECONDS_LEAST = 180.0
 FRESH_SECONDS_FACTOR = 20.0
@@ -234,19 +232,12 @@ class BandwidthRun:
     def _measure_valid(self, workload: Workload, budget: Budget) -> Measurement:
         earlier: list[str] = []
         while True:
-            measurement = self._on_users_peak(self.device.measure(workload, budget, self.tell))
-            busy = busy_with_others(measurement, self.settings.busy_processors)
-            measurement = replace(measurement, invalid=measurement.invalid or busy)
+            measured = self.device.measure(workload, budget, self.tell)
+            measurement = validated(measured, self.peak, self.settings.busy_processors)
             if measurement.invalid is None or len(earlier) == INVALID_RETRIES:
-                return _after_tries(measurement, earlier)
+                return with_earlier_tries(measurement, earlier)
             earlier.append(measurement.invalid.text)
             self.tell(f"invalid, taken again: {measurement.invalid.text}")
-
-    def _on_users_peak(self, measurement: Measurement) -> Measurement:
-        if self.peak == measurement.peak:
-            return measurement
-        on_peak = replace(measurement, peak=self.peak)
-        return replace(on_peak, invalid=on_peak.invalid or above_peak(on_peak))
 
     def _probe_alone(self, bytes_read: int, bytes_written: int) -> float:
         """GB/s of a matching probe in a fresh process; once for all tests that move as much, in and out of caches."""
@@ -255,17 +246,6 @@ class BandwidthRun:
             with self._lock.held():
                 self._probes_alone[moved] = probe_alone(self.device_name, bytes_read, bytes_written)
         return self._probes_alone[moved]
-
-
-def _after_tries(measurement: Measurement, earlier: Sequence[str]) -> Measurement:
-    """With a finding of the tries before this one, each of which was invalid for the reason given."""
-    if not earlier:
-        return measurement
-    if measurement.invalid is None:
-        text = f"taken again, since it was invalid before: {'; '.join(earlier)}"
-    else:
-        text = f"{len(earlier)} tries before were invalid as well: {'; '.join(earlier)}"
-    return measurement.with_finding(Finding(TAKEN_AGAIN, text))
 
 
 def _with_drift(judged: Judged) -> Judged:

@@ -1,13 +1,13 @@
-"""A busy host's figures are no evidence."""
+"""What cannot be judged, and why: more than the peak, and figures of a busy host."""
 
 from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement
+from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.validity import busy_with_others
+from pytest_bandwidth.domain.validity import busy_with_others, validated, why_invalid
 
 
 def on_host(others, processors=2, kind="cpu"):
@@ -41,3 +41,17 @@ def test_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
 
 def test_the_scripted_device_is_on_the_host():
     assert busy_with_others(on_host(0.9, kind="scripted")) is not None
+
+
+@pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
+def test_the_users_peak_counts_instead_of_the_devices(users, code):
+    device = DeviceIdentity("cuda", "A GPU", None, "g")
+    timed = Measurement(None, Traffic(10**9, 0), device, "events", Rounds(kernel_seconds=(1e-3,)), Peak(9e11, "sheet"))
+    found = validated(replace(timed, invalid=why_invalid(timed)), Peak(users * 1e9, "bandwidth_peak in the ini file"))
+    assert (found.invalid.code if found.invalid else None) == code
+    assert found.utilization == pytest.approx(1000 / users)
+
+
+def test_what_was_counted_is_not_held_to_samples():
+    counted = Measurement(None, Traffic(8, 0), DeviceIdentity("traffic", "sm_90", None, "t"), "ptx", Rounds())
+    assert validated(counted, Peak(1e12, "test")).invalid is None

@@ -56,12 +56,12 @@ INVALID_ONCE = """
 import os
 from pathlib import Path
 
-import pytest_bandwidth.session.run as running
+from pytest_bandwidth.domain import validity
 from pytest_bandwidth.domain.measurement import Finding
 
 if "PYTEST_BANDWIDTH_REQUEST" in os.environ and not Path("was_invalid").exists():
     Path("was_invalid").touch()
-    running.busy_with_others = lambda measurement, limit: Finding("others", "others kept everything busy")
+    validity.busy_with_others = lambda measurement, limit: Finding("others", "others kept everything busy")
 """
 
 

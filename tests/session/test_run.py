@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.judging.reference import noise_bound
 from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.validity import TAKEN_AGAIN
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session import run as running
 from pytest_bandwidth.session.device_lock import DeviceLock
@@ -159,7 +160,7 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
     measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1))
     assert (measurement.invalid is not None) is invalid
     (finding,) = measurement.findings
-    assert finding.code == running.TAKEN_AGAIN
+    assert finding.code == TAKEN_AGAIN
     tries = re.findall(r"train\.py \((\d)\)", finding.text)
     assert tries == [str(number) for number in range(min(busy, running.INVALID_RETRIES))]
 

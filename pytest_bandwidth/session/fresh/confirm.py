@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUN
 from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.measurement import Peak
 from pytest_bandwidth.domain.metrics import Metrics
-from pytest_bandwidth.domain.units import format_gbps
+from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, Go, rows_of
 
 # Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
@@ -156,20 +156,11 @@ def _majority(count: int) -> int:
 
 def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> dict[str | None, FreshRow]:
     """What a fresh process saw, by label, of all that it measured validly. Raises FreshProcessFailed for nothing."""
-    trouble = {row["label"]: _trouble(row, peak) for row in rows}
+    trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
     valid = [row for row in rows if trouble[row["label"]] is None]
     if not valid:
         raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
     return {row["label"]: FreshRow(_figures(row, peak), row.get("waited_seconds", 0.0), seconds) for row in valid}
-
-
-def _trouble(row: Mapping[str, Any], peak: Peak | None) -> str | None:
-    """Why a fresh process's row is no evidence; None where it is."""
-    if row.get("status") == "INVALID" or not row.get("gbps"):
-        return str(row.get("reason"))
-    if peak is not None and row["gbps"] > peak.gbps:
-        return f"{format_gbps(row['gbps'])} is more than the peak"
-    return None
 
 
 def _figures(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
