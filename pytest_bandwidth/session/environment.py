@@ -11,11 +11,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from pytest_bandwidth import __version__
-from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.against.checkout import git
+from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
 
 _PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
-GIT_SECONDS = 10
 
 
 def describe(root: Path, started: float) -> dict[str, object]:
@@ -26,8 +24,8 @@ def describe(root: Path, started: float) -> dict[str, object]:
         "packages": _versions(),
         "os": platform.platform(),
         "host": platform.node(),
-        "commit": commit(root),
-        "uncommitted_changes": _uncommitted(root),
+        "commit": current_commit(root),
+        "uncommitted_changes": has_uncommitted_changes(root),
         "command": " ".join(sys.argv)[:1000],
         "ci": bool(os.environ.get("CI")),
         "started_at": _moment(datetime.fromtimestamp(started, timezone.utc)),
@@ -42,23 +40,6 @@ def now() -> str:
 def new_run_id() -> str:
     """Sorts by time and is unique: 20261121T040000Z-3f2c1ab9."""
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}"
-
-
-def commit(root: Path) -> str | None:
-    """The commit that the tests come from (short hash), None outside a git checkout."""
-    return _git(root, "rev-parse", "--short=12", "HEAD") or None
-
-
-def _uncommitted(root: Path) -> bool | None:
-    changes = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return None if changes is None else bool(changes)
-
-
-def _git(root: Path, *args: str) -> str | None:
-    try:
-        return git(root, *args, seconds=GIT_SECONDS).strip()
-    except UsageError:
-        return None
 
 
 def _moment(moment: datetime) -> str:

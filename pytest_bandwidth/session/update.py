@@ -29,8 +29,8 @@ from pytest_bandwidth.reports.json import identity_of
 from pytest_bandwidth.reports.terminal import Line
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.device_report import DeviceRun
-from pytest_bandwidth.session.environment import commit
 from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed, Invocation, run_fresh
+from pytest_bandwidth.session.git import current_commit
 from pytest_bandwidth.session.session import ASKED
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
@@ -100,7 +100,7 @@ def _update_files(
 def _update_model(
     config: pytest.Config, settings: Settings, devices: Sequence[tuple[DeviceRun, Published]], *, alone: bool
 ) -> None:
-    known_commit = commit(config.rootpath)
+    known_commit = current_commit(config.rootpath)
     evidence: list[Mapping[str, Entry]] = []
     asked: dict[str, Asked] = {}
     written: list[Published] = []

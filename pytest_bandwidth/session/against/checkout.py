@@ -1,16 +1,18 @@
-"""Another revision of a git repository, checked out in a temporary folder and gone when this process is.
+"""Check out another revision of a git repository in a temporary folder, which goes when this process does.
 
 FOLDER/owner.lock    locked by the process that uses the tree: free = that process is dead
+FOLDER/mark.json     whose folder it is: repository, host, boot, user
 FOLDER/tree          the worktree
 """
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import shutil
-import subprocess
+import stat
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +20,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.session.git import commit_named, git, repository_of, tree_of
 
 PREFIX = "pytest-bandwidth-tree-"
-GIT_SECONDS = 600
+LARGEST_MARK_BYTES = 65_536
 SHORT_HASH = 10
-_SET_FOR_HOOKS = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_PREFIX",
-    "GIT_COMMON_DIR",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-)
+_HAS_OWNERS = hasattr(os, "getuid")
+_LOCK, _MARK, _TREE = "owner.lock", "mark.json", "tree"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class Revision:
         return f"{self.name} ({self.commit[:SHORT_HASH]})"
 
     def counterpart(self, path: Path) -> Path | None:
-        """The same path in the commit's tree; None for one outside the repository."""
+        """Return the same path in the commit's tree; None for one outside the repository."""
         resolved, top = path.resolve(), Path(self.top)
         return Path(self.tree, resolved.relative_to(top)) if resolved.is_relative_to(top) else None
 
@@ -60,55 +56,100 @@ class CheckedOut:
         commit = _commit(top, name)
         remove_leftovers(top)
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
-        self._lock = FileLock(self._folder / "owner.lock")
-        self.revision = Revision(name, commit, str(top), str(self._folder / "tree"))
+        self._lock = FileLock(self._folder / _LOCK, mode=0o600)
+        self.revision = Revision(name, commit, str(top), str(self._folder / _TREE))
         try:
+            # Locked and marked before git knows of the tree: from then on other processes look at the folder.
             self._lock.acquire()
+            (self._folder / _MARK).write_text(json.dumps(_mark_of(top, self._folder)), encoding="utf-8")
             git(top, "worktree", "add", "--detach", "--quiet", self.revision.tree, commit)
         except BaseException:
             self.remove()
             raise
 
     def remove(self) -> None:
-        """Takes folder and git's record of it away; safe to repeat."""
+        """Remove the folder and git's record of it; safe to repeat."""
         _remove(Path(self.revision.top), self._folder)
         self._lock.release(force=True)
 
 
 def remove_leftovers(top: Path) -> None:
-    """Takes away the worktrees of processes that were killed before they could."""
+    """Remove the worktrees of processes that were killed before they could.
+
+    Only those that carry this user's, repository's, host's and boot's mark. A folder that is not there may be one of
+    another container or host that shares the repository: its record stays, until git drops it after three months.
+    """
     for line in git(top, "worktree", "list", "--porcelain").splitlines():
-        folder = Path(line.removeprefix("worktree ")).parent
-        if not line.startswith("worktree ") or not folder.name.startswith(PREFIX):
+        tree = Path(line.removeprefix("worktree "))
+        if not line.startswith("worktree ") or tree.name != _TREE or not _is_own(top, tree.parent):
             continue
-        lock = FileLock(folder / "owner.lock")
-        try:
-            if folder.exists():
-                lock.acquire(timeout=0)
-            _remove(top, folder)
-        except Timeout:
-            continue  # its process is alive
-        finally:
-            lock.release()
+        lock = FileLock(tree.parent / _LOCK)
+        with suppress(Timeout):  # its process is alive
+            lock.acquire(timeout=0)
+            try:
+                _remove(top, tree.parent)
+            finally:
+                lock.release()
+
+
+def _mark_of(top: Path, folder: Path) -> dict[str, object]:
+    """Return what tells this process's folders from all others."""
+    return {
+        "repository": os.fsdecode(repository_of(top)),
+        "folder": os.fsdecode(folder),
+        "host": platform.node(),
+        "boot": _boot(),
+        "user": os.getuid() if _HAS_OWNERS else None,
+    }
+
+
+def _boot() -> str | None:
+    """Return the kernel's name for the time since it started (Linux): two machines may have one host name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _is_own(top: Path, folder: Path) -> bool:
+    """Return whether a process of this user, host and boot made the folder for a worktree. Creates nothing."""
+    try:
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or not _is_this_users(found) or (_HAS_OWNERS and found.st_mode & 0o077):
+            return False
+        files = [(folder / name).lstat() for name in (_LOCK, _MARK)]
+        if not all(stat.S_ISREG(file.st_mode) and _is_this_users(file) for file in files):
+            return False
+        with (folder / _MARK).open(encoding="utf-8") as file:
+            return bool(json.loads(file.read(LARGEST_MARK_BYTES)) == _mark_of(top, folder))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _is_this_users(found: os.stat_result) -> bool:
+    return not _HAS_OWNERS or found.st_uid == os.getuid()
 
 
 def _remove(top: Path, folder: Path) -> None:
-    tree = str(folder / "tree")
-    # Twice --force: git keeps a tree locked while it fills it, and whoever was interrupted there leaves the lock.
+    tree = folder / _TREE
+    # Twice --force: git keeps a tree locked while it fills it, and an interrupt there leaves the lock.
+    command = ("worktree", "remove", "--force", "--force", str(tree))
     try:
-        git(top, "worktree", "remove", "--force", "--force", tree)
-    except UsageError:  # half made, or half removed
+        git(top, *command)
+    except UsageError:  # half made, or half removed: git drops its record where there is no folder
         shutil.rmtree(tree, ignore_errors=True)
         with suppress(UsageError):
-            git(top, "worktree", "unlock", tree)
-        with suppress(UsageError):
-            git(top, "worktree", "prune")
-    shutil.rmtree(folder, ignore_errors=True)
+            git(top, *command)
+    # Not the folder with all that is in it: what others put there is theirs.
+    with suppress(OSError):
+        for name in (_MARK, _LOCK):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _top(root: Path) -> Path:
     try:
-        return Path(git(root, "rev-parse", "--show-toplevel").strip()).resolve()
+        return tree_of(root)
     except UsageError as error:
         raise UsageError(
             f"--bandwidth-against needs a git repository, and {root} is in none that git reads: {error}"
@@ -119,36 +160,9 @@ def _commit(top: Path, name: str) -> str:
     if not name or name.startswith("-"):
         raise UsageError(f"--bandwidth-against: found {name[:40]!r}, expected a git revision such as HEAD~1 or main")
     try:
-        return git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+        return commit_named(top, name)
     except UsageError:
         raise UsageError(
             f"--bandwidth-against: {name[:80]!r} is no commit of {top}: check the name, or fetch it (shallow clones "
             "of CI hold only the newest commit)"
         ) from None
-
-
-def git(folder: Path, *args: str, seconds: float = GIT_SECONDS) -> str:
-    """What git prints. Raises UsageError with what it complained about, and where it takes longer than `seconds`."""
-    # No hook of the repository runs, and nobody is asked for anything.
-    command = ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *args]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=seconds,
-            stdin=subprocess.DEVNULL,
-            env=_environment(os.environ),
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        raise UsageError(" ".join(error.stderr.split())[:400] or f"git {args[0]} failed") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"git could not run: {error}") from None
-    return done.stdout
-
-
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Without what git sets for its hooks: their repository and index are not to be touched."""
-    return {name: value for name, value in inherited.items() if name not in _SET_FOR_HOOKS}

@@ -1,7 +1,8 @@
 """Another revision in a folder of its own: what it holds, what it leaves alone, and that it goes."""
 
+import json
 import os
-import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -99,30 +100,123 @@ time.sleep(600)
 """
 
 
-def test_what_a_killed_process_left_goes_next_time_and_a_living_ones_stays(repo):
-    process = subprocess.Popen([sys.executable, "-c", KEEPS, str(repo)], stdout=subprocess.PIPE, text=True)
-    try:
-        tree = Path(process.stdout.readline().strip())
-        remove_leftovers(repo)
-        assert (tree / "a.txt").exists()
-        assert len(worktrees(repo)) == 2
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        assert (tree / "a.txt").exists()
-        CheckedOut(repo, "HEAD").remove()
-        assert not tree.parent.exists()
-        assert len(worktrees(repo)) == 1
-    finally:
+@pytest.fixture
+def start(repo):
+    """Starts processes that keep HEAD~1 checked out: process and tree of each."""
+    processes = []
+
+    def started():
+        processes.append(subprocess.Popen([sys.executable, "-c", KEEPS, str(repo)], stdout=subprocess.PIPE, text=True))
+        return processes[-1], Path(processes[-1].stdout.readline().strip())
+
+    yield started
+    for process in processes:
         process.kill()
-        process.wait()
-        process.stdout.close()
+        process.communicate()
 
 
-def test_leftovers_that_are_half_gone_go_as_well_and_those_of_others_stay(repo, tmp_path):
-    own, gone = tmp_path / "mine", tmp_path / "tmp" / f"{PREFIX}gone"
-    git(repo, "worktree", "add", "-q", "--detach", str(own))
-    git(repo, "worktree", "add", "-q", "--detach", "--lock", str(gone / "tree"))
-    (gone / "tree" / ".git").unlink()
+@pytest.fixture
+def leftover(start):
+    """The tree of a process that was killed."""
+    process, tree = start()
+    process.kill()
+    process.wait()
+    return tree
+
+
+def test_what_a_killed_process_left_goes_next_time_and_a_living_ones_stays(repo, start):
+    process, tree = start()
     remove_leftovers(repo)
-    assert not gone.exists()
+    assert (tree / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+    process.kill()
+    process.wait()
+    assert (tree / "a.txt").exists()
+    CheckedOut(repo, "HEAD").remove()
+    assert not tree.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+def test_a_leftover_that_is_half_gone_goes_as_well(repo, leftover):
+    git(repo, "worktree", "lock", str(leftover))
+    (leftover / ".git").unlink()
+    remove_leftovers(repo)
+    assert not leftover.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+@pytest.mark.parametrize("name", ["mine/elsewhere", f"{PREFIX}experiment/mine", f"{PREFIX}experiment/tree"])
+def test_a_users_own_worktree_stays_with_all_that_lies_beside_it(repo, tmp_path, name):
+    own = tmp_path / "tmp" / name
+    git(repo, "worktree", "add", "-q", "--detach", str(own))
+    (own / "work.txt").write_text("not committed yet")
+    (own.parent / "notes.txt").write_text("weeks of work")
+    CheckedOut(repo, "HEAD").remove()
     assert [line.split()[0] for line in worktrees(repo)] == [str(repo), str(own)]
+    assert (own / "work.txt").read_text() == "not committed yet"
+    assert sorted(os.listdir(own.parent)) == sorted([own.name, "notes.txt"]), "nothing was created while looking"
+
+
+def test_only_what_the_plugin_made_goes_and_what_lies_beside_it_stays(repo, leftover):
+    notes = leftover.parent / "notes.txt"
+    notes.write_text("what a user found out meanwhile")
+    remove_leftovers(repo)
+    assert len(worktrees(repo)) == 1
+    assert list(leftover.parent.iterdir()) == [notes]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("repository", "/another/.git"),
+        ("folder", "/tmp/where-it-was"),
+        ("host", "another-host"),
+        ("boot", "3f0c4c4e-0000-0000-0000-000000000000"),
+        ("user", 54321),
+    ],
+)
+def test_a_leftover_with_another_mark_stays(repo, leftover, key, value):
+    mark = leftover.parent / "mark.json"
+    told = json.loads(mark.read_text())
+    assert key in told
+    mark.write_text(json.dumps({**told, key: value}))
+    remove_leftovers(repo)
+    assert (leftover / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+
+
+@pytest.mark.parametrize("garbage", ["", "[", "null", "{}", "[" * 100_000])
+def test_a_leftover_with_a_garbled_mark_stays(repo, leftover, garbage):
+    (leftover.parent / "mark.json").write_text(garbage)
+    remove_leftovers(repo)
+    assert (leftover / "a.txt").exists()
+
+
+@pytest.mark.parametrize("missing", ["owner.lock", "mark.json"])
+def test_a_leftover_without_lock_or_mark_stays_and_gets_none(repo, leftover, missing):
+    (leftover.parent / missing).unlink()
+    remove_leftovers(repo)
+    assert (leftover / "a.txt").exists()
+    assert not (leftover.parent / missing).exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
+def test_a_folder_that_others_may_write_to_is_not_believed(repo, leftover):
+    assert stat.S_IMODE(leftover.parent.stat().st_mode) == 0o700
+    leftover.parent.chmod(0o770)
+    remove_leftovers(repo)
+    assert (leftover / "a.txt").exists()
+
+
+def test_a_tree_that_cannot_be_seen_from_here_keeps_its_record(repo, tmp_path, start):
+    # As in another container, or on another host, that shares the repository and not the temporary folder.
+    (_, alive), (killed, leftover) = start(), start()
+    killed.kill()
+    killed.wait()
+    alive.parent.rename(tmp_path / "out of sight")
+    (leftover / ".git").unlink()  # git itself cannot remove this one
+    CheckedOut(repo, "HEAD").remove()
+    assert not leftover.parent.exists()
+    (tmp_path / "out of sight").rename(alive.parent)
+    assert git(alive, "rev-parse", "HEAD") == git(repo, "rev-parse", "HEAD~1")
+    assert len(worktrees(repo)) == 2
