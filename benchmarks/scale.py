@@ -25,7 +25,7 @@ import json, resource, sys, time
 from dataclasses import replace
 from pathlib import Path
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 path, entries = Path(sys.argv[1]), int(sys.argv[2])
 keys = [f"tests/test_scale.py::test_kernel[{number}-float32]" for number in range(entries)]
 device = DeviceIdentity("cuda", "Scale", 80 * 2**30, "GPU-0")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pytest_bandwidth.devices.memory_speed import Pace
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
 Call = Callable[[], object]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Fact
+from pytest_bandwidth.domain.device import DeviceIdentity, Fact
 
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_bandwidth.devices.base import Device
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 
 
 def open_device(name: str) -> Device:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.measurement import Conditions
 from pytest_bandwidth.domain.rounds import Dropped, Rounds, StopReason
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.domain.units import format_seconds

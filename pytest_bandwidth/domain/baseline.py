@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Literal
 
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 
 SCHEMA = 1
 NEWEST_RUNS_KEPT = 20

@@ -6,53 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-
-DeviceKind = Literal["cuda", "cpu", "traffic", "scripted"]
-# Whose times the host's own load and memory decide: the scripted device stands in for a host.
-HOST_KINDS: frozenset[str] = frozenset({"cpu", "scripted"})
-Fact = str | int | float | bool | None
-# Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did.
-MEMORY_CLOCK, SLOWDOWN = "memory-clock", "slowdown"
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """A bandwidth that the device cannot exceed, and who says so."""
-
-    bytes_per_second: float
-    source: str
-
-    @property
-    def gbps(self) -> float:
-        return self.bytes_per_second / 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceIdentity:
-    """Which device this is.
-
-    serial: tells two devices of one model apart (a GPU's UUID, a host's name).
-    settings: whatever makes figures incomparable when it differs (MIG, ECC, thread count, architecture, compiler).
-    facts: whatever helps to explain a change (driver, clocks, cache sizes), by name with the unit in the name.
-    """
-
-    kind: DeviceKind
-    name: str
-    memory_bytes: int | None
-    serial: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-
-    @property
-    def memory_gib(self) -> int | None:
-        return None if self.memory_bytes is None else round(self.memory_bytes / 2**30)
-
-    @property
-    def on_host(self) -> bool:
-        """Whether kernels run on the host: its GB/s scatter more, and its other processes disturb them."""
-        return self.kind in HOST_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +20,6 @@ class KernelResources:
     shared_bytes: int
     max_threads_per_block: int | None = None
     occupancy: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """State of the device around the samples; None where it cannot be read.
-
-    others: who else was active; others_processors: how many of the host's processors they used.
-    """
-
-    sm_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    event_reasons: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    others_processors: float | None = None
-    load_average: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_bandwidth.domain.measurement import Finding, Measurement, Peak
+from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps
 
 CLOCK, ABOVE_PEAK = "clock", "above-peak"

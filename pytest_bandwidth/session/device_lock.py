@@ -15,8 +15,8 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 
 LARGEST_HOLDER_BYTES = 4096
 # A wait is usual while another test is measured, and worth a line in a log only when it lasts.

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.judging import fleet
 from pytest_bandwidth.domain.judging.fleet import Member, model_of
 from pytest_bandwidth.domain.judging.reference import prior_spread
-from pytest_bandwidth.domain.measurement import HOST_KINDS, Finding
+from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.terminal import printable
 from pytest_bandwidth.storage.baseline.locate import slug

@@ -11,12 +11,13 @@ from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, Reproduci
 from pytest_bandwidth.devices.memory_speed import Pace, Patience
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BaselineError, DeviceLost
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Limits, Pools, judge_test, pools_of
-from pytest_bandwidth.domain.measurement import Measurement, Peak
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.validity import validated, with_earlier_tries
 from pytest_bandwidth.domain.verdict import Status, Verdict

@@ -16,12 +16,12 @@ import pytest
 
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of, tolerance_of
 from pytest_bandwidth.domain.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.domain.judging.update_evidence import evidence_of
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.outcome import Outcome, Plain
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.reports.changes import change_lines

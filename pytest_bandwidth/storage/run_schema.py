@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.measurement import Conditions, Fact, KernelResources
+from pytest_bandwidth.domain.device import Conditions, Fact
+from pytest_bandwidth.domain.measurement import KernelResources
 from pytest_bandwidth.domain.rounds import Dropped
 from pytest_bandwidth.domain.verdict import Verdict
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS, Operation, Sizes
 from pytest_bandwidth.suite.operations.formulas import formula_of
 

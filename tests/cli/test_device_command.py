@@ -9,7 +9,7 @@ import pytest
 from gpu_model import Gpu, opened_model
 
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.domain.measurement import Peak
+from pytest_bandwidth.domain.device import Peak
 
 MIXES = ("read only", "write only", "copy (1:1)", "2 reads, 1 write")
 

@@ -9,7 +9,7 @@ from scripted import ScriptedDevice, repeat
 
 from pytest_bandwidth.cli.selftest import process as selftest_process
 from pytest_bandwidth.cli.selftest.process import answer, main, run_of
-from pytest_bandwidth.domain.measurement import Conditions, Peak
+from pytest_bandwidth.domain.device import Conditions, Peak
 
 ASKED = {"device": "scripted", "mib": 1, "drops": [0.05], "busy_processors": None, "turn": 1}
 ELEMENTS = 2**20 // 4

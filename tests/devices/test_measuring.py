@@ -7,7 +7,7 @@ from scripted import ScriptedDevice, dropped, except_at, repeat
 
 from pytest_bandwidth.devices.base import Budget, Sample, Workload
 from pytest_bandwidth.devices.measuring import measure_timed
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.traffic import Traffic
 
 NOTHING = Workload(lambda: None, Traffic(500_000, 500_000))

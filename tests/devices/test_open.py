@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from pytest_bandwidth.devices.open import name_of, open_device
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 
 DEVICES = "pytest_bandwidth.devices"
 NO_NVRTC = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'"

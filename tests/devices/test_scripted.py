@@ -5,8 +5,8 @@ import pytest
 from scripted import ScriptedDevice, dropped, except_at, repeat, then
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Sample, TimedDevice, Workload
+from pytest_bandwidth.domain.device import Conditions, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measurement import Conditions, Peak
 from pytest_bandwidth.domain.traffic import Traffic
 
 TRAFFIC = Traffic(500_000, 500_000)

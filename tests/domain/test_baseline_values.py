@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.baseline import (
     rounded,
     settled,
 )
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 
 
 def test_settling_derives_what_is_derived() -> None:

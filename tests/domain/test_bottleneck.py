@@ -6,7 +6,8 @@ import pytest
 
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.bottleneck import BOTTLENECK_FOUND, access_sentence, bottleneck_of
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 

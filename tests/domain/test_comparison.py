@@ -5,8 +5,9 @@ import random
 import pytest
 
 from pytest_bandwidth.domain.comparison import Comparison, interval_of_median
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 

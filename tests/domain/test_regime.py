@@ -2,7 +2,8 @@
 
 import pytest
 
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.regime import GROWTH_FOUND, OVERHEAD_FOUND, with_doubled_batch, with_regime
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic

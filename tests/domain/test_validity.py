@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.validity import busy_with_others, validated, why_invalid

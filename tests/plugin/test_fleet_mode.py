@@ -32,7 +32,7 @@ from pathlib import Path
 
 import pytest_bandwidth.devices.open as opening
 from scripted import ScriptedDevice
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 
 def scripted(name):
     mine = json.loads(Path(__file__).with_name("devices.json").read_text())[os.environ["PYTEST_XDIST_WORKER"]]

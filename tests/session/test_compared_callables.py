@@ -3,8 +3,8 @@
 import pytest
 from scripted import ScriptedDevice
 
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.session.fresh.child import Invocation

@@ -10,15 +10,15 @@ import pytest
 from filelock import FileLock, Timeout
 from full_disks import file_size_limit
 
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.session import device_lock as locking
 from pytest_bandwidth.session.device_lock import DeviceLock, lock_folder
 
 DEVICE = DeviceIdentity("cpu", "A host", None, "serial-1")
 HOLDER = """
 import sys, time
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.session.device_lock import DeviceLock
 with DeviceLock(DeviceIdentity("cpu", "A host", None, "serial-1"), 30.0).held():
     print("held", flush=True)

@@ -12,9 +12,10 @@ from pytest_bandwidth.devices import memory_speed as pace
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.domain.judging.reference import noise_bound
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Measurement, Peak
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.validity import TAKEN_AGAIN

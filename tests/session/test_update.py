@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
 from pytest_bandwidth.domain.judging.update import merged
 from pytest_bandwidth.domain.judging.update_evidence import evidence_of
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Measurement
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.statistics import t_quantile

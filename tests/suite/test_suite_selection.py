@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS
 from pytest_bandwidth.suite.selection import SHAPE_EFFECTS, Selected, selected, target_bytes
 

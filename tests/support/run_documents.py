@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.judging.drop import confirm_drop, look
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.outcome import Outcome, outcome_of
 from pytest_bandwidth.domain.rounds import Dropped, Rounds

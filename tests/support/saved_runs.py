@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, Measurement, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.outcome import Outcome, outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.locate import locked
 

@@ -11,11 +11,11 @@ from statistics import stdev
 from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
+from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.judging.drift import since_anchor
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate
-from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.reports.terminal import printable

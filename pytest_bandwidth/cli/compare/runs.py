@@ -14,8 +14,8 @@ from typing import Any
 from pytest_bandwidth.cli.compare.counts import compare_counted
 from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_sides
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
+from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measurement import HOST_KINDS
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Status

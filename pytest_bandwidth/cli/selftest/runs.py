@@ -10,8 +10,8 @@ from typing import Any
 from pytest_bandwidth.cli.selftest.progress import Progress
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.fresh.parent_death import output_of
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_bandwidth.domain.measurement import Conditions
+from pytest_bandwidth.domain.device import Conditions
 
 # Less than this share of one processor is the background of any system.
 WORTH_TELLING_SHARE = 0.05

@@ -27,9 +27,10 @@ from pytest_bandwidth.devices.cpu.probes import (
 from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.measurement import Conditions, DeviceIdentity, Finding, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 

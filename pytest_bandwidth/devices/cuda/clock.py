@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.measurement import MEMORY_CLOCK, Finding
+from pytest_bandwidth.domain.device import MEMORY_CLOCK
+from pytest_bandwidth.domain.measurement import Finding
 
 # As NVBench does: below this share of the nominal clock a sample tells of the power supply, not of the kernel.
 THROTTLED_SHARE = 0.75

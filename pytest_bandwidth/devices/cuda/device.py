@@ -28,15 +28,8 @@ from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
 from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
-from pytest_bandwidth.domain.measurement import (
-    Conditions,
-    DeviceIdentity,
-    Fact,
-    Finding,
-    KernelResources,
-    Measurement,
-    Peak,
-)
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
+from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from pytest_bandwidth.devices.cuda.nvml import SLOWDOWN_BITS, NvmlGpu, NvmlReading, decode_event_reasons
 from pytest_bandwidth.devices.cuda.other_processes import Ownership, active_others, describe
-from pytest_bandwidth.domain.measurement import SLOWDOWN, Conditions, Finding
+from pytest_bandwidth.domain.device import SLOWDOWN, Conditions
+from pytest_bandwidth.domain.measurement import Finding
 
 # NVML averages a process's share over up to a second, so older activity says nothing of now.
 LOOK_BACK_SECONDS = 1.0

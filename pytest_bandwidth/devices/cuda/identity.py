@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth.devices.cuda.errors import version_text
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Fact
+from pytest_bandwidth.domain.device import DeviceIdentity, Fact
 
 # The Infinity Cache lies between L2 and memory, and HIP reports the L2 only.
 # Source: "AMD GPU specifications", ROCm documentation, column "L3 Cache (MiB)".

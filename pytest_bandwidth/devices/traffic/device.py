@@ -19,8 +19,9 @@ from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.measuring import untimed
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.traffic.findings import declared_against_seen, floor_seconds, plain_counts, plain_lines
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement, Peak
+from pytest_bandwidth.domain.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.ptx import (
     AccessFault,

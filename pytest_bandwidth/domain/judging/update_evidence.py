@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import pattern_of
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
 from pytest_bandwidth.session.environment import now

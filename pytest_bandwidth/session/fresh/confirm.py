@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS
+from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
 from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
-from pytest_bandwidth.domain.measurement import Peak
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, Go, rows_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, Problem
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.storage.baseline.locate import files_in, is_folder, slug
 from pytest_bandwidth.storage.baseline.reader import read, read_device
 from pytest_bandwidth.storage.baseline.source import error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from pytest_bandwidth.domain.measurement import DeviceKind
+from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.units import parse_count, parse_fraction, parse_gbps, parse_positive, parse_share
 from pytest_bandwidth.storage.baseline.source import shown
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.units import MAX_SHARE
 from pytest_bandwidth.storage.baseline.device_files import check_device, device_of
 from pytest_bandwidth.storage.baseline.edit import edited

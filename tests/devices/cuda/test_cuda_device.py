@@ -12,8 +12,8 @@ from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDev
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading, ProcessUse
 from pytest_bandwidth.devices.cuda.probes import MIXES, Mix
+from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
-from pytest_bandwidth.domain.measurement import Peak
 from pytest_bandwidth.domain.traffic import Traffic
 
 TRAFFIC = Traffic(400_000, 400_000)

@@ -13,7 +13,7 @@ from pytest_bandwidth.devices.cuda.peaks import (
     find_datasheet,
 )
 from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 
 GIB = 2**30
 

@@ -5,8 +5,9 @@ from dataclasses import asdict, replace
 import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import likely_causes, recorded_resources
-from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement
+from pytest_bandwidth.domain.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict

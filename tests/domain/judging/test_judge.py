@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import confirmation as confirming
 from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.judge import Limits, judge_test
-from pytest_bandwidth.domain.measurement import DeviceIdentity, Finding, Measurement, Peak
+from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic

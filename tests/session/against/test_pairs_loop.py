@@ -6,10 +6,11 @@ from itertools import count
 
 import pytest
 
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.judge import Judged, Limits
-from pytest_bandwidth.domain.measurement import DeviceIdentity, KernelResources, Measurement
+from pytest_bandwidth.domain.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic

@@ -11,8 +11,8 @@ import pytest
 from updater_processes import without_privileges
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.storage import baseline as baseline_files
 
 A100 = DeviceIdentity("cuda", "NVIDIA A100-SXM4-80GB", 80 * 2**30, "GPU-1")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run, settled
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.line_edit import NotByLines, edit_lines
 from pytest_bandwidth.storage.baseline.roundtrip import edit_block

@@ -19,8 +19,8 @@ from full_disks import file_size_limit
 from updater_processes import without_privileges
 
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.storage import baseline as baseline_files
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
@@ -143,7 +143,7 @@ from pathlib import Path
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.measurement import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
 device, path = DeviceIdentity("cpu", "X", None, "host"), Path(sys.argv[1]) / "a.yaml"
 baseline_files.update(path, device, [Entry("a", 5.0)])
 before = path.read_bytes()

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.baseline import Baseline, Change, Entry, Run, settled
+from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, UsageError
-from pytest_bandwidth.domain.measurement import DeviceIdentity
 from pytest_bandwidth.domain.units import MAX_SHARE
 from pytest_bandwidth.storage import baseline as baseline_files
 
