@@ -24,8 +24,7 @@ _COMMANDS = {
     "baseline": "show, validate, diff, prune or init baseline files",
     "compare": "compare saved runs",
     "history": "how tests fared over the runs in a history, with the places where their level changed",
-    "report": "render a saved run (JSON) as text, HTML, CSV or Markdown",
-    "plot": "render a chart of a saved run as SVG or PNG",
+    "report": "render a saved run (JSON) as text, HTML, CSV or Markdown, or a chart of it as SVG or PNG",
 }
 # These have a folder each.
 _FOLDERS = frozenset({"baseline", "compare", "history", "selftest"})

@@ -1,4 +1,7 @@
-"""Renders what --bandwidth-json saved, so that a machine without a GPU can show what a GPU machine measured."""
+"""Render a saved run as text, HTML, CSV or Markdown, or one of its charts as SVG or PNG.
+
+A machine without a GPU can so show what a GPU machine measured.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.terminal import header_line, printable, summary_lines
 from pytest_bandwidth.storage.saved_run import load_run
 
+# Endings of the files that -o writes.
+DOCUMENTS = (".html", ".csv", ".md")
+CHARTS = (".svg", ".png")
 # No name is shortened where the lines go to a file or a program.
 UNBOUNDED = 10**6
 
@@ -21,16 +27,31 @@ UNBOUNDED = 10**6
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN.json", help="a document that --bandwidth-json wrote")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="FILE.html, FILE.csv or FILE.md (default: text, printed)"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="FILE.html, FILE.csv, FILE.md, or a chart: FILE.svg, FILE.png (default: text, printed)",
+    )
+    parser.add_argument(
+        "--chart", metavar="NAME", help="which chart FILE.svg or FILE.png shows (default: the first that has data)"
     )
 
 
 def run(options: argparse.Namespace) -> int:
+    kind = None if options.output is None else options.output.suffix.lower()
+    if options.chart is not None and kind not in CHARTS:
+        raise UsageError(f"--chart {options.chart}: found no chart to write, expected -o FILE.svg or -o FILE.png")
+    if kind is not None and kind not in (*DOCUMENTS, *CHARTS):
+        expected = f"{', '.join((*DOCUMENTS, *CHARTS)[:-1])} or {CHARTS[-1]}"
+        raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected {expected}")
     document, outcomes = load_run(options.run)
-    if options.output is None:
+    if kind is None:
         print("\n".join(_lines(document, outcomes)))
-        return 0
-    write_output(options.output, _rendered(options.output, document, outcomes))
+    elif kind in CHARTS:
+        write_output(options.output, _chart(options.run, options.chart, kind, document))
+    else:
+        write_output(options.output, _rendered(kind, document, outcomes))
     return 0
 
 
@@ -44,9 +65,8 @@ def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str
     return [*lines, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]
 
 
-def _rendered(output: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
-    """A file's text by the ending of its name; each renderer is imported where it is needed."""
-    kind = output.suffix.lower()
+def _rendered(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
+    """Return a file's text by its ending, one of DOCUMENTS; each renderer is imported where it is needed."""
     if kind == ".html":
         from pytest_bandwidth.reports.html.page import render_html
 
@@ -55,8 +75,18 @@ def _rendered(output: Path, document: Mapping[str, Any], outcomes: Sequence[Outc
         from pytest_bandwidth.reports.csv import render_csv
 
         return render_csv(outcomes)
-    if kind == ".md":
-        from pytest_bandwidth.reports.github import job_summary
+    from pytest_bandwidth.reports.github import job_summary
 
-        return job_summary(document)
-    raise UsageError(f"-o {output}: found ending {output.suffix!r}, expected .html, .csv or .md")
+    return job_summary(document)
+
+
+def _chart(path: Path, chart: str | None, kind: str, document: Mapping[str, Any]) -> bytes:
+    """Draw one chart of the run. Raises UsageError where the run has no data for it, or for any."""
+    from pytest_bandwidth.reports.charts.render import chart_specs, render_chart
+
+    names = list(chart_specs(document))
+    if not names:
+        raise UsageError(f"{path}: found no figures to chart, expected a run that took times or counted FLOP")
+    if chart is not None and chart not in names:
+        raise UsageError(f"--chart: found {chart!r}, expected one that this run has data for: {', '.join(names)}")
+    return render_chart(document, chart or names[0], "svg" if kind == ".svg" else "png")

@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 HOSTILE = "tests/\x1b[31mred\u202e.py::test_x"
 DECLARED = [
-    *(("device",), ("selftest",), ("compare",), ("report",), ("plot",)),
+    *(("device",), ("selftest",), ("compare",), ("report",)),
     *(("baseline", action) for action in ("show", "validate", "diff", "prune", "init")),
 ]
 
@@ -59,7 +59,6 @@ def test_page_names_every_option(command, name):
         ("baseline",),
         ("baseline", "prune"),
         ("report",),
-        ("plot", "run.json"),
         ("selftest", "--runs", "many"),
         ("compare", "a.json", "b.json", "--fail-on", "\x1b[31m"),
         ("report", "/nowhere/\x1b[31m\n.json"),

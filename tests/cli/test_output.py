@@ -13,7 +13,7 @@ from pytest_bandwidth.storage.history import append
 KEY = "tests/test_a.py::test_copy"
 
 
-@pytest.fixture(params=["report", "plot", "history"])
+@pytest.fixture(params=["document", "chart", "history"])
 def writes(request, tmp_path):
     """The arguments of a command that has something to write, up to `-o`; every output is longer than a few bytes."""
     rows = [outcome(KEY, 700.0)]
@@ -23,9 +23,9 @@ def writes(request, tmp_path):
         append(tmp_path / "store", run, rows)
         return ("history", tmp_path / "store", "-o"), ".html"
     saved = save(tmp_path / "run.json", run)
-    if request.param == "plot":
+    if request.param == "chart":
         pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
-        return ("plot", saved, "-o"), ".svg"
+        return ("report", saved, "-o"), ".svg"
     return ("report", saved, "-o"), ".csv"
 
 

@@ -35,7 +35,7 @@ def test_a_saved_run_is_rendered_where_there_is_no_cupy(project):
     pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'pytest-bandwidth[report]'")
     project.file("test_copy.py", COPY)
     project.document()
-    for arguments in (("report", "run.json", "-o", "x.html"), ("plot", "run.json", "-o", "x.png")):
+    for arguments in (("report", "run.json", "-o", "x.html"), ("report", "run.json", "-o", "x.png")):
         said = subprocess.run(
             [sys.executable, "-c", WITHOUT_CUPY, *arguments],
             cwd=project.path,
