@@ -1,16 +1,30 @@
-"""Where the level of a figure changes from run to run: penalised least squares by ruptures, on cleaned logarithms.
+"""Find where the level of a figure changes from run to run: penalised least squares by ruptures, on cleaned logarithms.
 
 ruptures' `KernelCPD` with the linear kernel finds the segmentation of least squared error plus a penalty a change,
 exactly (Killick et al. 2012, PELT; Arlot et al. 2019). https://centre-borelli.github.io/ruptures-docs
+A process beside this one imports ruptures and SciPy while this one reads a history: a thread would not do, since
+the import holds Python's lock for most of its time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import math
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.session.fresh.parent_death import as_parent, end_with_parent
+
+# This process's own path: with -m the folder where the user stands would come first, and its modules would be run.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pytest_bandwidth.cli.history.change_points import main; main()"
+
+# A test's values, and whether they are counts.
+Asked = tuple[Sequence[float], bool]
+Search = Callable[[Sequence[Asked]], list[list[int]]]
 
 # A level is of so many runs at least: one strange run is no change.
 RUNS_OF_LEVEL = 3
@@ -23,12 +37,12 @@ OUTLIER = 3.0
 
 
 def needs_ruptures(values: Sequence[float], *, exact: bool) -> bool:
-    """Whether `change_points` has to search: counts differ or do not, and a few runs have one level."""
+    """Return whether `change_points` has to search: counts differ or do not, and a few runs have one level."""
     return not exact and len(values) >= 2 * RUNS_OF_LEVEL
 
 
 def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:
-    """Places, without 0, at which a new level of the positive values begins.
+    """Find the places, without 0, at which a new level of the positive values begins.
 
     exact: the values are counts, of which every other one is a change. Raises UsageError where ruptures is missing.
     """
@@ -52,3 +66,42 @@ def change_points(values: Sequence[float], *, exact: bool = False) -> list[int]:
     cleaned = np.clip(signal, local - OUTLIER * spread, local + OUTLIER * spread) / spread
     search = KernelCPD(kernel="linear", min_size=RUNS_OF_LEVEL).fit(cleaned.reshape(-1, 1))
     return [int(place) for place in search.predict(pen=PENALTY * math.log(len(values)))[:-1]]
+
+
+@contextlib.contextmanager
+def start_search() -> Iterator[Search]:
+    """Start a process that finds change points; yield a call that asks it about several tests at once.
+
+    The answers are those of `change_points`; where ruptures is loaded here already, no process is started.
+    """
+    if "ruptures" in sys.modules:
+        yield _search
+        return
+    command = [sys.executable, "-c", _PROGRAM, *sys.path]
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(command, env=as_parent(), stdin=pipe, stdout=pipe, stderr=nothing, text=True) as process:
+
+        def search(asked: Sequence[Asked]) -> list[list[int]]:
+            if not any(needs_ruptures(values, exact=exact) for values, exact in asked):
+                return _search(asked)
+            text = process.communicate(json.dumps(asked))[0]
+            # Whatever went wrong there is done here, or said here.
+            return json.loads(text) if process.returncode == 0 else _search(asked)
+
+        try:
+            yield search
+        finally:
+            process.kill()
+
+
+def _search(asked: Sequence[Asked]) -> list[list[int]]:
+    return [change_points(values, exact=exact) for values, exact in asked]
+
+
+def main() -> None:
+    """Read values from standard input, print their change points, both as JSON: the child of `start_search`."""
+    end_with_parent()
+    # Now, while the values are still being read. Where it is missing, the search will say so.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ruptures")
+    json.dump(_search(json.load(sys.stdin)), sys.stdout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_bandwidth.cli.history.change_points_beside import change_points_beside
+from pytest_bandwidth.cli.history.change_points import start_search
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.trend import METRICS
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
         return history_show.add(options) if options.add else history_show.answer(options)
     newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
-    with change_points_beside() as search, gc_disabled():
+    with start_search() as search, gc_disabled():
         from pytest_bandwidth.cli.history import show as history_show
 
         return history_show.show(options, newest, search)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_bandwidth.cli.baseline.files import matching
-from pytest_bandwidth.cli.history.change_points_beside import Search
+from pytest_bandwidth.cli.history.change_points import Search
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError

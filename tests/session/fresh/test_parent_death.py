@@ -59,8 +59,8 @@ if any("selftest.process" in word for word in sys.orig_argv):
 {indent(STUCK_DEVICE, "    ")}
 """
 ORDERS_CHANGE_POINTS = """
-from pytest_bandwidth.cli.history.change_points_beside import change_points_beside
-with change_points_beside() as search:
+from pytest_bandwidth.cli.history.change_points import start_search
+with start_search() as search:
     search([([1.0] * 10, False)])
 """
 # Found in the place of ruptures, whose import the process begins with.
