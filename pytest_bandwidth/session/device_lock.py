@@ -18,20 +18,53 @@ from filelock import BaseFileLock, FileLock, Timeout
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
+_HAS_OWNERS = hasattr(os, "getuid")
 LARGEST_HOLDER_BYTES = 4096
 # A wait is usual while another test is measured, and worth a line in a log only when it lasts.
 LONG_WAIT_SECONDS = 5.0
 
 
 def lock_folder() -> Path:
-    """A folder of this user's own for lock files. Raises DeviceUnavailable where somebody else owns it."""
-    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    """Return the folder of this user's lock files; create it where it is missing.
+
+    One user's: whoever may lock a file of all users can hold it for ever. What other users measure keeps the device
+    busy, which is seen.
+
+    In the temporary folder, since all of a user's processes find it there, whatever started them: XDG_RUNTIME_DIR is
+    not set in every one, and goes with the last log-out. Where the name is taken there, by another user or by anything
+    but a folder, it is XDG_RUNTIME_DIR, or /run/user/UID, in which nobody else can take one.
+    Raises DeviceUnavailable where both are taken or cannot be written: nothing is measured without a lock.
+    """
+    user = os.getuid() if _HAS_OWNERS else os.environ.get("USERNAME", "user")
     folder = Path(tempfile.gettempdir()) / f"pytest-bandwidth-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != os.getuid()):
-        raise DeviceUnavailable(f"{folder} is not a folder of this user's: remove it, or set TMPDIR")
-    return folder
+    found = _what_is_wrong(folder)
+    if found is None:
+        return folder
+    if _HAS_OWNERS:
+        runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}") / "pytest-bandwidth"
+        if runtime.is_absolute() and _what_is_wrong(runtime) is None:
+            return runtime
+    raise DeviceUnavailable(
+        f"{folder} is not a folder of this user's, for locks that nobody else writes to ({found}): "
+        "remove it, or set TMPDIR"
+    )
+
+
+def _what_is_wrong(folder: Path) -> str | None:
+    """Return why locks cannot lie in a folder, which is made where it is missing; None where they can."""
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    if not stat.S_ISDIR(found.st_mode):
+        return "found a link" if stat.S_ISLNK(found.st_mode) else "found a file"
+    if _HAS_OWNERS and found.st_uid != os.getuid():
+        return f"found one of the user {found.st_uid}"
+    if _HAS_OWNERS and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "found one that others may write to"
+    return None
 
 
 class DeviceLock:

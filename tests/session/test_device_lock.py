@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -149,12 +150,71 @@ def test_a_full_disk_costs_the_holders_name_and_nothing_else():
         assert holder.read_text() == ""
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
-def test_a_folder_that_is_no_folder_is_refused(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / f"pytest-bandwidth-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(DeviceUnavailable, match="not a folder of this user's"):
+@pytest.fixture
+def taken(tmp_path, request):
+    """What lies where the folder of locks belongs."""
+    folder, elsewhere = tmp_path / f"pytest-bandwidth-{os.getuid()}", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if request.param == "a file":
+        folder.touch()
+    elif request.param in ("a link", "a dead link"):
+        folder.symlink_to(elsewhere if request.param == "a link" else tmp_path / "nowhere")
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    return folder
+
+
+ALL_THAT_IS_TAKEN = pytest.mark.parametrize(
+    "taken", ["a file", "a link", "a dead link", "an open folder"], indirect=True
+)
+owners_only = pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
+
+
+@owners_only
+@ALL_THAT_IS_TAKEN
+def test_a_folder_that_is_no_folder_of_ones_own_is_refused_in_one_line(taken, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    with pytest.raises(DeviceUnavailable, match=rf"^{taken} is not a folder of this user's.*TMPDIR$") as error:
+        DeviceLock(DEVICE, 0.3)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "nowhere").exists()
+
+
+@owners_only
+@ALL_THAT_IS_TAKEN
+def test_where_the_name_is_taken_locks_lie_where_only_the_user_writes(taken, tmp_path, monkeypatch):
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    assert lock_folder() == runtime / "pytest-bandwidth"
+    assert stat.S_IMODE(lock_folder().stat().st_mode) == 0o700
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(DeviceUnavailable, match=f"process {holder.pid} "), DeviceLock(DEVICE, 0.3).held():
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert taken.lstat(), "nothing of it was touched"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives folders away")
+def test_another_users_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    folder = tmp_path / f"pytest-bandwidth-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 54321, -1)
+    with pytest.raises(DeviceUnavailable, match="found one of the user 54321"):
         lock_folder()
+
+
+def test_processes_with_and_without_a_run_time_folder_share_one_lock(other_process, tmp_path, monkeypatch):
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    with pytest.raises(DeviceUnavailable, match=f"process {other_process.pid} "), DeviceLock(DEVICE, 0.3).held():
+        pass
 
 
 def test_waiting_ends_as_soon_as_the_holder_does(other_process):
