@@ -1,4 +1,4 @@
-"""What an order of accesses asks of memory beyond what it needs, by model: the suite's bottlenecks on timed devices.
+"""Name the bottleneck of an order of accesses by a model, on timed devices: what it asks of memory beyond its needs.
 
 The traffic device counts instead.
 """
@@ -27,7 +27,7 @@ _SIDES_ON_THE_HOST = ("strided_read", "strided_write", "gather")
 
 
 def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device_kind: str) -> Finding | None:
-    """The finding of an operation whose accesses ask for more than they need; None for all others.
+    """Return the finding of an operation whose accesses ask for more than they need; None for all others.
 
     On a GPU by the sectors of a warp request, on the host by cache lines.
     """
@@ -46,7 +46,7 @@ def bottleneck_finding(name: str, version: str, dtype: str, sizes: Sizes, device
 
 
 def _order(name: str, sizes: Sizes) -> tuple[int, int]:
-    """Stride and offset, in elements, of what the lanes of a warp access."""
+    """Return stride and offset, in elements, of what the lanes of a warp access."""
     if name == "misaligned":
         return 1, sizes["offset"]
     if name == "transpose":

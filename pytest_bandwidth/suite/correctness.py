@@ -1,4 +1,4 @@
-"""Right before it is measured: on fresh random input, with poisoned output, against NumPy in higher precision."""
+"""Check a case before it is measured: fresh random input, poisoned output, against NumPy in higher precision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPARED_BYTES: dict[Profile, int] = {"quick": 8 * 2**20, "full": 256 * 2**20}
 
 
 def wrong_at_small_sizes(bandwidth: Bandwidth, operation: Operation, dtype: str) -> list[str]:
-    """One line per result that is not its reference, at sizes that break kernels: 0, 1, odd, past a block or tile."""
+    """Return a line per result that is not its reference, at sizes that break kernels: 0, 1, odd, past a block."""
     lines = []
     for sizes in operation.small:
         case = operation.prepare(bandwidth, dtype, sizes)
@@ -29,7 +29,7 @@ def wrong_at_small_sizes(bandwidth: Bandwidth, operation: Operation, dtype: str)
 def wrong_at_full_size(
     bandwidth: Bandwidth, operation: Operation, dtype: str, case: Case, profile: Profile
 ) -> list[str]:
-    """One line per wrong result of the case that is going to be measured; see `COMPARED_BYTES`.
+    """Return one line per wrong result of the case that is going to be measured; see `COMPARED_BYTES`.
 
     Nothing on the traffic device, where executing a case is measuring it.
     """
@@ -47,7 +47,7 @@ def wrong_at_full_size(
 
 
 def calls_of(bandwidth: Bandwidth, case: Case) -> list[Callable[[], object]]:
-    """The steps of a case as callables, unmeasured."""
+    """Bind the steps of a case as callables, unmeasured."""
     return [
         bandwidth.bind(bandwidth.kernel(step.file, step.kernel), step.grid, step.block, step.args)
         if isinstance(step, KernelStep)
@@ -63,7 +63,7 @@ def _run_poisoned(bandwidth: Bandwidth, case: Case) -> None:
 
 
 def _kept_poison(bandwidth: Bandwidth, operation: Operation, dtype: str) -> set[str]:
-    """Results that keep poison by design: the sink of a read, the gaps of a strided write, a cache's other tokens."""
+    """Name the results that keep poison by design: sink of a read, gaps of a strided write, other tokens of a cache."""
     expected = operation.prepare(bandwidth, dtype, operation.small[-1]).expected()
     return {name for name, reference in expected.items() if np.isnan(on_host(reference)).any()}
 

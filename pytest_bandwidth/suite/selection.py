@@ -1,4 +1,4 @@
-"""Which operations, dtypes and shapes a run of the suite takes, and how large they are."""
+"""Choose the operations, dtypes and shapes of a run of the suite, and how large they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.suite.operations import OPERATIONS, Operation, Sizes
-from pytest_bandwidth.suite.operations.formulas import formula_of
+from pytest_bandwidth.suite.operations.table import formula_of
 
 Profile = Literal["quick", "full"]
 
@@ -51,7 +51,7 @@ SHAPE_EFFECTS: dict[str, tuple[Sizes, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """One test of the suite. shape: which of the operation's shapes; sizes: set where they do not follow the device."""
+    """Name one test. shape: which of the operation's shapes; sizes: set where they do not follow the device."""
 
     operation: Operation
     dtype: str
@@ -66,12 +66,12 @@ class Selected:
         return f"{self.operation.title}-{self.dtype}{sizes}{index}"
 
     def sizes_on(self, identity: DeviceIdentity, profile: Profile) -> Sizes:
-        """The sizes to measure at on this device."""
+        """Return the sizes to measure at on this device."""
         return self.sizes or self.operation.shapes(target_bytes(identity, profile), SIZING_DTYPE)[self.shape]
 
 
 def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
-    """The suite's tests; `device_kind` leaves out what that kind cannot run (None: not known yet)."""
+    """Yield the suite's tests; `device_kind` leaves out what that kind cannot run (None: not known yet)."""
     for operation in OPERATIONS:
         if device_kind is not None and device_kind not in operation.devices:
             continue
@@ -109,7 +109,7 @@ def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str
 
 
 def _suits(operation: Operation, sizes: Sizes, device_kind: str | None) -> bool:
-    """Whether the device is quick enough: for every version, since those of one name are compared at equal sizes."""
+    """Return whether the device is quick enough for every version: those of one name are compared at equal sizes."""
     if device_kind != "traffic":
         return True
     versions = [o for o in OPERATIONS if o.name == operation.name and device_kind in o.devices]
@@ -122,7 +122,7 @@ def _work(operation: Operation, sizes: Sizes) -> tuple[float, float]:
 
 
 def target_bytes(identity: DeviceIdentity, profile: Profile) -> int:
-    """Bytes that one run of an operation should move on this device, in single precision."""
+    """Return the bytes that one run of an operation should move on this device, in single precision."""
     if identity.kind == "traffic":
         return TRAFFIC_BYTES
     cache = max((int(v) for k, v in identity.facts.items() if k in ("l2_bytes", "l3_bytes") and v), default=0)

@@ -1,4 +1,4 @@
-"""Each operation: right first, on fresh random input with poisoned output, then measured."""
+"""Check each operation on fresh random input with poisoned output, then measure it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.suite.access_cost import bottleneck_finding
 from pytest_bandwidth.suite.correctness import calls_of, wrong_at_full_size, wrong_at_small_sizes
-from pytest_bandwidth.suite.doubling import doubled_case
-from pytest_bandwidth.suite.operations import Case, KernelStep, Sizes
+from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes
 from pytest_bandwidth.suite.selection import Profile, Selected, selected
 
 PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16"}
+# A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.
+DOUBLED_BYTES = 8 * 2**20
+# By which size the whole work doubles, whichever comes first: a product's rows would share its weights.
+_BATCHES = ("batch", "rows", "n")
+# What comes besides (a shared vector, partial results) need not double.
+DOUBLES_AT_LEAST = 1.8
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -50,8 +55,22 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
     _tell(bandwidth, chosen, sizes)
 
 
+def doubled_case(bandwidth: Bandwidth, operation: Operation, dtype: str, sizes: Sizes, case: Case) -> Case | None:
+    """Prepare a case of twice the work, to tell whether a run waits for its data or for its launch.
+
+    Returns None where that is no question (`DOUBLED_BYTES`), or where no size doubles it all.
+    """
+    if bandwidth.device == "traffic" or case.traffic.bytes_moved > DOUBLED_BYTES:
+        return None
+    name = next(name for name in _BATCHES if name in sizes)
+    doubled = operation.prepare(bandwidth, dtype, {**sizes, name: 2 * sizes[name]})
+    if doubled.traffic.bytes_moved < DOUBLES_AT_LEAST * case.traffic.bytes_moved:
+        return None
+    return doubled
+
+
 def _measure(bandwidth: Bandwidth, case: Case, precision: str, doubled: Callable[[], object] | None) -> None:
-    """One launch as a launch; several as one callable, or, where launches are looked into, each by itself."""
+    """Measure one launch as a launch; several as one callable, or each by itself where launches are looked into."""
     if len(case.steps) == 1 and isinstance(case.steps[0], KernelStep):
         _launch(bandwidth, case.steps[0], case.traffic, precision, doubled=doubled)
     elif bandwidth.device == "traffic":
@@ -78,7 +97,7 @@ def _as_one(calls: list[Callable[[], object]]) -> Callable[[], object]:
 
 
 def _tell(bandwidth: Bandwidth, chosen: Selected, sizes: Sizes) -> None:
-    """Adds to each measurement what the suite knows of the operation's order of accesses."""
+    """Add to each measurement what the suite knows of the operation's order of accesses."""
     operation = chosen.operation
     found: Finding | None = bottleneck_finding(operation.name, operation.version, chosen.dtype, sizes, bandwidth.device)
     if found is not None:

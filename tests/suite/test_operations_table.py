@@ -9,9 +9,8 @@ import pytest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, Case, KernelStep, Tolerance, poison, wrong_results
-from pytest_bandwidth.suite.operations.formulas import formula_of
 from pytest_bandwidth.suite.operations.support import on_host, tiled
-from pytest_bandwidth.suite.operations.table import rewrite
+from pytest_bandwidth.suite.operations.table import Formula, formula_of, rewrite
 
 CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
 DEFINED = re.compile(r'extern "C" __global__ void (\w+)\(')
@@ -236,6 +235,17 @@ def test_the_written_formula_is_the_model(operation, dtype):
         else:
             assert model.bytes_moved == moved
             assert model.flop == flop
+
+
+def test_a_formula_is_a_sum_of_products():
+    assert Formula("2·n·s + n²·i", "0").at({"n": 3}, "float16", index_bytes=8) == (12 + 72, 0)
+    assert Formula("k·n·18/32", "1").at({"k": 2, "n": 16}, "float32") == (18, 1)
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "n.__class__", "rows·s", "2**9", "n-1", ""])
+def test_a_formula_is_never_executed(text):
+    with pytest.raises((KeyError, ValueError, IndexError)):
+        Formula(text, "0").at({"n": 3}, "float32")
 
 
 def test_the_documented_table_is_the_codes():

@@ -1,28 +1,119 @@
-"""The table of the built-in operations as Markdown: ``python -m pytest_bandwidth.suite.operations.table``.
+"""List the built-in operations with what they move and compute: ``python -m pytest_bandwidth.suite.operations.table``.
 
-Given a file it rewrites what stands between the two marker lines there.
+Prints Markdown; given a file it rewrites what stands between the two marker lines there. Sizes of a test are chosen
+by the same formulas, and tests hold the traffic models to them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import groupby
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.suite.operations import OPERATIONS, KernelStep, Operation
-from pytest_bandwidth.suite.operations.formulas import Formula, formula_of
+from pytest_bandwidth.domain.traffic import bytes_per_element
+from pytest_bandwidth.suite.operations import OPERATIONS, KernelStep, Operation, Sizes
 
 BEGIN = "<!-- operations: python -m pytest_bandwidth.suite.operations.table docs/kernels.md -->"
 END = "<!-- end of operations -->"
 _HEADER = ("operation", "version", "kernels", "dtypes", "bytes moved", "FLOP")
 
 
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """Hold the bytes moved and the FLOP of one run, each a sum of products: ``2·n·s + n·i``.
+
+    Factors are integers, 18/32 (a block of q4_0: bytes of so many elements), sizes of the operation, s (bytes of an
+    element) and i (those of an index), any of them squared. besides: what the model counts beyond it, being small.
+    """
+
+    bytes_moved: str
+    flop: str
+    besides: str = ""
+
+    def at(self, sizes: Sizes, dtype: Any, *, index_bytes: int = 0) -> tuple[float, float]:
+        """Compute bytes moved and FLOP at these sizes, without what is `besides`, and without any array of them."""
+        names = {**sizes, "s": bytes_per_element(dtype), "i": index_bytes}
+        return _sum_of_products(self.bytes_moved, names), _sum_of_products(self.flop, names)
+
+
+def _sum_of_products(text: str, names: Mapping[str, int]) -> float:
+    """Compute a formula's text. Raises KeyError for a name that has no value."""
+    return float(sum(prod(_factor(factor, names) for factor in term.split("·")) for term in text.split(" + ")))
+
+
+def _factor(text: str, names: Mapping[str, int]) -> Fraction:
+    if text[0].isdigit():
+        return Fraction(text)
+    name = text.removesuffix("²")
+    return Fraction(names[name]) ** (1 if name == text else 2)
+
+
+_ATTENTION_FLOP = "4·batch·heads·n²·d"
+_DECODE = Formula(
+    "2·batch·tokens·kv_heads·d·s + 2·batch·query_heads·d·s",
+    "4·batch·tokens·query_heads·d",
+)
+_PARTIALS = "partial results"
+
+# By name, or by title where the versions of a name differ.
+FORMULAS: dict[str, Formula] = {
+    "read": Formula("n·s", "0"),
+    "write": Formula("n·s", "0"),
+    "copy": Formula("2·n·s", "0"),
+    "scale": Formula("2·n·s", "n"),
+    "add": Formula("3·n·s", "n"),
+    "triad": Formula("3·n·s", "2·n"),
+    "sum": Formula("n·s", "n", _PARTIALS),
+    "dot": Formula("2·n·s", "2·n", _PARTIALS),
+    "bias_relu_dropout-unfused": Formula("6·n·s", "3·n"),
+    "bias_relu_dropout-fused": Formula("2·n·s", "3·n"),
+    "cos_cos-unfused": Formula("4·n·s", "2·n"),
+    "cos_cos-fused": Formula("2·n·s", "2·n"),
+    "intensity_fma": Formula("2·n·s", "2·repeats·n"),
+    "intensity_add": Formula("2·n·s", "repeats·n"),
+    "strided_read": Formula("2·n·s", "0"),
+    "strided_write": Formula("2·n·s", "0"),
+    "misaligned": Formula("2·n·s", "0"),
+    "broadcast": Formula("n·s + s", "0"),
+    "gather": Formula("2·n·s + n·i", "0"),
+    "transpose": Formula("2·rows·cols·s", "0"),
+    "softmax": Formula("2·rows·cols·s", "5·rows·cols"),
+    "layer_norm": Formula("2·rows·cols·s + 2·cols·s", "10·rows·cols"),
+    "logsumexp-fused": Formula("rows·cols·s + rows·s", "3·rows·cols"),
+    "logsumexp-unfused": Formula("4·rows·cols·s + 4·rows·s", "3·rows·cols"),
+    "gemm": Formula("m·k·s + k·n·s + m·n·s", "2·m·n·k"),
+    "attention-standard": Formula("4·batch·heads·n·d·s + 4·batch·heads·n²·s", _ATTENTION_FLOP),
+    "attention-flash": Formula("4·batch·heads·n·d·s", _ATTENTION_FLOP),
+    "kv_append": Formula("4·batch·tokens·kv_heads·d·s", "0"),
+    "kv_decode-plain": _DECODE,
+    "kv_decode-split": Formula(_DECODE.bytes_moved, _DECODE.flop, _PARTIALS),
+    "q4_0_dequantize": Formula("n·18/32 + n·s", "n"),
+    "q4_0_gemv-fused": Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k"),
+    "q4_0_gemv-separate": Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k"),
+    "q4_0_gemm-fused": Formula("k·n·18/32 + m·k·s + m·n·s", "2·m·n·k"),
+    "q4_0_gemm-separate": Formula("k·n·18/32 + 2·k·n·s + m·k·s + m·n·s", "2·m·n·k"),
+    "host_to_device": Formula("n·s", "0"),
+    "device_to_host": Formula("n·s", "0"),
+    "device_to_device": Formula("2·n·s", "0"),
+    "peer_to_peer": Formula("n·s", "0"),
+}
+
+
+def formula_of(name: str, version: str) -> Formula:
+    """Return the formula of one version of an operation. Raises KeyError for an operation that has none."""
+    title = f"{name}-{version}"
+    return FORMULAS[title] if title in FORMULAS else FORMULAS[name]
+
+
 class _NoData:
-    """Arrays of no particular content: only the kernels' names are wanted."""
+    """Give arrays of no particular content: only the kernels' names are wanted."""
 
     xp = np
 
@@ -33,7 +124,7 @@ class _NoData:
 
 
 def markdown_table() -> str:
-    """One row per version of each operation, in the suite's order."""
+    """Return one row per version of each operation, in the suite's order."""
     by_title: dict[str, list[Operation]] = {}
     for operation in OPERATIONS:
         by_title.setdefault(operation.title, []).append(operation)
@@ -45,7 +136,7 @@ def markdown_table() -> str:
 
 
 def rewrite(text: str) -> str:
-    """The text with a fresh table between the marker lines. Raises ValueError where those are missing."""
+    """Return the text with a fresh table between the marker lines. Raises ValueError where those are missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -62,7 +153,7 @@ def _row(same: list[Operation]) -> tuple[str, ...]:
         _kernels(operation),
         ", ".join(dtypes),
         _bytes(formula),
-        _readable(formula.flop),
+        formula.flop,
     )
 
 
@@ -80,11 +171,7 @@ def _kernels(operation: Operation) -> str:
 
 
 def _bytes(formula: Formula) -> str:
-    return _readable(formula.bytes_moved) + (f", and {formula.besides}" if formula.besides else "")
-
-
-def _readable(expression: str) -> str:
-    return expression.replace("**2", "²").replace("*", "·")
+    return formula.bytes_moved + (f", and {formula.besides}" if formula.besides else "")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from test_operations_table import HostArrays
 
 from pytest_bandwidth.suite.access_cost import bottleneck_finding
 from pytest_bandwidth.suite.correctness import wrong_at_full_size, wrong_at_small_sizes
-from pytest_bandwidth.suite.doubling import DOUBLED_BYTES, doubled_case
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep
+from pytest_bandwidth.suite.test_operations import DOUBLED_BYTES, doubled_case
 
 
 class Host(HostArrays):
