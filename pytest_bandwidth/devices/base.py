@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from pytest_bandwidth.devices.memory_speed import Pace
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -73,15 +72,17 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long one measurement may take and how exact it should be (see `domain.samples.precision_of_median`).
+    """How long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
 
-    pace: beside how fast a probe samples are wanted; None = any. rounds_share: of the time, the share for rounds.
+    fastest_probe_gbps: the fastest probe whose samples can be compared; None = any. wait_seconds: how long rounds may
+    wait for it at most. rounds_share: of the time, the share for rounds.
     """
 
     min_samples: int = 30
     max_seconds: float = 1.0
     precision: float = 0.005
-    pace: Pace | None = None
+    fastest_probe_gbps: float | None = None
+    wait_seconds: float = 0.0
     rounds_share: float = 1.0
 
     @property

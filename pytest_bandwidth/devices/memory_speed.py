@@ -1,71 +1,55 @@
-"""The pace of a device, as a probe shows it, and waiting for memory to slow down to one that is known.
+"""Measure how fast a probe finds the memory, and wait for memory that is too fast to compare with.
 
 A hypervisor puts virtual processors elsewhere, where memory is faster or slower, for seconds or minutes; how often one
-pace follows the other, benchmarks/pace.py measures.
+follows the other, benchmarks/memory_speed.py measures.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.domain.errors import BandwidthError
 
-if TYPE_CHECKING:
-    from pytest_bandwidth.devices.base import Probe, TimedDevice
-
-# For all measurements of a process; a confirmation mostly has less time to give (see `fresh_processes`).
-LONGEST_SECONDS = 4.0
+# For all measurements of a process; a confirmation mostly has less time to give (see `session.fresh.confirm`).
+LONGEST_WAIT_SECONDS = 4.0
 LOOK_SAMPLES = 3
-# Looking takes memory from whoever else is on the machine. benchmarks/pace.py tries longer ones.
+# Looking takes memory from whoever else is on the machine. benchmarks/memory_speed.py tries longer ones.
 NAP_SECONDS = 0.03
 
 
-class NoPace(BandwidthError):
-    """A probe has no figure: none of its samples counts."""
+class NoProbeSamples(BandwidthError):
+    """None of a probe's samples counts."""
 
 
-def pace_gbps(device: TimedDevice, probe: Probe, stream: Any, samples: int) -> float:
-    """GB/s of a probe, the median of those of so many samples that count. Raises NoPace where none does."""
+def median_probe_gbps(device: TimedDevice, probe: Probe, stream: Any, samples: int) -> float:
+    """Return a probe's GB/s, the median of those of so many samples that count. Raises NoProbeSamples."""
     taken = [device.time(probe.call, stream) for _ in range(samples)]
     seconds = [sample.seconds for sample in taken if sample.drop is None and sample.seconds > 0]
     if not seconds:
         why = sorted({sample.drop.text if sample.drop else "it took no time" for sample in taken})
-        raise NoPace(
+        raise NoProbeSamples(
             f"the probe ({probe.name}) has no figure: expected a sample that counts, found {samples} that do not "
             f"({'; '.join(why)}); try again when the device is at rest"
         )
     return probe.bytes_moved / median(seconds) / 1e9
 
 
-@dataclass(slots=True)
-class Patience:
-    """How long one process may still wait, whatever it measures."""
+def wait_for_memory(device: TimedDevice, probe: Probe, stream: Any, fastest_gbps: float, most_seconds: float) -> float:
+    """Look and nap in turn while the probe is faster than `fastest_gbps`; return the seconds that it took.
 
-    seconds_left: float = LONGEST_SECONDS
+    Ends after most_seconds, and where the probe has no figure: the rounds will say what is wrong.
+    """
+    started = device.now()
+    while device.now() - started < most_seconds and _is_faster(device, probe, stream, fastest_gbps):
+        time.sleep(NAP_SECONDS)  # nothing tells when a hypervisor moves processors
+    return device.now() - started
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """fastest_gbps: of the probe beside which samples are wanted; patience: shared by a process's measurements."""
-
-    fastest_gbps: float
-    patience: Patience = field(default_factory=Patience)
-
-    def wait(self, device: TimedDevice, probe: Probe, stream: Any) -> float:
-        """Looks and naps in turn until the probe is no faster, or has no figure, or patience ends; seconds taken."""
-        started = device.now()
-        left = self.patience.seconds_left
-        while device.now() - started < left and self._is_faster(device, probe, stream):
-            time.sleep(NAP_SECONDS)  # nothing tells when a hypervisor moves processors
-        taken = device.now() - started
-        self.patience.seconds_left = max(0.0, left - taken)
-        return taken
-
-    def _is_faster(self, device: TimedDevice, probe: Probe, stream: Any) -> bool:
-        try:
-            return pace_gbps(device, probe, stream, LOOK_SAMPLES) > self.fastest_gbps
-        except NoPace:  # the rounds will say what is wrong
-            return False
+def _is_faster(device: TimedDevice, probe: Probe, stream: Any, gbps: float) -> bool:
+    try:
+        return median_probe_gbps(device, probe, stream, LOOK_SAMPLES) > gbps
+    except NoProbeSamples:
+        return False

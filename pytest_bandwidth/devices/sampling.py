@@ -1,18 +1,22 @@
-"""The sampling loop: warm up by time, then rounds of kernel and probe in alternating order, until a stop rule holds."""
+"""Measure a workload by time: warm up, then sample kernel and probe in turn, until a stop rule holds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Protocol
 
-from pytest_bandwidth.devices.base import Budget, Call, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.devices.memory_speed import wait_for_memory
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Dropped, Rounds, StopReason
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
+from pytest_bandwidth.domain.validity import why_invalid
 
 # Warm-up: at least this share of the budget, at most the second; in between until the samples stop drifting.
 WARMUP_LEAST_SHARE = 0.05
@@ -27,9 +31,17 @@ MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
 
 
+class MeasuringDevice(Device, TimedDevice, Protocol):
+    """What `measure_timed` needs of a device that measures time."""
+
+    @property
+    def method(self) -> str:
+        """Name how time is taken, as it stands in baselines; may change while measuring (a fallback), so read it last."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What the loop found: the rounds, the device's state around them, and what the callable returned last."""
+    """The rounds, the device's state around them, and what the callable returned last."""
 
     rounds: Rounds
     before: Conditions
@@ -60,8 +72,42 @@ class _Tally:
             self.probe.append(probe)
 
 
+def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
+    """Measure a workload by time, and say why the measurement is invalid where it is.
+
+    Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
+    """
+    resources = device.resources(workload.launch) if workload.launch is not None else None
+    sampled = take_rounds(device, workload, budget, progress)
+    measurement = Measurement(
+        label=workload.label,
+        traffic=workload.traffic,
+        device=device.identity,
+        method=device.method,
+        rounds=sampled.rounds,
+        peak=device.peak,
+        precision=workload.precision,
+        peak_flops=device.peak_flops(workload.precision) if workload.precision else None,
+        resources=resources,
+        conditions_before=sampled.before,
+        conditions_after=sampled.after,
+        flop_declared=workload.flop_declared,
+        value=sampled.value,
+    )
+    return replace(measurement, invalid=why_invalid(measurement))
+
+
+def run_untimed(workload: Workload, synchronize: Call) -> object:
+    """Run setup and the workload once, wait for both, and return the callable's value."""
+    if workload.setup is not None:
+        workload.setup()
+    value = workload.call()
+    synchronize()
+    return value
+
+
 def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progress: Progress) -> Sampled:
-    """Samples a workload and its probe as the budget says. Never raises for lack of samples: stop is then `no-samples`.
+    """Sample a workload and its probe as the budget says; without a sample that counts, `stop` is `no-samples`.
 
     Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
     """
@@ -82,8 +128,8 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
         warmed = device.now()
         waited = 0.0
-        if probe is not None and budget.pace is not None:
-            waited = budget.pace.wait(device, probe, workload.stream)
+        if probe is not None and budget.fastest_probe_gbps is not None:
+            waited = wait_for_memory(device, probe, workload.stream, budget.fastest_probe_gbps, budget.wait_seconds)
         before = device.conditions()
         tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
         after = device.conditions()
@@ -120,7 +166,7 @@ def _warm_up(
     budget: Budget,
     first: Sample,
 ) -> int:
-    """Runs kernel and probe until their samples stop drifting, inside the share of the budget that is for it."""
+    """Run kernel and probe until their samples stop drifting, inside the share of the budget that is for it."""
     started = device.now()
     seconds: list[float] = [first.seconds]
     while True:

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget, Device, ReadyDevice, ReproducibleDevice, Workload
-from pytest_bandwidth.devices.memory_speed import Pace, Patience
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import Peak
@@ -59,7 +58,7 @@ class BandwidthRun:
         self._lost: str | None = None
         self._probes_alone: dict[tuple[int, int], float] = {}
         self._leave = Go()
-        self._patience = Patience()
+        self._wait_seconds = 0.0
 
     @cached_property
     def device(self) -> Device:
@@ -139,7 +138,7 @@ class BandwidthRun:
         if isinstance(self.device, ReadyDevice):
             self.device.make_ready()
         self._leave = wait_for_turn()
-        self._patience = Patience(self._leave.wait_seconds)
+        self._wait_seconds = self._leave.wait_seconds
 
     def begin_test(self) -> None:
         """Nothing of the tests before shows in what this one counts."""
@@ -154,7 +153,7 @@ class BandwidthRun:
             if self.settings.disable:
                 return self._run_untimed(workload)
             with self._lock.held():
-                return self._measure_valid(workload, self._budget(marker, workload.label))
+                return self._measure_valid(workload, marker)
         except DeviceLost as error:
             self._lost = f"an earlier test in this process broke the device's context ({error})"
             raise
@@ -215,13 +214,13 @@ class BandwidthRun:
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         settings = self.settings
-        fastest = self._leave.pace(label)
         return Budget(
             marker.min_samples or settings.min_samples,
             marker.max_time or settings.max_time,
             settings.precision,
-            None if fastest is None else Pace(fastest, self._patience),
-            settings.rounds_share if self.order is None else self.order.rounds_share,
+            fastest_probe_gbps=self._leave.pace(label),
+            wait_seconds=self._wait_seconds,
+            rounds_share=settings.rounds_share if self.order is None else self.order.rounds_share,
         )
 
     def _run_untimed(self, workload: Workload) -> Measurement:
@@ -230,10 +229,12 @@ class BandwidthRun:
             workload.label, workload.traffic, self.device.identity, "disabled", Rounds(), self.peak, value=value
         )
 
-    def _measure_valid(self, workload: Workload, budget: Budget) -> Measurement:
+    def _measure_valid(self, workload: Workload, marker: MarkerOptions) -> Measurement:
         earlier: list[str] = []
         while True:
-            measured = self.device.measure(workload, budget, self.tell)
+            measured = self.device.measure(workload, self._budget(marker, workload.label), self.tell)
+            # All measurements of a process share what it may wait.
+            self._wait_seconds = max(0.0, self._wait_seconds - measured.rounds.waited_seconds)
             measurement = validated(measured, self.peak, self.settings.busy_processors)
             if measurement.invalid is None or len(earlier) == INVALID_RETRIES:
                 return with_earlier_tries(measurement, earlier)

@@ -20,7 +20,7 @@ SMALLEST = {
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
-    "pace.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
+    "memory_speed.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
     "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
     "readme.py": ((), r"REGRESSED"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
@@ -34,7 +34,7 @@ ELSEWHERE = {"demo.py", "gpu.py", "gpu_page.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py"), MEASURES),
-    **dict.fromkeys(("overhead.py", "pace.py", "placement.py"), MEASURES),
+    **dict.fromkeys(("overhead.py", "memory_speed.py", "placement.py"), MEASURES),
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),

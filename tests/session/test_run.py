@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from scripted import ScriptedDevice, then
 
-from pytest_bandwidth.devices import memory_speed as pace
+from pytest_bandwidth.devices import memory_speed
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
@@ -195,7 +195,7 @@ def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, ki
 
 
 def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(run, monkeypatch):
-    monkeypatch.setattr(pace, "NAP_SECONDS", 0.0)
+    monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
 
     def first_probe(label):
         ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
@@ -206,6 +206,17 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
         return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
 
     assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
+
+
+def test_the_measurements_of_a_process_share_what_it_may_wait(run, monkeypatch):
+    monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
+    monkeypatch.setattr(running, "wait_for_turn", lambda: Go([(None, 1.05)], 0.1))
+    ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
+    ordered.wait_for_turn()
+    ordered.device = ScriptedDevice(probe_script=lambda _: 0.7e-3)
+    workload = Workload(lambda: None, Traffic(500_000, 500_000))
+    measured = [ordered.measure(workload, MarkerOptions(max_time=0.1)) for _ in range(2)]
+    assert [one.rounds.waited_seconds for one in measured] == [pytest.approx(0.1, abs=0.01), 0.0]
 
 
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
-from pytest_bandwidth.devices.measuring import measure_timed, untimed
+from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
@@ -122,7 +122,7 @@ class ScriptedDevice:
 
     def run(self, workload: Workload) -> object:
         self._refuse_if_lost()
-        return untimed(workload, lambda: None)
+        return run_untimed(workload, lambda: None)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         return measure_timed(self, workload, budget, progress)

@@ -25,8 +25,8 @@ from pytest_bandwidth.devices.cpu.probes import (
     numba_threads,
 )
 from pytest_bandwidth.devices.host import identify, read_caches
-from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
@@ -131,7 +131,7 @@ class CpuDevice:
 
     def run(self, workload: Workload) -> object:
         """Once, untimed."""
-        return untimed(workload, lambda: None)
+        return run_untimed(workload, lambda: None)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Samples the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""

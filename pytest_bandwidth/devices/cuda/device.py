@@ -26,8 +26,8 @@ from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
-from pytest_bandwidth.devices.measuring import measure_timed, untimed
 from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -154,7 +154,7 @@ class CudaDevice:
     def run(self, workload: Workload) -> object:
         """Once, untimed, to completion. Raises DeviceLost where that poisons the context."""
         with self._current(), self._runtime.using(self._runtime.stream(workload.stream)):
-            return untimed(workload, self._runtime.wait_device)
+            return run_untimed(workload, self._runtime.wait_device)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Rehearses, then samples. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""

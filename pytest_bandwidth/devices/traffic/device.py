@@ -16,8 +16,8 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.host import memory_bytes
-from pytest_bandwidth.devices.measuring import untimed
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.devices.sampling import run_untimed
 from pytest_bandwidth.devices.traffic.findings import declared_against_seen, floor_seconds, plain_counts, plain_lines
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
@@ -137,7 +137,7 @@ class TrafficDevice:
         return None
 
     def run(self, workload: Workload) -> object:
-        return untimed(workload, lambda: None)
+        return run_untimed(workload, lambda: None)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Executes the launch once and counts. Raises NotOnThisDevice for callables, KernelFault."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS
+from pytest_bandwidth.devices.memory_speed import LONGEST_WAIT_SECONDS
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
 from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
@@ -147,7 +147,7 @@ class FreshProcesses:
     def _patience_seconds(self) -> float:
         """How long the next process may wait and still measure in time."""
         left = self._left_seconds() - (self._longest_seconds or ROUNDS_SHARE * self._measured_seconds)
-        return min(LONGEST_SECONDS, max(0.0, left))
+        return min(LONGEST_WAIT_SECONDS, max(0.0, left))
 
 
 def _majority(count: int) -> int:

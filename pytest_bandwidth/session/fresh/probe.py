@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
-from pytest_bandwidth.devices.memory_speed import pace_gbps
+from pytest_bandwidth.devices.memory_speed import median_probe_gbps
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
@@ -34,7 +34,7 @@ def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
     device.time(probe.call, None)
     while device.now() < until:
         device.time(probe.call, None)
-    return pace_gbps(device, probe, None, samples)
+    return median_probe_gbps(device, probe, None, samples)
 
 
 def main(arguments: list[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from children import gone
 
-from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS
+from pytest_bandwidth.devices.memory_speed import LONGEST_WAIT_SECONDS
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 from pytest_bandwidth.session.fresh import confirm as fresh_processes
 from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed, Invocation, start_fresh
@@ -196,7 +196,7 @@ def after(clock, seconds, **row):
     return rows_of
 
 
-@pytest.mark.parametrize(("seconds", "waits"), [(1000.0, LONGEST_SECONDS), (3.5, 1.75), (1.75, 0.0)])
+@pytest.mark.parametrize(("seconds", "waits"), [(1000.0, LONGEST_WAIT_SECONDS), (3.5, 1.75), (1.75, 0.0)])
 def test_who_waits_leaves_time_to_measure(fresh, monkeypatch, seconds, waits):
     monkeypatch.setattr(fresh_processes, "time", Clock())
     monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", seconds)
@@ -217,7 +217,7 @@ def test_waiting_for_the_device_takes_no_time_from_waiting_for_its_pace(fresh, m
     with fresh(lock=after_a_while, measured_seconds=0.1) as processes:
         processes.run(PACE)
         processes.run(PACE)
-    assert [word for word in seen() if word.startswith("waits")] == [f"waits:{LONGEST_SECONDS}"] * 2
+    assert [word for word in seen() if word.startswith("waits")] == [f"waits:{LONGEST_WAIT_SECONDS}"] * 2
 
 
 def test_what_each_saw_and_waited_is_kept_by_label(fresh):

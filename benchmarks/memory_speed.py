@@ -1,10 +1,10 @@
-"""How long the host's memory keeps its pace, and how often waiting for a slower one is worth it.
+"""Measure how long the host's memory keeps its speed, and how often it pays to wait for it to slow down.
 
-    python benchmarks/pace.py [--seconds 60] [--mib 256] [--nap 0.03 --nap 0.1 --nap 0.4]
+    python benchmarks/memory_speed.py [--seconds 60] [--mib 256] [--nap 0.03 --nap 0.1 --nap 0.4]
 
-A look is the median of three samples of the probe that stands beside a triad. The pace has changed where two looks in a
-row are more than 20 % above it, or below. Each length of nap is tried for so many seconds, no nap first. The last
-column: of all looks at one of the faster paces, after how many a slower one was there within the time that a fresh
+A look is the median of three samples of the probe that stands beside a triad. The speed has changed where two looks in
+a row are more than 20 % above it, or below. Each length of nap is tried for so many seconds, no nap first. The last
+column: of all looks at one of the higher speeds, after how many a lower one was there within the time that a fresh
 process waits. Prints Markdown.
 """
 
@@ -19,7 +19,7 @@ from math import log
 from statistics import median
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
-from pytest_bandwidth.devices.memory_speed import LONGEST_SECONDS, LOOK_SAMPLES, NAP_SECONDS, pace_gbps
+from pytest_bandwidth.devices.memory_speed import LONGEST_WAIT_SECONDS, LOOK_SAMPLES, NAP_SECONDS, median_probe_gbps
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent
@@ -35,7 +35,7 @@ class Look:
 
 @dataclass
 class Piece:
-    """Looks between two changes of pace."""
+    """Looks between two changes of speed."""
 
     looks: list[Look] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class Piece:
         return median(look.gbps for look in self.looks)
 
     def differs(self, looks: list[Look]) -> bool:
-        """Whether two looks are on the same side of the pace, and far from it."""
+        """Whether two looks are on the same side of the speed, and far from it."""
         away = [log(look.gbps / self.gbps) for look in looks]
         return len(away) == 2 and (min(away) > CHANGED or max(away) < -CHANGED)
 
@@ -53,9 +53,9 @@ def looks(device: TimedDevice, probe: Probe, nap: float, seconds: float) -> list
     found: list[Look] = []
     begun = time.monotonic()
     while not found or found[-1].at < seconds:
-        gbps = pace_gbps(device, probe, None, LOOK_SAMPLES)
+        gbps = median_probe_gbps(device, probe, None, LOOK_SAMPLES)
         found.append(Look(time.monotonic() - begun, gbps))
-        time.sleep(nap)  # what a pause does to the pace is what is asked
+        time.sleep(nap)  # what a pause does to the speed is what is asked
     return found
 
 
@@ -69,7 +69,7 @@ def pieces(found: list[Look]) -> list[Piece]:
 
 
 def lengths(cut: list[Piece]) -> str:
-    """The first dozen paces, each with its seconds."""
+    """Return the first dozen speeds, each with its seconds."""
     ends = [piece.looks[-1].at for piece in cut]
     told = [
         f"{piece.gbps:.0f} for {end - begin:.1f} s" for piece, begin, end in zip(cut, [0.0, *ends], ends, strict=False)
@@ -78,12 +78,12 @@ def lengths(cut: list[Piece]) -> str:
 
 
 def worth_waiting(cut: list[Piece]) -> str:
-    """Of looks at a faster pace that were watched for long enough, the share that a slower one followed in time."""
+    """Return, of looks at a higher speed that were watched long enough, the share that a lower one followed in time."""
     slowest = min(piece.gbps for piece in cut)
     slow_at = [look.at for piece in cut if log(piece.gbps / slowest) <= CHANGED for look in piece.looks]
     fast_at = [look.at for piece in cut if log(piece.gbps / slowest) > CHANGED for look in piece.looks]
-    watched = [at for at in fast_at if at + LONGEST_SECONDS <= cut[-1].looks[-1].at]
-    followed = sum(any(at < slow <= at + LONGEST_SECONDS for slow in slow_at) for at in watched)
+    watched = [at for at in fast_at if at + LONGEST_WAIT_SECONDS <= cut[-1].looks[-1].at]
+    followed = sum(any(at < slow <= at + LONGEST_WAIT_SECONDS for slow in slow_at) for at in watched)
     return f"{format_percent(followed / len(watched))} of {len(watched)}" if watched else "none was faster"
 
 
@@ -97,10 +97,12 @@ def main() -> None:
     assert isinstance(device, TimedDevice)
     size = options.mib << 20
     probe = device.probe(Traffic(2 * size, size))
-    pace_gbps(device, probe, None, LOOK_SAMPLES)  # compiles
+    median_probe_gbps(device, probe, None, LOOK_SAMPLES)  # compiles
     print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {device.identity.name}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; {probe.name}, {options.mib} MiB arrays\n")
-    print(f"| nap, s | looks | paces, GB/s | slower within {LONGEST_SECONDS:g} s of a faster look |\n|---|---|---|---|")
+    print(
+        f"| nap, s | looks | speeds, GB/s | slower within {LONGEST_WAIT_SECONDS:g} s of a faster look |\n|---|---|---|---|"
+    )
     for nap in (0.0, *(options.nap or (NAP_SECONDS, 0.1, 0.4))):
         found = looks(device, probe, nap, options.seconds)
         cut = pieces(found)
