@@ -100,9 +100,8 @@ def main() -> None:
     median_probe_gbps(device, probe, None, LOOK_SAMPLES)  # compiles
     print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {device.identity.name}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; {probe.name}, {options.mib} MiB arrays\n")
-    print(
-        f"| nap, s | looks | speeds, GB/s | slower within {LONGEST_WAIT_SECONDS:g} s of a faster look |\n|---|---|---|---|"
-    )
+    print(f"| nap, s | looks | speeds, GB/s | slower within {LONGEST_WAIT_SECONDS:g} s of a faster look |")
+    print("|---|---|---|---|")
     for nap in (0.0, *(options.nap or (NAP_SECONDS, 0.1, 0.4))):
         found = looks(device, probe, nap, options.seconds)
         cut = pieces(found)

@@ -36,7 +36,7 @@ class MeasuringDevice(Device, TimedDevice, Protocol):
 
     @property
     def method(self) -> str:
-        """Name how time is taken, as it stands in baselines; may change while measuring (a fallback), so read it last."""
+        """Name how time is taken, as baselines have it; a fallback may change it while measuring, so read it last."""
 
 
 @dataclass(frozen=True, slots=True)
