@@ -8,17 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LONGEST_SHOWN = 60
-
-
-def shown(value: object) -> str:
-    """A user's value as a message shows it: on one line, cut where it grows long; else its type."""
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # an integer of thousands of digits, which Python does not write out
-        return f"<{type(value).__name__}>"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
-
 
 class BandwidthError(Exception):
     """Base of every error that pytest-bandwidth raises on purpose."""

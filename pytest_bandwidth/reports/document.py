@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.text_safe import key_text, scalar_text
 from pytest_bandwidth.reports.values import (
@@ -23,7 +24,6 @@ from pytest_bandwidth.reports.values import (
     numbers,
     optional_text,
     sequence,
-    shown,
     text,
     wrong_type,
 )

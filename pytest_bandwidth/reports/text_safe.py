@@ -6,18 +6,16 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from pytest_bandwidth.domain.text import escaped
+
 TEXT_AT_MOST = 4_000
-# Controls, line separators, lone surrogates, and the marks that reorder or hide text around them (Unicode TR36, TR39).
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
-)
 _BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[kMGT]?B(?:/s)?|[nµm]?s|MHz|FLOP/byte)(?![A-Za-z]))")
 
 
 def clean(value: str, at_most: int = TEXT_AT_MOST) -> str:
     """Text fit for any page: bounded, and with marks that hide or reorder text shown as escapes."""
     cut = value if len(value) <= at_most else f"{value[:at_most]} … ({len(value) - at_most} more characters)"
-    return _UNSEEN.sub(_escape, cut) if _UNSEEN.search(cut) else cut
+    return escaped(cut)
 
 
 def prose(value: str, at_most: int = TEXT_AT_MOST) -> str:
@@ -55,10 +53,3 @@ def key_text(name: object) -> str:
 
 def _short(value: object) -> str:
     return "…" if isinstance(value, Mapping | list | tuple) else scalar_text(value)
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if 0xD800 <= code <= 0xDFFF:
-        return "\N{REPLACEMENT CHARACTER}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.reports.text_safe import clean
+from pytest_bandwidth.domain.text import shown
 
 # Beyond it a number counts as infinite, nearer to zero than its inverse as zero: no figure is out there, and whatever
 # is computed from up to four of them stays finite.
@@ -77,11 +77,6 @@ def numbers(plain: Plain, name: str, where: str = "") -> tuple[float, ...]:
         if known is not None:
             kept.append(known)
     return tuple(kept)
-
-
-def shown(value: object) -> str:
-    """A value as an error message quotes it."""
-    return clean(repr(value)[:60])
 
 
 def wrong_type(where: str, name: str, value: object, expected: str) -> UsageError:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch
-from pytest_bandwidth.domain.errors import UsageError, shown
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 
 LONGEST_LABEL = 200
 

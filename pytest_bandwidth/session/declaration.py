@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.domain.errors import UsageError, shown
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
 
 # No device moves or computes as much in one run: 2⁶⁰ bytes would take an hour at 300 TB/s.

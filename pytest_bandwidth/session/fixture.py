@@ -11,9 +11,10 @@ from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError, shown
+from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
 from pytest_bandwidth.session.arguments import checked_callable, checked_label, checked_launch, checked_shape
 from pytest_bandwidth.session.declaration import Declaration, declared

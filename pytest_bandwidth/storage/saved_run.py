@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
-from pytest_bandwidth.storage.schema_check import check_form, check_plain, shown
+from pytest_bandwidth.storage.schema_check import check_form, check_plain
 
 LARGEST_BYTES = 512 * 2**20
 SCHEMA = 1

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 
 DEEPEST = 32
 # No figure is out there, and whatever is computed from up to four figures within stays finite.
@@ -51,16 +52,6 @@ def check_form(plain: object, form: type, where: str) -> None:
     unions and further dataclasses; `Any` is not looked into. Names that it does not know are ignored.
     """
     _of_dataclass(form)(plain, where)
-
-
-def shown(value: object) -> str:
-    """A value as a message quotes it: short, and containers by their kind alone."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _usual_figures(values: list[object]) -> bool:

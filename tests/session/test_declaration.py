@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.base import Workload
-from pytest_bandwidth.domain.errors import UsageError, shown
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.arguments import checked_callable, checked_launch, checked_shape
 from pytest_bandwidth.session.declaration import LARGEST_COUNT, declared
@@ -58,13 +58,6 @@ def test_what_is_no_size_is_refused(wrong):
         checked_shape(wrong)
     with pytest.raises(UsageError, match="expected one to three whole numbers"):
         checked_launch(None, wrong, 1, (), 0)
-
-
-def test_a_value_is_shown_on_one_line():
-    assert shown("short") == "'short'"
-    assert shown(b"x" * 100) == f"b'{'x' * 58}…"
-    assert shown(10**5000) == "<int>"
-    assert shown("two\nlines") == r"'two\nlines'"
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run, settled
+from pytest_bandwidth.domain.text import INVISIBLE
 from pytest_bandwidth.domain.units import MAX_GBPS
-from pytest_bandwidth.storage.baseline.source import UNWANTED
 
 _visible = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1, max_size=30).filter(
-    lambda text: not UNWANTED.search(text)
+    lambda text: not INVISIBLE.search(text)
 )
 texts = st.one_of(
     st.sampled_from(

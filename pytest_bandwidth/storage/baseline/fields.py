@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from typing import Any, get_args
 
 from pytest_bandwidth.domain.device import DeviceKind
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_count, parse_fraction, parse_gbps, parse_positive, parse_share
-from pytest_bandwidth.storage.baseline.source import shown
 
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:?\d{2})?", re.ASCII)
 _KINDS = get_args(DeviceKind)

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from pytest_bandwidth.storage.baseline.source import UNWANTED, TooMuch, Unreadable, shown
+from pytest_bandwidth.domain.text import INVISIBLE, shown
+from pytest_bandwidth.storage.baseline.source import TooMuch, Unreadable
 
 # libyaml's parser where PyYAML was built with it, else PyYAML's own: slower, same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -142,7 +143,7 @@ class _Builder:
             self.report(line, f"found {len(text)} characters, expected at most {MAX_SCALAR_CHARACTERS}")
             return text[:MAX_SCALAR_CHARACTERS]
         # Escapes inside double quotes can spell what the raw text may not hold.
-        if not text.isprintable() and (match := UNWANTED.search(text)):
+        if match := INVISIBLE.search(text):
             self.report(line, f"found the character U+{ord(match[0]):04X}, expected visible text")
         return text
 

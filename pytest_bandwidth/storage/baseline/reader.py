@@ -13,11 +13,12 @@ from typing import NamedTuple
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.storage.baseline.blocks import ENTRIES_LINE, Layout, divide
 from pytest_bandwidth.storage.baseline.fast_reader import CanonicalReader
 from pytest_bandwidth.storage.baseline.parse import Mapping, Scalar, parse
 from pytest_bandwidth.storage.baseline.schema import SchemaReader
-from pytest_bandwidth.storage.baseline.source import Problems, SourceText, TooMuch, Unreadable, read_source, shown
+from pytest_bandwidth.storage.baseline.source import Problems, SourceText, TooMuch, Unreadable, read_source
 
 # What the YAML parser gets to see of one file, in characters: it needs about 0.3 s for each 2²⁰ of ordinary text, and
 # at worst 1 s for each 2¹⁹ of whatever somebody thinks up.

@@ -10,10 +10,8 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import SCHEMA, BaselineDevice, Entry, Run, agrees
-from pytest_bandwidth.domain.units import (
-    last_place,
-    parse_fraction,
-)
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import last_place, parse_fraction
 from pytest_bandwidth.storage.baseline.fields import (
     DEVICE_SCALARS,
     ENTRY_KEYS,
@@ -25,7 +23,7 @@ from pytest_bandwidth.storage.baseline.fields import (
     suggestion,
 )
 from pytest_bandwidth.storage.baseline.parse import Mapping, Node, Scalar, Sequence
-from pytest_bandwidth.storage.baseline.source import Problems, TooMuch, Unreadable, listed, shown
+from pytest_bandwidth.storage.baseline.source import Problems, TooMuch, Unreadable, listed
 
 MAX_RUNS = 1000
 MAX_UNKNOWN_KEYS = 256

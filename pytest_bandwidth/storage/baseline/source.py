@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import BaselineError, Problem
+from pytest_bandwidth.domain.text import INVISIBLE
 
 MAX_FILE_BYTES = 512 * 2**20
 MAX_PROBLEMS = 1000
 
-# Control characters reach terminals and reports; line and paragraph separators are line ends to YAML but to few
-# editors; bidirectional overrides make a line read other than it is.
-_UNWANTED = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
-UNWANTED = re.compile(f"[{_UNWANTED}\ud800-\udfff]")
 _WANTED_BYTES = b"\t\n\r" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _LONE_RETURN = re.compile(r"\r(?!\n)")
 _LONE_NEWLINE = re.compile(r"(?<!\r)\n")
@@ -74,11 +71,6 @@ class SourceText:
 def error(path: Path | str, line: int, message: str) -> BaselineError:
     """The error of one problem."""
     return BaselineError([Problem(str(path), line, message)])
-
-
-def shown(text: str, limit: int = 60) -> str:
-    """Text of a file as it may stand in a message: quoted, escaped, cut."""
-    return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 def listed(names: Iterable[str]) -> str:
@@ -139,10 +131,12 @@ def decode(data: bytes) -> SourceText:
         raise Unreadable(
             data.count(b"\n", 0, at) + 1, f"found the byte 0x{data[at]:02x}, expected UTF-8 text"
         ) from None
-    if not data.isascii() and (match := UNWANTED.search(text)):
-        line = text.count("\n", 0, match.start()) + 1
+    source = _with_unix_line_ends(text)
+    # Of ASCII, `_WANTED_BYTES` let pass nothing else that is invisible.
+    if not data.isascii() and (match := INVISIBLE.search(source.text)):
+        line = source.text.count("\n", 0, match.start()) + 1
         raise Unreadable(line, f"found the character U+{ord(match[0]):04X}, expected visible text")
-    return _with_unix_line_ends(text)
+    return source
 
 
 def _with_unix_line_ends(text: str) -> SourceText:

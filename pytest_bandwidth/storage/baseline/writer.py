@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from pytest_bandwidth.domain.baseline import SCHEMA, Baseline, BaselineDevice, Entry, Run, settled
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.baseline.source import UNWANTED, shown
+from pytest_bandwidth.domain.text import INVISIBLE, shown
 
 # What stands unquoted: a subset of YAML's plain scalars on which block and flow context, YAML 1.1 and 1.2 agree.
 # One blank or some colons only ever between two such characters, so neither ": " nor " #" can arise.
@@ -158,7 +158,7 @@ def word(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    if match := UNWANTED.search(text):
+    if match := INVISIBLE.search(text):
         raise UsageError(
             f"found the character U+{ord(match[0]):04X} in {shown(text)}, expected visible text in a baseline"
         )

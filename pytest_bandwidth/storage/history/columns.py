@@ -11,7 +11,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.storage.schema_check import LARGEST_COUNT, shown
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.storage.schema_check import LARGEST_COUNT
 
 TEXT_AT_MOST = 20_000
 # A run's id is its file's name.
