@@ -1,0 +1,98 @@
+"""The tutorial, typed as it stands in an empty folder: its commands, its files, and what it says is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documented import BLOCKS, Block, commands, words
+
+pytest.importorskip("numba", reason="Numba is not installed: pip install 'pytest-bandwidth[cpu]'")
+pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+
+TUTORIAL = [block for block in BLOCKS if block.page == "tutorial.md"]
+VARIES = "varies: "
+# What a busy machine does to figures must not decide, and other plugins print lines of their own.
+ADDOPTS = (
+    "-p no:randomly -p no:benchmark -p no:hypothesispytest -p no:cacheprovider "
+    "-o bandwidth_busy_processors=1000 -o bandwidth_tolerance=95%"
+)
+
+
+def printed(block: Block) -> re.Pattern[str]:
+    """Compile the text block to what must be printed, spaces and line ends alike.
+
+    The line before a block may say what varies, ``<!-- varies: REGEX or REGEX -->``: where one of them matches the block,
+    anything that it matches will do.
+    """
+    given = block.mark.removeprefix(VARIES).split(" or ") if block.mark else []
+    rest, expected, used = plain(block.text), "", set()
+    while rest:
+        for regex in given:
+            if found := re.match(regex, rest):
+                expected, rest = expected + f"(?:{regex})", rest[found.end() :]
+                used.add(regex)
+                break
+        else:
+            expected, rest = expected + re.escape(rest[0]), rest[1:]
+    assert used == set(given), f"{block}: found no text for {set(given) - used}, expected each pattern to match some"
+    return re.compile(expected)
+
+
+def plain(text: str) -> str:
+    """Return the text with every run of spaces and line ends as one space."""
+    return " ".join(text.split())
+
+
+def typed(folder: Path) -> Iterator[tuple[Block, str]]:
+    """Type the page from top to bottom; yield each text block with what the commands before it printed."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "GITHUB_", "CI"))}
+    environment |= {"PYTEST_ADDOPTS": ADDOPTS, "COLUMNS": "120"}
+    programs, output = Path(sys.executable).parent, ""
+    for block in TUTORIAL:
+        if block.kind == "console" and not block.text.startswith("pip install "):  # test_wheel.py does that
+            output = ""
+            for command in commands(block.text):
+                program, *args = words(command, folder)
+                done = subprocess.run(
+                    [str(programs / program), *args],
+                    cwd=folder,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    encoding="utf-8",
+                )
+                assert done.returncode == block.exit_status, f"{command}\n{done.stdout}"
+                output += done.stdout
+        elif block.file is not None and block.kind in ("python", "cuda"):
+            (folder / block.file).write_text(block.text, encoding="utf-8")
+        elif block.kind == "text":
+            yield block, output
+
+
+@pytest.mark.slow
+def test_the_tutorial_typed_as_it_stands_prints_what_it_shows(tmp_path):
+    seen = 0
+    for block, output in typed(tmp_path):
+        assert printed(block).search(plain(output)), f"{block.text}\nis not what is printed:\n{output}"
+        seen += 1
+    assert seen == len([block for block in TUTORIAL if block.kind == "text"]) >= 4
+
+
+def test_readmes_traffic_sample_is_the_tutorials():
+    (sample,) = [b.text for b in BLOCKS if b.page == "README.md" and b.text.startswith("test_scale moved")]
+    assert plain(sample) in [plain(block.text) for block in TUTORIAL]
+
+
+def test_a_block_that_is_not_printed_is_found():
+    block = Block("page", 0, "text", "took 1.5 s,\nWITHIN\n", r"varies: \d+\.\d")
+    assert printed(block).search(plain("it took  2.2 s, WITHIN"))
+    assert not printed(block).search("took 2 s, WITHIN")
+    assert not printed(block).search("took 1.5 s, REGRESSED")
+    with pytest.raises(AssertionError, match="found no text for"):
+        printed(Block("page", 0, "text", "took no time\n", r"varies: \d+\.\d"))
