@@ -1,4 +1,4 @@
-"""From a device's name to the device. Only the chosen device's libraries are loaded."""
+"""Open a device by its name. Only the chosen device's libraries are loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 
 def open_device(name: str) -> Device:
-    """Opens ``auto``, ``cuda``, ``cuda:N``, ``cpu``, ``traffic`` or ``traffic:ARCH`` (``traffic:sm_80``).
+    """Open ``auto``, ``cuda``, ``cuda:N``, ``cpu``, ``traffic`` or ``traffic:ARCH`` (``traffic:sm_80``).
 
     ``auto`` is the GPU where CuPy finds one, else the host. Raises DeviceUnavailable, one line with the remedy.
     """
@@ -27,10 +27,10 @@ def open_device(name: str) -> Device:
 
 
 def name_of(identity: DeviceIdentity) -> str:
-    """A name that opens the same device in another process."""
-    if identity.kind == "traffic":
+    """Return a name that opens the same device in another process."""
+    if identity.counts_only:
         return f"traffic:{identity.settings['arch']}"
-    return f"cuda:{identity.facts.get('index', 0)}" if identity.kind == "cuda" else identity.kind
+    return f"cuda:{identity.facts.get('index', 0)}" if identity.on_gpu else identity.kind
 
 
 def _open_best() -> Device:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-DeviceKind = Literal["cuda", "cpu", "traffic", "scripted"]
-# Whose times the host's own load and memory decide: the scripted device stands in for a host.
-HOST_KINDS: frozenset[str] = frozenset({"cpu", "scripted"})
+DeviceKind = Literal["cuda", "cpu", "traffic"]
+# For files, which hold the kind alone; an identity has properties for them.
+HOST_KINDS: frozenset[str] = frozenset({"cpu"})
+COUNTING_KINDS: frozenset[str] = frozenset({"traffic"})
 Fact = str | int | float | bool | None
 # Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did.
 MEMORY_CLOCK, SLOWDOWN = "memory-clock", "slowdown"
@@ -48,8 +49,18 @@ class DeviceIdentity:
 
     @property
     def on_host(self) -> bool:
-        """Whether kernels run on the host: its GB/s scatter more, and its other processes disturb them."""
+        """Whether kernels are timed on the host: its GB/s scatter more, and its other processes disturb them."""
         return self.kind in HOST_KINDS
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether kernels are timed on a GPU."""
+        return self.kind == "cuda"
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether the device counts traffic and times nothing: counts are exact, and no other process disturbs them."""
+        return self.kind in COUNTING_KINDS
 
 
 @dataclass(frozen=True, slots=True)

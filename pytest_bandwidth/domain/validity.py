@@ -34,7 +34,7 @@ def why_invalid(measurement: Measurement) -> Finding | None:
     if (above := above_peak(measurement)) is not None:
         return above
     others = measurement.conditions_before.others + measurement.conditions_after.others
-    if measurement.device.kind == "cuda" and others:
+    if measurement.device.on_gpu and others:
         return Finding("others", f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
     return None
 
@@ -75,7 +75,7 @@ def validated(measurement: Measurement, peak: Peak | None, busy_processors: floa
     peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`.
     """
     held = replace(measurement, peak=peak)
-    if measurement.device.kind == "traffic":  # nothing was timed
+    if measurement.device.counts_only:  # nothing was timed
         return held
     return replace(held, invalid=why_invalid(held) or busy_with_others(held, busy_processors))
 

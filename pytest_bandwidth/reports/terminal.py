@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.outcome import Outcome
@@ -85,7 +86,7 @@ def header_line(
         if peak_gbps
         else "peak unknown: shares are of the probe's GB/s"
     )
-    if kind == "traffic":
+    if kind in COUNTING_KINDS:
         peak = "counts requests, measures no time"
     judged_by = printable(baseline) if baseline else "none (measuring only)"
     return f"bandwidth: {printable(device)}; {peak}; baseline: {judged_by}"

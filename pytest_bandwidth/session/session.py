@@ -110,7 +110,7 @@ class BandwidthSession:
 
     def tell_findings(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Shows what the traffic device found about a test whose body failed: it may be why."""
-        traffic = [m for m in fixture.measurements.values() if m.device.kind == "traffic"]
+        traffic = [m for m in fixture.measurements.values() if m.device.counts_only]
         findings = [f.text for m in traffic for f in m.findings]
         if findings:
             item.add_report_section("call", "bandwidth findings", "\n".join(findings))

@@ -204,7 +204,7 @@ def further_runs(
 ) -> list[list[Plain]]:
     """The rows of `settings.runs` − 1 fresh whole runs on the device. Raises BandwidthError."""
     # What is counted is the same in every process.
-    wanted = 1 if identity.kind == "traffic" else settings.runs
+    wanted = 1 if identity.counts_only else settings.runs
     further = []
     for i in range(1, wanted):
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")

@@ -123,11 +123,11 @@ def _work(operation: Operation, sizes: Sizes) -> tuple[float, float]:
 
 def target_bytes(identity: DeviceIdentity, profile: Profile) -> int:
     """Return the bytes that one run of an operation should move on this device, in single precision."""
-    if identity.kind == "traffic":
+    if identity.counts_only:
         return TRAFFIC_BYTES
     cache = max((int(v) for k, v in identity.facts.items() if k in ("l2_bytes", "l3_bytes") and v), default=0)
     most = QUICK_MOST_BYTES if profile == "quick" else FULL_MOST_BYTES
-    if identity.kind == "cuda":
+    if identity.on_gpu:
         most *= 4  # a card moves a GB in a millisecond
     wanted = max(CACHE_FACTOR * cache, LEAST_BYTES)
     of_memory = int((identity.memory_bytes or 2**33) * MEMORY_SHARE)

@@ -77,7 +77,7 @@ def test_every_process_is_asked_for_the_same_in_another_order(command, processes
     said = command(*NINE, "--drop=3%", "--drop=0.1", "--mib=7", "--busy-processors=2.5")
     assert (said.status, said.err) == (0, "")
     assert [asked.pop("turn") for asked in processes.asked] == [*range(1, 10)]
-    same = {"device": "scripted", "mib": 7, "drops": [0.1, 0.03], "busy_processors": 2.5}
+    same = {"device": "cpu", "mib": 7, "drops": [0.1, 0.03], "busy_processors": 2.5}
     assert processes.asked == [same] * 9
 
 

@@ -11,7 +11,7 @@ from pytest_bandwidth.cli.selftest import process as selftest_process
 from pytest_bandwidth.cli.selftest.process import answer, main, run_of
 from pytest_bandwidth.domain.device import Conditions, Peak
 
-ASKED = {"device": "scripted", "mib": 1, "drops": [0.05], "busy_processors": None, "turn": 1}
+ASKED = {"device": "cpu", "mib": 1, "drops": [0.05], "busy_processors": None, "turn": 1}
 ELEMENTS = 2**20 // 4
 IDLE = Conditions(others_processors=0.0)
 BUSY = Conditions(others=("make (7): 2.00 processors",), others_processors=2.0)

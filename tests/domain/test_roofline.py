@@ -148,7 +148,7 @@ def test_an_intensity_at_the_ridge_point_itself_is_compute_bound():
     assert regime_of(measured(1e-6, work, peak=Peak(1e9, ""), peak_flops=2.001e9)).regime == "memory-bound"
 
 
-@pytest.mark.parametrize(("kind", "measured_here"), [("cpu", True), ("scripted", True), ("cuda", False)])
+@pytest.mark.parametrize(("kind", "measured_here"), [("cpu", True), ("cuda", False)])
 def test_a_hosts_flops_are_measured_even_where_its_bandwidth_is_told(kind, measured_here):
     device = replace(HOST, kind=kind)
     work = measured(1e-3, Traffic(10**6, 10**6, 10**7), device=device, peak=Peak(20e9, "said"), peak_flops=80e9)

@@ -40,10 +40,6 @@ def test_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
     assert busy_with_others(on_host(0.9, kind="cuda")) is None
 
 
-def test_the_scripted_device_is_on_the_host():
-    assert busy_with_others(on_host(0.9, kind="scripted")) is not None
-
-
 @pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
 def test_the_users_peak_counts_instead_of_the_devices(users, code):
     device = DeviceIdentity("cuda", "A GPU", None, "g")

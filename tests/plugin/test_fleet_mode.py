@@ -39,7 +39,7 @@ def scripted(name):
     device = ScriptedDevice(
         lambda n: {BYTES} / mine["gbps"][os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0]] / 1e9,
         lambda n: 1e-3,
-        identity=DeviceIdentity("scripted", mine["name"], 2**30, mine["serial"]),
+        identity=DeviceIdentity("cpu", mine["name"], 2**30, mine["serial"]),
         probe_bytes={BYTES},  # a probe of 100 GB/s
     )
     with Path(__file__).with_name("opened").open("a") as log:
@@ -180,7 +180,7 @@ def test_a_regression_on_one_device_fails_there_confirmed_by_its_own_worker(flee
     entry = "  test_all.py::test_{}:\n    bandwidth: {} GB/s\n    judged_on: gbps\n    tolerance: 20%\n"
     for name in ("old", "new"):
         (fleet.folder / f"baselines/{name}.yaml").write_text(
-            f"schema: 1\ndevice: {{name: Card {name}, kind: scripted}}\nentries:\n"
+            f"schema: 1\ndevice: {{name: Card {name}, kind: cpu}}\nentries:\n"
             + entry.format("copy", 90)
             + entry.format("triad", 80)
         )

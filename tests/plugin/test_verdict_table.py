@@ -164,7 +164,7 @@ def project(folder: Path) -> None:
             entries.append(entry(f"test_all.py::test_{name}", {"bytes_read": case.moved, **case.entry}))
     (folder / "test_all.py").write_text("\n".join(tests))
     # The peak stands in the baseline alone, which fresh processes do not read.
-    device = f"device: {{name: scripted device, memory_gib: 1, kind: scripted, peak: {PEAK_GBPS} GB/s}}\n"
+    device = f"device: {{name: scripted device, memory_gib: 1, kind: cpu, peak: {PEAK_GBPS} GB/s}}\n"
     (folder / "b.yaml").write_text(f"schema: 1\n{device}entries:\n{''.join(entries)}")
 
 

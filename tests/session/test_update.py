@@ -56,7 +56,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "b.yaml"
 
 
-@pytest.mark.parametrize(("kind", "runs"), [("cpu", 2), ("scripted", 2), ("cuda", 1)])
+@pytest.mark.parametrize(("kind", "runs"), [("cpu", 2), ("cuda", 1)])
 def test_what_runs_on_the_host_is_updated_with_the_hosts_prior(path, kind, runs):
     assert update(path, 100.0, kind=kind).judged_on == "gbps"
     assert len(update(path, 100.0 * math.exp(-(OF_GPU + OF_HOST) / 2), kind=kind).runs) == runs

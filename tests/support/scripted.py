@@ -23,7 +23,7 @@ Step = float | Sample | BaseException
 # What the n-th sample (from 0, warm-up included) is: seconds, a whole sample, or an exception to raise.
 Script = Callable[[int], Step]
 
-SCRIPTED_IDENTITY = DeviceIdentity("scripted", "scripted device", 2**30, "script-0")
+SCRIPTED_IDENTITY = DeviceIdentity("cpu", "scripted device", 2**30, "script-0")
 
 
 def repeat(*steps: Step) -> Script:

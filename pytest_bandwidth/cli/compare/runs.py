@@ -14,7 +14,7 @@ from typing import Any
 from pytest_bandwidth.cli.compare.counts import compare_counted
 from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compare_sides
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
-from pytest_bandwidth.domain.device import HOST_KINDS
+from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
@@ -42,7 +42,7 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     runs = [_saved(path, document, outcomes) for path, document, outcomes in loaded]
     reference, fresh = runs[:count], runs[count:]
     kind = loaded[0][1]["device"]["kind"]
-    if kind == "traffic":
+    if kind in COUNTING_KINDS:
         compared = compare_counted(reference, fresh, tolerance)
     else:
         default = _default_tolerance(loaded[-1][1])

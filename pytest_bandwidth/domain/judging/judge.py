@@ -127,7 +127,7 @@ def _first_look(
 ) -> tuple[Case | None, Verdict]:
     if measurement.invalid is not None:
         return None, Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
-    if measurement.device.kind == "traffic":  # the marker's floors are of time, which is not measured there
+    if measurement.device.counts_only:  # the marker's floors are of time, which is not measured there
         return None, _count_verdict(measurement, entry, baseline, limits)
     if limits.floors.min_utilization is not None and measurement.peak is None:
         raise UsageError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.charts.library import bundle_in_the_making, charts_available
 from pytest_bandwidth.reports.charts.render import MISSING, token_specs
@@ -82,7 +83,7 @@ def _said(outcome: Outcome) -> str:
 def _subtitle(run: RunDocument) -> list[str]:
     device = run.device
     memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
-    facts = [one_line(device.name, 120), memory, "" if device.kind == "traffic" else _peak_words(device)]
+    facts = [one_line(device.name, 120), memory, "" if device.kind in COUNTING_KINDS else _peak_words(device)]
     if commit := run.fact("commit"):
         facts.append(f"commit {one_line(commit, 48)}")
     facts.append(one_line(run.fact("started_at") or "", 48))

@@ -89,7 +89,7 @@ def judge_against(
     place is no pass.
     """
     try:
-        if all(m.device.kind == "traffic" for m in measurements.values()):
+        if all(m.device.counts_only for m in measurements.values()):
             return _judge_counts(measurements, limits, worktrees, device_held)
         taken = _Taken(worktrees, tell, device_held)
         return _judge_timed(measurements, limits, taken, pairs)
