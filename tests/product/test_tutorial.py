@@ -27,7 +27,7 @@ ADDOPTS = (
 def printed(block: Block) -> re.Pattern[str]:
     """Compile the text block to what must be printed, spaces and line ends alike.
 
-    The line before a block may say what varies, ``<!-- varies: REGEX or REGEX -->``: where one of them matches the block,
+    The line before a block may say what varies, ``<!-- varies: REGEX or REGEX -->``: where one matches the block,
     anything that it matches will do.
     """
     given = block.mark.removeprefix(VARIES).split(" or ") if block.mark else []
