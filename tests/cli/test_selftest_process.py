@@ -95,7 +95,7 @@ def test_a_share_that_nobody_believes_is_no_evidence():
 
 
 def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):
-    assert main([json.dumps({**ASKED, "device": "tape"})]) == 2
+    assert main(json.dumps({**ASKED, "device": "tape"})) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("found device 'tape', expected one of ")
@@ -104,5 +104,5 @@ def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):
 
 def test_the_answer_is_one_json_document(capsys, monkeypatch):
     monkeypatch.setattr("pytest_bandwidth.session.run.open_device", lambda _: Triads())
-    assert main([json.dumps(ASKED)]) == 0
+    assert main(json.dumps(ASKED)) == 0
     assert set(json.loads(capsys.readouterr().out)["runs"]) == {"0.0", "0.05"}

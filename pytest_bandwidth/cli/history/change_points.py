@@ -17,10 +17,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.fresh.parent_death import as_parent, end_with_parent
-
-# This process's own path: with -m the folder where the user stands would come first, and its modules would be run.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from pytest_bandwidth.cli.history.change_points import main; main()"
+from pytest_bandwidth.session.fresh.interpreter import python_command
+from pytest_bandwidth.session.fresh.parent_death import as_parent
 
 # A test's values, and whether they are counts.
 Asked = tuple[Sequence[float], bool]
@@ -77,7 +75,7 @@ def start_search() -> Iterator[Search]:
     if "ruptures" in sys.modules:
         yield _search
         return
-    command = [sys.executable, "-c", _PROGRAM, *sys.path]
+    command = python_command("pytest_bandwidth.cli.history.change_points")
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(command, env=as_parent(), stdin=pipe, stdout=pipe, stderr=nothing, text=True) as process:
 
@@ -100,7 +98,6 @@ def _search(asked: Sequence[Asked]) -> list[list[int]]:
 
 def main() -> None:
     """Read values from standard input, print their change points, both as JSON: the child of `start_search`."""
-    end_with_parent()
     # Now, while the values are still being read. Where it is missing, the search will say so.
     with contextlib.suppress(ImportError):
         importlib.import_module("ruptures")

@@ -18,7 +18,6 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation
-from pytest_bandwidth.session.fresh.parent_death import end_with_parent
 from pytest_bandwidth.session.run import BandwidthRun
 from pytest_bandwidth.session.settings import MarkerOptions, Settings
 
@@ -81,17 +80,12 @@ def why_no_evidence(measurement: Measurement) -> str | None:
     return None if figures.share_told else disbelief(figures)
 
 
-def main(arguments: list[str]) -> int:
-    """Answers what is asked, a JSON object: device, mib, drops, busy_processors, turn."""
-    end_with_parent()
-    asked = json.loads(arguments[0])
+def main(text: str) -> int:
+    """Print the answer to what is asked, a JSON object: device, mib, drops, busy_processors, turn."""
+    asked = json.loads(text)
     try:
         print(json.dumps(answer(run_of(asked), asked)))
     except BandwidthError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.device_lock import DeviceLock
-from pytest_bandwidth.session.fresh.parent_death import output_of
+from pytest_bandwidth.session.fresh.interpreter import output_of
 
 # Of a process that has the device: what it waited before does not count.
 PROCESS_SECONDS = 300

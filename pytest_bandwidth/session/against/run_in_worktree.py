@@ -98,6 +98,7 @@ def main(plan_file: str, arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if not getattr(sys.flags, "safe_path", False):  # 3.11's PYTHONSAFEPATH, with which Python leaves it out itself
-        del sys.path[0]  # this script's own folder, where the package's modules are no top-level ones
+    # This script's own folder, where the package's modules are no top-level ones; -I and -P leave it out already.
+    if os.path.realpath(sys.path[0]) == os.path.dirname(os.path.realpath(__file__)):
+        del sys.path[0]
     sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.session.fresh.interpreter import interpreter_options
+from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, interpreter_options
 from pytest_bandwidth.session.fresh.parent_death import as_parent
 from pytest_bandwidth.session.fresh.signals import ended_in_order
 from pytest_bandwidth.storage.atomic import write_whole
@@ -30,8 +30,8 @@ REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 # The descriptor of a socket: a child says on it that it stands by, and is given leave.
 LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
-# Like `pytest` itself: the current folder is not put on sys.path, as `python -m pytest` would.
-_LIKE_CONSOLE_SCRIPT = "import sys; sys.path[:1] = []; from pytest import console_main; sys.exit(console_main())"
+# Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
+_LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
 
 
 class FreshProcessFailed(BandwidthError):

@@ -1,16 +1,15 @@
-"""A probe alone in a fresh process: how the device does when no kernel of the test runs on it."""
+"""Measure a probe alone in a fresh process: how the device does when no kernel of the test runs on it."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.memory_speed import median_probe_gbps
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.session.fresh.parent_death import end_with_parent, output_of
+from pytest_bandwidth.session.fresh.interpreter import output_of
 
 SAMPLES = 30
 WARM_SECONDS = 0.3
@@ -18,7 +17,7 @@ TIMEOUT_SECONDS = 120
 
 
 def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
-    """GB/s of the matching probe in a fresh process. Raises BandwidthError where it could not run."""
+    """Return GB/s of the matching probe in a fresh process. Raises BandwidthError where it could not run."""
     arguments = (device, str(bytes_read), str(bytes_written))
     try:
         return float(output_of("pytest_bandwidth.session.fresh.probe", *arguments, seconds=TIMEOUT_SECONDS))
@@ -29,7 +28,7 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
 
 
 def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
-    """GB/s of a probe: the median of some samples after a warm-up by time, since clocks rise by time."""
+    """Return GB/s of a probe: the median of some samples after a warm-up by time, since clocks rise by time."""
     until = device.now() + WARM_SECONDS
     device.time(probe.call, None)
     while device.now() < until:
@@ -37,15 +36,9 @@ def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
     return median_probe_gbps(device, probe, None, samples)
 
 
-def main(arguments: list[str]) -> None:
-    """Prints the probe's GB/s: DEVICE BYTES_READ BYTES_WRITTEN."""
-    end_with_parent()
-    device = open_device(arguments[0])
+def main(name: str, bytes_read: str, bytes_written: str) -> None:
+    """Print the GB/s of the probe that matches the bytes: the child of `probe_alone`."""
+    device = open_device(name)
     if not isinstance(device, TimedDevice):
-        raise BandwidthError(f"{arguments[0]} measures no time")
-    probe = device.probe(Traffic(int(arguments[1]), int(arguments[2])))
-    print(probe_gbps(device, probe, SAMPLES))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        raise BandwidthError(f"{name} measures no time")
+    print(probe_gbps(device, device.probe(Traffic(int(bytes_read), int(bytes_written))), SAMPLES))

@@ -133,7 +133,7 @@ def test_where_ruptures_is_there_already_no_process_is_started(monkeypatch):
 
 @pytest.mark.usefixtures("without_ruptures")
 def test_a_process_that_fails_is_made_up_for(monkeypatch):
-    monkeypatch.setattr(module, "_PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr(module, "python_command", lambda _: [sys.executable, "-c", "raise SystemExit(3)"])
     with start_search() as search:
         assert search(ASKED) == FOUND
 
@@ -142,7 +142,8 @@ def test_a_process_that_fails_is_made_up_for(monkeypatch):
 def test_few_runs_and_counts_wait_for_no_process_and_it_is_gone_at_the_end(monkeypatch):
     started = []
     popen = subprocess.Popen
-    monkeypatch.setattr(module, "_PROGRAM", "import time; time.sleep(600)")  # it would never answer
+    never_answers = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(module, "python_command", lambda _: never_answers)
     monkeypatch.setattr(module.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
     with start_search() as search:
         assert search(ASKED[1:3]) == FOUND[1:3]

@@ -1,11 +1,16 @@
-"""Options of Python itself, which fresh processes are given as well."""
+"""How fresh processes are started: Python's options as given, the package that runs here, no current folder."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import pytest_bandwidth
+from pytest_bandwidth.session.fresh.child import Invocation
 from pytest_bandwidth.session.fresh.interpreter import interpreter_options
 
 
@@ -36,5 +41,46 @@ from pytest_bandwidth.session.fresh.child import Invocation
 print(json.dumps(Invocation(("tests",), Path(), as_module=True).command()))
 """
     flags = ["-O", "-X", "dev", "-W", "ignore"]
-    said = subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True, check=True)
-    assert json.loads(said.stdout) == [sys.executable, *flags, "-m", "pytest", "tests"]
+    done = subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [sys.executable, *flags, "-m", "pytest", "tests"]
+
+
+def said(options, program, folder, **environment):
+    """What Python prints that is started in a folder with these options."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", program],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_a_module_is_run_with_them(tmp_path):
+    (tmp_path / "flags.py").write_text(
+        "import sys\ndef main(word):\n    print(word, sys.flags.optimize, sys.flags.dev_mode, sys.warnoptions[-1])\n"
+    )
+    program = "from pytest_bandwidth.session.fresh.interpreter import output_of\n"
+    program += "print(output_of('flags', 'is', seconds=60))"
+    flags = ["-O", "-X", "dev", "-W", "ignore"]
+    assert said(flags, program, tmp_path, PYTHONPATH=str(tmp_path)).strip() == "is 1 True ignore"
+
+
+def test_the_package_of_a_child_is_its_parents(tmp_path):
+    """Not the one that is installed, where a process runs another: it would measure what was not asked for."""
+    copy = shutil.copytree(Path(pytest_bandwidth.__file__).parent, tmp_path / "copies" / "pytest_bandwidth")
+    (copy / "where.py").write_text("def main():\n    print(__file__)\n")
+    program = f"import sys\nsys.path.insert(0, {str(copy.parent)!r})\n"
+    program += "from pytest_bandwidth.session.fresh.interpreter import output_of\n"
+    program += "print(output_of('pytest_bandwidth.where', seconds=60))"
+    assert said([], program, tmp_path).strip() == str(copy / "where.py")
+
+
+def test_where_python_leaves_the_current_folder_out_itself_nothing_else_goes(tmp_path):
+    """-P and PYTHONSAFEPATH, from Python 3.11 on: the first entry is one of PYTHONPATH then."""
+    (tmp_path / "pytest.py").write_text("def console_main():\n    print('found by PYTHONPATH')\n")
+    command = Invocation((), tmp_path, as_module=False).command()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "found by PYTHONPATH\n"

@@ -32,11 +32,11 @@ run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), order, 600)
 ORDERS_A_TREE = """
 from pathlib import Path
 from pytest_bandwidth.session.fresh.child import Invocation
-from pytest_bandwidth.session.against.worktrees import Sides
+from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.against.checkout import Revision
 revision = Revision(**{REVISION})
-Sides(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_endless.py::test_endless",
-      Path("test_endless.py").resolve(), 600).here()
+Worktrees(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_endless.py::test_endless",
+          Path("test_endless.py").resolve(), 600).head()
 """
 ORDERS_A_PROBE = "from pytest_bandwidth.session.fresh.probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
 ORDERS_A_SELFTEST = "from pytest_bandwidth.cli.main import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"

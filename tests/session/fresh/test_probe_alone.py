@@ -16,3 +16,13 @@ def test_what_the_process_said_last_is_in_the_message():
     )
     with pytest.raises(BandwidthError, match=expected):
         probe_alone("tape", 8, 8)
+
+
+def test_neither_modules_nor_a_checkout_in_the_current_folder_are_run(tmp_path, monkeypatch):
+    for name in ("random.py", "json.py", "numpy.py", "pytest_bandwidth/__init__.py"):
+        module = tmp_path / name
+        module.parent.mkdir(exist_ok=True)
+        module.write_text(f"open({str(tmp_path / 'was_run')!r}, 'a').write({name!r})\n")
+    monkeypatch.chdir(tmp_path)
+    assert probe_alone("cpu", 1 << 16, 1 << 16) > 0
+    assert not (tmp_path / "was_run").exists()
