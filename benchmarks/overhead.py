@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-HEAVY = ("numpy", "yaml", "ruamel.yaml", "jinja2", "numba", "cupy", "pynvml")
+HEAVY = ("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml")
 _CHECK = f"""
 import sys
 def pytest_sessionfinish():

@@ -8,7 +8,7 @@ import sys
 import pytest
 from plugin_texts import COPY
 
-HEAVY = ("numpy", "yaml", "ruamel.yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session.session")
+HEAVY = ("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session.session")
 
 
 @pytest.mark.parametrize("ini", ["", "bandwidth_history = kept"])

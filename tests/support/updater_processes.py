@@ -22,7 +22,7 @@ from pathlib import Path
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.locate import locked
+from pytest_bandwidth.storage.baseline.lock import locked
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 OTHERS = 300

@@ -13,8 +13,7 @@ from statistics import median
 from typing import Any, cast
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run, agrees
-from pytest_bandwidth.storage.baseline.fields import RUN_SCALARS, suggestion
-from pytest_bandwidth.storage.baseline.schema import MAX_RUNS
+from pytest_bandwidth.storage.baseline.schema import MAX_RUNS, RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.baseline.writer import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 
 _NUMBER = r"[0-9]{1,12}\.[0-9]{1,12}"

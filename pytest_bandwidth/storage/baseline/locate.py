@@ -1,22 +1,18 @@
-"""Baseline files on disk: which file is a device's, one writer at a time, whole files only."""
+"""Which baseline file belongs to which device."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import socket
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pytest_bandwidth.storage.atomic import NotOnDisk, write_whole
+from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BaselineError, Problem
+from pytest_bandwidth.storage.baseline.reader import read, read_device
 from pytest_bandwidth.storage.baseline.source import error
 
-LOCK_TIMEOUT_SECONDS = 60.0
-_POLL_SECONDS = 0.01
 _SUFFIXES = (".yaml", ".yml")
+_MAX_FILES = 1000
 
 
 def is_folder(path: Path) -> bool:
@@ -43,93 +39,93 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:100] or "device"
 
 
-@contextmanager
-def locked(path: Path, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
-    """Holds the lock of a baseline file; the kernel releases it if this process dies.
+def find_file(path: Path, device: DeviceIdentity) -> Path:
+    """A device's file: `path` itself, or in a folder the file whose header names the device, else a new name.
 
-    The lock file stands beside the baseline, where every machine that shares the folder sees it; release removes it.
-    Raises BaselineError where the folder cannot be written, or with the holder's name once the time is up.
+    Raises BaselineError where two files claim the device, or none does and some cannot be read: one might be it.
     """
-    lock = path.with_name(f".{path.name}.lock")
-    descriptor = _acquire(path, lock, time.monotonic() + timeout_seconds, timeout_seconds)
-    try:
-        os.ftruncate(descriptor, 0)
-        # Only for the message of whoever waits in vain; on a full disk it stays empty.
-        with suppress(OSError):
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
-        yield
-    finally:
-        # Removed while held: whoever waits on this file sees below that it is no longer the one in the folder.
-        with suppress(OSError):
-            os.unlink(lock)
-        os.close(descriptor)
-
-
-def _acquire(path: Path, lock: Path, deadline: float, timeout_seconds: float) -> int:
-    while True:
+    if not is_folder(path):
+        return path
+    matching: list[Path] = []
+    problems: list[Problem] = []
+    for file in _baselines_at(path):
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        except OSError as problem:
-            raise _not_writable(path, problem) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_current(descriptor, lock):
-                return descriptor
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
-                os.close(descriptor)
-                raise error(
-                    path,
-                    1,
-                    f"found it locked by {holder!r} for more than {timeout_seconds:g} s, expected its turn: try later",
-                ) from None
-            time.sleep(_POLL_SECONDS)  # flock waits without end or not at all
-        except OSError as problem:
-            os.close(descriptor)
-            raise error(
-                path,
-                1,
-                f"found a folder whose files cannot be locked ({problem.strerror}), expected flock to work there",
-            ) from None
-        os.close(descriptor)
+            header = read_device(file)
+        except BaselineError as bad:
+            problems += bad.problems
+            continue
+        if header is not None and header.matches(device):
+            matching.append(file)
+    if len(matching) > 1:
+        raise error(
+            matching[1],
+            1,
+            f"found the device {device.name!r}, expected it in one file only: {matching[0]} is of it, too",
+        )
+    if matching:
+        return matching[0]
+    if problems:
+        raise BaselineError(problems)
+    return _new_name(path, device)
 
 
-def _is_current(descriptor: int, lock: Path) -> bool:
-    try:
-        there = os.stat(lock, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    mine = os.fstat(descriptor)
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+def check(path: Path) -> None:
+    """Reads each file that `path` means, of whatever device. Raises BaselineError with the problems of all.
 
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Writes a file whole: at any moment, also after a power cut, the path holds the old bytes or the new.
-
-    Mode and owner of the old file stay. Call it under `locked`.
-    Raises BaselineError, with the old file untouched, where it cannot be written.
+    That there is none is no problem: an update makes it.
     """
-    try:
-        write_whole(path, data, keep=True, durable=True, partial_name=f".{path.name}.new")
-    except NotOnDisk as problem:
-        message = f"found that its disk failed ({problem.strerror}), expected the new file to last: check it"
-        raise error(path, 1, message) from None
-    except OSError as problem:
-        raise _not_writable(path, problem) from None
+    problems: list[Problem] = []
+    for file in _baselines_at(path):
+        try:
+            read(file)
+        except BaselineError as bad:
+            problems += bad.problems
+    if problems:
+        raise BaselineError(problems)
 
 
-def make_folder(folder: Path, path: Path) -> None:
-    """Makes the folder of a new baseline. Raises BaselineError where that cannot be done."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise _not_writable(path, problem) from None
+def _baselines_at(path: Path) -> list[Path]:
+    if not is_folder(path):
+        return [path] if path.exists() else []
+    files = files_in(path)
+    if len(files) > _MAX_FILES:
+        raise error(path, 1, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
+    return files
 
 
-def _not_writable(path: Path, problem: OSError) -> Exception:
-    return error(
-        path,
-        1,
-        f"found no way to write it ({problem.strerror}), expected a writable folder {path.parent}: nothing was changed",
+def _new_name(folder: Path, device: DeviceIdentity) -> Path:
+    base = slug(device.name)
+    names = [
+        base,
+        *([f"{base}-{device.memory_gib}gib"] if device.memory_gib else []),
+        *(f"{base}-{n}" for n in range(2, 1002)),
+    ]
+    return next(folder / f"{name}.yaml" for name in names if not (folder / f"{name}.yaml").exists())
+
+
+def device_of(identity: DeviceIdentity) -> BaselineDevice:
+    """The header of a new file for this device."""
+    return BaselineDevice(identity.name, identity.memory_gib, identity.kind)
+
+
+def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
+    """Raises BaselineError, naming both devices, where the file is of another one. A file that names none fits all."""
+    device = baseline.device
+    if device is None or device.matches(identity):
+        return
+    ours = _described(device_of(identity))
+    raise error(
+        baseline.path or "baseline",
+        device.line or 1,
+        f"found a baseline of {_described(device)}, expected one of this run's device, {ours}: "
+        "name that device's file, or a folder with one file per device",
     )
+
+
+def _described(device: BaselineDevice) -> str:
+    about = ", ".join(
+        part
+        for part in (f"{device.memory_gib} GiB" if device.memory_gib is not None else "", device.kind or "")
+        if part
+    )
+    return f"{device.name!r} ({about})" if about else repr(device.name)

@@ -10,9 +10,9 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import MAX_SHARE
-from pytest_bandwidth.storage.baseline.device_files import check_device, device_of
 from pytest_bandwidth.storage.baseline.edit import edited
-from pytest_bandwidth.storage.baseline.locate import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
+from pytest_bandwidth.storage.baseline.locate import check_device, device_of
+from pytest_bandwidth.storage.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
 from pytest_bandwidth.storage.baseline.reader import Document, read, read_text
 from pytest_bandwidth.storage.baseline.source import SourceText, error
 from pytest_bandwidth.storage.baseline.writer import render_entry, render_header

@@ -11,8 +11,7 @@ import pytest
 from pytest_bandwidth.domain.baseline import Entry, Run, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.line_edit import NotByLines, edit_lines
-from pytest_bandwidth.storage.baseline.roundtrip import edit_block
+from pytest_bandwidth.storage.baseline.edit import NotByLines, afresh, edit_lines
 
 DEVICE = DeviceIdentity("cpu", "X", None, "host")
 HEAD = "schema: 1\ndevice: {name: X, kind: cpu}\nentries:\n"
@@ -103,11 +102,16 @@ def test_unchanged_fields_keep_their_spelling() -> None:
 @pytest.mark.parametrize(
     "block", ["  b: {bandwidth: 5}\n", "  ? b\n  : bandwidth: 5\n", "  b:\n    {bandwidth: 5,\n     tolerance: 3%}\n"]
 )
-def test_fields_without_lines_of_their_own_are_left_to_the_round_trip(block: str) -> None:
+def test_an_entry_whose_fields_share_lines_is_written_afresh(block: str) -> None:
     old, new = Entry("b", 5.0), Entry("b", 6.0)
     with pytest.raises(NotByLines):
         edit_lines(block, old, new)
-    assert "bandwidth: 6.0 GB/s" in edit_block(block, old, new, 2)
+    assert afresh(block, new) == "  b:\n    bandwidth: 6.0 GB/s\n"
+
+
+def test_an_entry_written_afresh_keeps_its_comments_above() -> None:
+    block = "  'b # x': {  # one\n    # two\n    note: 'no # comment', bandwidth: 5}  # three\n"
+    assert afresh(block, Entry("b # x", 6.0)) == ('  # one\n  # two\n  # three\n  "b # x":\n    bandwidth: 6.0 GB/s\n')
 
 
 def test_runs_in_flow_style_get_a_line_each() -> None:
@@ -127,7 +131,20 @@ def test_a_mapping_on_lines_of_its_own_becomes_one_line() -> None:
     )
 
 
-# `"entries":` in quotes is no line that updates write: the whole file takes the round trip.
+def test_comments_between_the_lines_of_a_value_go_above_it() -> None:
+    block = (
+        "  b:\n    bandwidth: 5\n    settings:  # why\n      # inside\n      mig: off\n"
+        "    note: |  # a text\n      # no comment\n    runs: [{gbps: 5},  # one\n      {gbps: 5}]  # two\n"
+    )
+    old = Entry("b", 5.0, note="# no comment", settings={"mig": "off"}, runs=(Run(5.0), Run(5.0)))
+    new = replace(old, note="x", settings={"mig": "on"}, runs=(*old.runs, Run(5.0)))
+    assert edit_lines(block, old, new) == (
+        "  b:\n    bandwidth: 5\n    # inside\n    settings: {mig: on}  # why\n    note: x  # a text\n"
+        "    # one\n    runs:  # two\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n      - {gbps: 5.0}\n"
+    )
+
+
+# `"entries":` in quotes is no line that updates write: the whole file is written afresh.
 TANGLED = """\
 "schema": 1  # quoted
 "entries":
@@ -140,7 +157,10 @@ TANGLED = """\
       - {gbps: 5.0, commit: 0123456}  # a
       - gbps: 5.0
         commit: '1e5'
+  # of c
   c: {bandwidth: 7}
+  # last
+zz_footer: kept
 """
 
 
@@ -149,12 +169,12 @@ def test_a_tangled_file_keeps_its_comments_and_the_text_of_scalars(tmp_path: Pat
     path.write_text(TANGLED)
     old = baseline_files.load(path).entries["b"]
     baseline_files.update(path, DEVICE, [replace(old, runs=(*old.runs, Run(5.0, commit="0000017")))])
-    text = path.read_text()
-    assert baseline_files.load(path).entries["b"].runs == (*old.runs, Run(5.0, commit="0000017"))
-    for kept in ("# quoted", "# above", "# the entry", "'5 GB/s'", "# one", "# newest last", "# the first", "# a\n"):
-        assert kept in text
-    assert "commit: 0123456" in text
-    assert "- {gbps: 5.0, commit: '1e5'}\n      - {gbps: 5.0, commit: 0000017}\n  c: {bandwidth: 7}\n" in text
+    assert path.read_text() == (
+        "# quoted\nschema: 1\ndevice: {name: X, kind: cpu}\nzz_footer: kept\nentries:\n"
+        "  # above\n  # the entry\n  # one\n  # newest last\n  # the first\n  # a\n  b:\n    bandwidth: 5.0 GB/s\n"
+        "    zz_commit: 0123456\n    runs:\n      - {gbps: 5.0, commit: 0123456}\n      - {gbps: 5.0, commit: 1e5}\n"
+        "      - {gbps: 5.0, commit: 0000017}\n  # of c\n  # last\n  c:\n    bandwidth: 7.0 GB/s\n"
+    )
     baseline_files.update(path, DEVICE, [replace(old, runs=old.runs[1:])])
     assert baseline_files.load(path).entries["b"].runs == old.runs[1:]
     assert "# above" in path.read_text()
