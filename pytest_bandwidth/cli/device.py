@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.roofline import ridge_point
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.reports.json import device_plain
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.fresh.probe import probe_gbps
 
 # Read and written shares of a probe's bytes.

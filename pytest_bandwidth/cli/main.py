@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 
 # Exit statuses, the same for every command; the last two as a shell gives them for signals 2 and 13.
 FINE, REGRESSED, UNUSABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141

@@ -14,7 +14,8 @@ from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.cli.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.reports.terminal import header_line, printable, summary_lines
+from pytest_bandwidth.reports.terminal import header_line, summary_lines
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.saved_run import load_run
 
 # Endings of the files that -o writes.

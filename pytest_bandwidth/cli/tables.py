@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.reports.terminal import printable, shortened
+from pytest_bandwidth.reports.text_safe import printable, shortened
 
 # Version of the documents that the commands print; docs/cli.md describes them.
 SCHEMA = 1

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging.drift import since_anchor
 from pytest_bandwidth.domain.units import counted, digits
-from pytest_bandwidth.reports.terminal import Line, Span, printable
+from pytest_bandwidth.reports.terminal import Line, Span
+from pytest_bandwidth.reports.text_safe import printable
 
 MOST_LINES = 40
 # A creep of so much since an entry's anchor is told with the entry; `domain.drift` judges it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.pairs import PrecisionPair, precision_pairs
+from pytest_bandwidth.reports.text_safe import printable
 
 # Colours by meaning, as pytest's terminal writer names them.
 _MARKUP = {
@@ -62,11 +62,11 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     """The table and the counts; the table is at most `width` columns wide, but for names that are longer themselves."""
     rows = by_attention(outcomes)
     shown = rows if verbose else _shown(rows)
-    heading, names = told_apart([printable(o.short_name) for o in shown])
-    rows_of_text = [_cells(o, name) for o, name in zip(shown, names, strict=True)]
+    heading, names = told_apart([o.short_name for o in shown])
+    rows_of_text = [_cells(o, printable(name)) for o, name in zip(shown, names, strict=True)]
     # A device that changed comes first: what it spoilt is not the kernels'.
     lines = _reasons([o for o in shown if o.status == Status.DEVICE.value], verbose=verbose)
-    lines += _table(heading, rows_of_text, [Status(o.status) for o in shown], width) if shown else []
+    lines += _table(printable(heading), rows_of_text, [Status(o.status) for o in shown], width) if shown else []
     if len(shown) < len(rows):
         lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
@@ -90,13 +90,6 @@ def header_line(
         peak = "counts requests, measures no time"
     judged_by = printable(baseline) if baseline else "none (measuring only)"
     return f"bandwidth: {printable(device)}; {peak}; baseline: {judged_by}"
-
-
-def printable(text: str) -> str:
-    """Text without control or direction characters: names come from files and devices."""
-    return "".join(
-        c if c.isprintable() and unicodedata.category(c) != "Cf" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
 
 
 def _shown(rows: list[Outcome]) -> list[Outcome]:
@@ -200,14 +193,6 @@ def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], wi
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
     middle = (cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True))
     return "  ".join((cells[0].ljust(widths[0]), *middle, cells[-1]))
-
-
-def shortened(text: str, width: int) -> str:
-    """The text, or its two ends around an ellipsis."""
-    if len(text) <= width:
-        return text
-    left = (width - 1) // 4  # what tells tests apart mostly stands at the end
-    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
 
 
 def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:

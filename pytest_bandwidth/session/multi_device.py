@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.judging.fleet import Member, model_of
 from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.baseline.locate import slug
 
 LONGEST_SUFFIX = 60

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.reports.terminal import printable, shortened
+from pytest_bandwidth.reports.text_safe import printable, shortened
 
 _START_OF_LINE = "\r\x1b[2K"
 

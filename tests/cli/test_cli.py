@@ -83,7 +83,7 @@ def test_several_lines_of_an_error_become_one(command, monkeypatch):
     monkeypatch.setattr(import_module("pytest_bandwidth.cli.device"), "run", fails)
     said = command("device")
     assert said == (
-        2, "", "pytest-bandwidth device: nvrtc: line 3: no such thing\N{REPLACEMENT CHARACTER}[0m line 4: likewise\n"
+        2, "", "pytest-bandwidth device: nvrtc: line 3: no such thing\\x1b[0m line 4: likewise\n"
     )  # fmt: skip
 
 

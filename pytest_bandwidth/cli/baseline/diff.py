@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.units import digits
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.writer import entry_fields
 

@@ -6,7 +6,7 @@ import argparse
 
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.devices.open import open_device
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
 
 

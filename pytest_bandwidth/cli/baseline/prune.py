@@ -12,7 +12,7 @@ from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.json import identity_of
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.saved_run import load_run
 

@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate
 from pytest_bandwidth.domain.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.settings import Settings
 
 # The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.

@@ -11,7 +11,7 @@ from pytest_bandwidth.cli.baseline.files import files_at
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem, UsageError
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
 
 

@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.fleet import model_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_gbps, format_percent
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 
 Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
 

@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 
-from pytest_bandwidth.reports.terminal import printable, shortened
+from pytest_bandwidth.reports.text_safe import printable, shortened
 
 BAR_WIDTH = 30
 _START_OF_LINE = "\r\x1b[2K"

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.baseline import Metric, Run
 from pytest_bandwidth.domain.judging.error_rates import Rates, rates, upper_limit
 from pytest_bandwidth.domain.metrics import METRICS
 from pytest_bandwidth.domain.units import digits, format_percent
-from pytest_bandwidth.reports.terminal import printable
+from pytest_bandwidth.reports.text_safe import printable
 
 if TYPE_CHECKING:
     from pytest_bandwidth.cli.selftest.runs import Seen
