@@ -9,7 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
+from pytest_bandwidth.domain.judging.confirmation import FreshRow
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.regime import regime_of, ridge_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS, ClassBounds, utilization_class

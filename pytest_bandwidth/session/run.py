@@ -183,14 +183,18 @@ class BandwidthRun:
         self.device.release()
         with self._fresh_processes(nodeid, target, test_seconds, timeout) as fresh:
             if self.revision is None:
-                judged = judge_test(measurements, self.baseline, limits, fresh.run, self._probe_alone, self._pools)
+                judged = judge_test(
+                    measurements, self.baseline, limits, fresh.measure_again, self._probe_alone, self._pools
+                )
                 judged = {key: _with_drift(one) for key, one in judged.items()}
             else:
                 file = Path(target.partition("::")[0])
                 worktrees = Worktrees(self._invocation, self.revision, self.device_name, nodeid, file, timeout)
                 judged = judge_against(measurements, limits, worktrees, settings.pairs, self.tell, self._lock.held)
                 if limits.floors:
-                    judged = with_floors(judged, judge_test(measurements, None, limits, fresh.run, self._probe_alone))
+                    judged = with_floors(
+                        judged, judge_test(measurements, None, limits, fresh.measure_again, self._probe_alone)
+                    )
             return {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
 
     def _fresh_processes(self, nodeid: str, target: str, test_seconds: float, timeout_seconds: float) -> FreshProcesses:

@@ -1,30 +1,40 @@
-"""A suspect's last word: fresh processes, as many as it takes, and what they confirm."""
+"""Decide a suspect by what fresh processes measured, and say when they have measured enough.
+
+Some machines change the speed of their memory from minute to minute. A share of a probe that is faster than any of the
+baseline's tells of memory rather than of the kernel, so processes at the baseline's speed outweigh those on a faster
+device. `session.fresh.confirm` runs the processes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_bandwidth.domain.baseline import Metric
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging import device_change
-from pytest_bandwidth.domain.judging.device_change import BaselineBounds
+from pytest_bandwidth.domain.judging.device_change import BaselineBounds, is_faster
 from pytest_bandwidth.domain.judging.drop import confirm_drop
 from pytest_bandwidth.domain.judging.floors import Floors, confirm_floor, is_by_floor
-from pytest_bandwidth.domain.judging.fresh_evidence import evidence_of, is_settled, needs_comparable_runs
 from pytest_bandwidth.domain.judging.reference import Reference
+from pytest_bandwidth.domain.judging.rule import fresh_gate
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.
-Paces = Mapping[str | None, float]
-# Figures by label, from one fresh process each; None for more than were asked for where there is no time for it.
-FreshRun = Callable[[Paces], Mapping[str | None, Metrics] | None]
-# So many times the fresh processes that were asked for are tried where too few met the baseline's pace.
+FastestProbes = Mapping[str | None, float]
+# What one fresh process measured, by label.
+FreshMetrics = Mapping[str | None, Metrics]
+# So many times the fresh processes that were asked for are tried where too few met the baseline's memory speed.
 MOST_FRESH_FACTOR = 2
 # Of a measurement's time budget, for the rounds of a fresh process: a test waits for two or three of them, and their
 # median is steadier than any (benchmarks/gate.py has the seconds, and what is found).
 ROUNDS_SHARE = 0.75
+# So many fresh processes at the baseline's memory speed are worth waiting and trying for. Where time ends before, one
+# outweighs those on a faster device as well: the gate of one process is as wide as that asks for.
+ENOUGH_ALIKE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,43 +48,73 @@ class Case:
     known: BaselineBounds | None
 
 
-def fresh_metrics(
-    fresh_run: FreshRun, confirm: int, dropped: Sequence[Case], *, floors: bool
-) -> tuple[list[Mapping[str | None, Metrics]], BandwidthError | None]:
-    """What fresh processes saw, and what went wrong with the last.
+@dataclass(frozen=True, slots=True)
+class FreshRow:
+    """What one fresh process saw of one measurement, and what it cost.
 
-    dropped: the suspects that no floor decides; floors: whether there are others, which rest on the first `confirm`.
+    waited_seconds: for the baseline's memory speed. wall_seconds: from its start to measure until its end, waiting
+    included.
     """
-    seen: list[Mapping[str | None, Metrics]] = []
-    while True:
-        if not floors and all(_is_settled(case, seen, confirm) for case in dropped):
-            return seen, None
-        wanting = [case for case in dropped if _needs_comparable_runs(case, seen, confirm)]
+
+    figures: Metrics
+    waited_seconds: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What the suspects of one test need of the fresh processes, which measure all of them.
+
+    confirm: how many processes were asked for. dropped: the suspects that no floor decides. floors: whether there are
+    others, which rest on the first `confirm`.
+    """
+
+    confirm: int
+    dropped: Sequence[Case]
+    floors: bool
+
+    def is_complete(self, fresh: Sequence[FreshMetrics]) -> bool:
+        """Return whether no further process is needed, or is worth its time."""
+        if not self.floors and all(_is_settled(case, fresh, self.confirm) for case in self.dropped):
+            return True
         # A label that none of those asked for has shown will not turn up in more.
-        hopeful = any(_seen(case, seen) for case in wanting)
-        if len(seen) >= (MOST_FRESH_FACTOR if hopeful else 1) * confirm:
-            return seen, None
-        # A floor holds at any pace: to choose one would be to choose the verdict.
-        wanted = [] if floors else wanting
-        paces = {c.measurement.label: device_change.fastest_alike(c.known) for c in wanted if c.known}
-        try:
-            figures = fresh_run(paces)
-        except BandwidthError as error:
-            return seen, error
-        if figures is None:
-            return seen, None
-        seen.append(figures)
+        hopeful = any(_seen(case, fresh) for case in self._wanting(fresh))
+        return len(fresh) >= (MOST_FRESH_FACTOR if hopeful else 1) * self.confirm
+
+    def fastest_probes(self, fresh: Sequence[FreshMetrics]) -> FastestProbes:
+        """Return what the next process shall wait for."""
+        if self.floors:  # one holds at any speed: to choose one would be to choose the verdict
+            return {}
+        return {
+            c.measurement.label: device_change.fastest_alike(c.known)
+            for c in self._wanting(fresh)
+            if c.known is not None
+        }
+
+    def _wanting(self, fresh: Sequence[FreshMetrics]) -> list[Case]:
+        """Return the suspects of which too few processes met the baseline's memory speed."""
+        return [
+            case
+            for case in self.dropped
+            if case.reference is not None
+            and needs_comparable_runs(_seen(case, fresh), case.known, case.reference.figure, self.confirm)
+        ]
 
 
-def last_word(
+# Runs the fresh processes that a confirmation needs: what they measured, and why there are no more of them, if not
+# because no more are needed or there is no time.
+MeasureAgain = Callable[[Confirmation], tuple[list[FreshMetrics], BandwidthError | None]]
+
+
+def judge_by_fresh(
     first: Verdict,
     case: Case,
-    fresh: Sequence[Mapping[str | None, Metrics]],
+    fresh: Sequence[FreshMetrics],
     confirm: int,
     floors: Floors,
     trouble: BandwidthError | None,
 ) -> Verdict:
-    """What the fresh processes make of a suspect; trouble: why there are no more of them."""
+    """Judge a suspect by its fresh processes. trouble: why there are no more of them."""
     seen = _seen(case, fresh)
     if trouble is None:
         confirm = min(confirm, len(fresh))  # fewer only where the rest was spared
@@ -96,28 +136,78 @@ def last_word(
     return verdict
 
 
+def device_verdict(verdict: Verdict, reason: str | None) -> Verdict | None:
+    """Return the verdict as DEVICE where there is a reason for it; None where there is none."""
+    return None if reason is None else replace(verdict, status=Status.DEVICE, code="device", reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The fresh processes that count, and how many of them must hold the figure that is judged."""
+
+    processes: Sequence[Metrics]
+    needed: int
+
+    def values(self, figure: Metric) -> list[float]:
+        """Return the figure in each process that holds it."""
+        return [value for process in self.processes if (value := process.of(figure)) is not None]
+
+
+def evidence_of(fresh: Sequence[Metrics], known: BaselineBounds | None, confirm: int) -> Evidence:
+    """Choose those at the baseline's memory speed, where any are and others are not; else all.
+
+    Where all count, as many as were asked for, `confirm`, must hold the figure.
+    """
+    alike = _at_known_speed(fresh, known)
+    if 0 < len(alike) < len(fresh):
+        return Evidence(alike, min(_enough_alike(confirm), len(alike)))
+    return Evidence(fresh, confirm)
+
+
+def needs_comparable_runs(fresh: Sequence[Metrics], known: BaselineBounds | None, figure: Metric, confirm: int) -> bool:
+    """Return whether a suspect needs more processes at the baseline's memory speed, as its share of the probe does."""
+    return figure == "relative" and known is not None and len(_at_known_speed(fresh, known)) < _enough_alike(confirm)
+
+
+def is_settled(
+    fresh: Sequence[Metrics], known: BaselineBounds | None, reference: Reference, tolerance: float, confirm: int
+) -> bool:
+    """Return whether the rest of `confirm` processes cannot change what the median says: most agree already.
+
+    False where one was on a faster device, or lacks the figure: which of them count is then open.
+    """
+    values = [value for f in fresh if (value := f.of(reference.figure)) is not None]
+    if not len(values) == len(_at_known_speed(fresh, known)) == len(fresh):
+        return False
+    drops = [reference.centre - math.log(value) for value in values]
+    # How many will count in the end, from these to all, is open: past the widest gate then, or within the narrowest.
+    widest, narrowest = (fresh_gate(reference, tolerance, count) for count in (max(len(fresh), 1), confirm))
+    past, within = sum(drop > widest for drop in drops), sum(drop <= narrowest for drop in drops)
+    return max(past, within) > confirm // 2
+
+
 def _not_confirmed(first: Verdict, why: str) -> Verdict:
     reason = f"{first.reason}; not confirmed: {why}"
     return replace(first, status=Status.UNCONFIRMED, code="no-fresh-process", reason=reason)
 
 
-def _seen(case: Case, fresh: Sequence[Mapping[str | None, Metrics]]) -> list[Metrics]:
+def _seen(case: Case, fresh: Sequence[FreshMetrics]) -> list[Metrics]:
     return [run[case.measurement.label] for run in fresh if case.measurement.label in run]
 
 
-def _is_settled(case: Case, fresh: Sequence[Mapping[str | None, Metrics]], confirm: int) -> bool:
+def _is_settled(case: Case, fresh: Sequence[FreshMetrics], confirm: int) -> bool:
     seen = _seen(case, fresh)
     if case.reference is None or len(seen) < len(fresh):
         return False
     return is_settled(seen, case.known, case.reference, case.tolerance, confirm)
 
 
-def _needs_comparable_runs(case: Case, fresh: Sequence[Mapping[str | None, Metrics]], confirm: int) -> bool:
-    return case.reference is not None and needs_comparable_runs(
-        _seen(case, fresh), case.known, case.reference.figure, confirm
-    )
+def _enough_alike(confirm: int) -> int:
+    return min(ENOUGH_ALIKE, confirm)
 
 
-def device_verdict(verdict: Verdict, reason: str | None) -> Verdict | None:
-    """The verdict made DEVICE where there is a reason for it."""
-    return None if reason is None else replace(verdict, status=Status.DEVICE, code="device", reason=reason)
+def _at_known_speed(fresh: Sequence[Metrics], known: BaselineBounds | None) -> list[Metrics]:
+    """Return the processes beside whose kernels the device was no faster than beside the baseline's."""
+    if known is None:
+        return list(fresh)
+    return [f for f in fresh if f.probe_gbps is None or not is_faster(f.probe_gbps, known)]

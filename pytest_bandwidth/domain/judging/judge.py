@@ -1,4 +1,4 @@
-"""From the measurements of one test to its verdicts: the first look, and `confirming` for suspects."""
+"""Judge the measurements of one test: a first look, and a confirmation for suspects."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import Literal
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import device_change
-from pytest_bandwidth.domain.judging.confirmation import Case, FreshRun, device_verdict, fresh_metrics, last_word
+from pytest_bandwidth.domain.judging.confirmation import (
+    Case,
+    Confirmation,
+    FreshRow,
+    MeasureAgain,
+    device_verdict,
+    judge_by_fresh,
+)
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
-from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
@@ -79,14 +85,14 @@ def judge_test(
     measurements: Mapping[str, Measurement],
     baseline: Baseline | None,
     limits: Limits,
-    fresh_run: FreshRun,
+    measure_again: MeasureAgain,
     probe_alone: ProbeAlone,
     pools: Pools | None = None,
 ) -> dict[str, Judged]:
-    """Verdicts by key. Suspects and doubtful drops are measured again by `fresh_run`, `limits.confirm` times for all.
+    """Judge by key. Suspects and doubtful drops are measured again, `limits.confirm` times for all.
 
-    Fewer times where the rest could change nothing, and up to as many again, in time, where a device that changes its
-    pace kept from the baseline's; see `fresh_evidence`.
+    Fewer times where the rest could change nothing, and up to as many again, in time, where the
+    device's memory was faster than beside the baseline; see `Confirmation`.
 
     pools: of the baseline (`pools_of`), where they are known already.
     Raises UsageError for a floor that is a share of an unknown peak.
@@ -104,9 +110,9 @@ def judge_test(
         return judged
     by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     dropped = [case for key, case in suspects.items() if key not in by_floor]
-    fresh, trouble = fresh_metrics(fresh_run, limits.confirm, dropped, floors=bool(by_floor))
+    fresh, trouble = measure_again(Confirmation(limits.confirm, dropped, floors=bool(by_floor)))
     for key, case in suspects.items():
-        verdict = last_word(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
+        verdict = judge_by_fresh(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
         # What was allowed at first stays so, unless it is a regression after all.
         if judged[key].verdict.status is Status.SUSPECT or verdict.status is Status.REGRESSED:
             judged[key] = replace(judged[key], verdict=verdict)

@@ -1,4 +1,4 @@
-"""The fresh processes of one suspect test: started side by side, measured one by one, in the time they may take."""
+"""Measure a suspect test again in fresh processes: started side by side, measured one by one, within a time budget."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from typing import Any
 
 from pytest_bandwidth.devices.memory_speed import LONGEST_WAIT_SECONDS
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE, Paces
-from pytest_bandwidth.domain.judging.fresh_evidence import FreshRow
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.judging.confirmation import (
+    MOST_FRESH_FACTOR,
+    ROUNDS_SHARE,
+    Confirmation,
+    FastestProbes,
+    FreshMetrics,
+    FreshRow,
+)
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, Go, rows_of
 
-# Who runs the tests waits for all of this. Waits for the baseline's pace, and processes beyond those asked for, are
-# tried while a test was measured and confirmed for no more seconds than this, or than those asked for take without
-# waiting, where that is more.
+# The user waits for all of this. Waits for the baseline's memory speed, and processes beyond those asked for, are tried
+# while a test was measured and confirmed for no more seconds than this, or than those asked for take without waiting,
+# where that is more.
 LEAST_SECONDS = 8.2
-# A look at the pace takes a moment, which is no wait.
+# A look at the memory's speed takes a moment, which is no wait.
 LONG_WAIT_SECONDS = 0.2
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
 # late, when the memory that the others used has gone back to a hypervisor.
@@ -30,25 +37,44 @@ BEYOND_MAJORITY = 1
 
 @dataclass(slots=True)
 class Waiting:
-    """Whether a pace is worth waiting for: on a host, until so many processes in a row, of any test, did in vain."""
+    """Tell whether to wait for a memory speed: on a host, until so many processes in a row did in vain."""
 
     on_host: bool
     most_in_vain: int
     in_vain: int = 0
 
-    def worth(self, paces: Paces) -> Paces:
-        """The paces to wait for. A GPU keeps its own for longer than anybody waits."""
-        return paces if self.on_host and self.in_vain < self.most_in_vain else {}
+    def worth(self, probes: FastestProbes) -> FastestProbes:
+        """Return what to wait for. A GPU keeps its memory's speed for longer than a test can wait."""
+        return probes if self.on_host and self.in_vain < self.most_in_vain else {}
 
-    def note(self, waits: Paces, figures: Mapping[str | None, Metrics]) -> None:
-        """Keeps in mind whether a process that was to wait met one of the paces."""
+    def note(self, waits: FastestProbes, figures: FreshMetrics) -> None:
+        """Remember whether a process that was to wait met one of the speeds."""
         if waits:
             met = any((figures[of].probe_gbps or 0.0) <= fastest for of, fastest in waits.items() if of in figures)
             self.in_vain = 0 if met else self.in_vain + 1
 
 
+def measure_again(
+    confirmation: Confirmation, run: Callable[[FastestProbes], FreshMetrics | None]
+) -> tuple[list[FreshMetrics], BandwidthError | None]:
+    """Run one fresh process after the other until the confirmation needs no more or `run` returns None.
+
+    Returns what they measured, and the error that ended them early, if one did.
+    """
+    fresh: list[FreshMetrics] = []
+    while not confirmation.is_complete(fresh):
+        try:
+            figures = run(confirmation.fastest_probes(fresh))
+        except BandwidthError as error:
+            return fresh, error
+        if figures is None:
+            break
+        fresh.append(figures)
+    return fresh, None
+
+
 class FreshProcesses:
-    """Of one test. A context: the processes that stand by when it ends are ended.
+    """The fresh processes of one test. A context: those that wait for their turn when it ends are ended.
 
     start: starts one. side_by_side: whether several may start at once, before any measures. lock: the device's; held
     while processes start or one measures, and free in between. measured_seconds: how long the test itself was measured.
@@ -73,7 +99,7 @@ class FreshProcesses:
         self._spent_seconds = 0.0
         self._start_seconds = 0.0
         self._stack = ExitStack()
-        self._standing_by: list[Child] = []
+        self._waiting_children: list[Child] = []
         self._measured_seconds = measured_seconds
         # Of those so far, without what they waited.
         self._longest_seconds = 0.0
@@ -86,13 +112,17 @@ class FreshProcesses:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
 
-    def run(self, paces: Paces) -> Mapping[str | None, Metrics] | None:
-        """Figures by label from one more process; None where there is no time for it.
+    def measure_again(self, confirmation: Confirmation) -> tuple[list[FreshMetrics], BandwidthError | None]:
+        """Run as many processes as the confirmation needs and there is time for."""
+        return measure_again(confirmation, self.run)
 
-        There is for those that were asked for, unless waiting for a pace took it: what one process saw at that pace, or
-        that the device left none to see it at, tells more than further ones beside a faster device.
+    def run(self, fastest_probes: FastestProbes) -> FreshMetrics | None:
+        """Run one more process and return its figures by label; None where there is no time for it.
 
-        paces: by label, GB/s of the fastest probe beside which it shall measure where it can.
+        There is for those that were asked for, unless waiting for a memory speed took it: what one process saw at that
+        speed, or that it did not come, tells more than further ones beside a faster device.
+
+        fastest_probes: by label, GB/s of the fastest probe beside which it shall measure where it can.
         Raises FreshProcessFailed where it measured nothing valid, DeviceUnavailable where the device stays taken.
         """
         done = len(self.rows)
@@ -100,11 +130,11 @@ class FreshProcesses:
             return None
         most = self._confirm if done < self._confirm else MOST_FRESH_FACTOR * self._confirm
         self._tell(f"suspect: fresh process {done + 1} of at most {most}")
-        waits = self._waiting.worth(paces)
+        waits = self._waiting.worth(fastest_probes)
         with self._lock():
             child = self._next()
             begun = time.monotonic()
-            rows = rows_of(child, Go(tuple(waits.items()), self._patience_seconds()), self._timeout_seconds)
+            rows = rows_of(child, Go(tuple(waits.items()), self._wait_seconds()), self._timeout_seconds)
             seconds = time.monotonic() - begun
         self._spent_seconds += seconds
         self.rows.append(_by_label(rows, self._peak, seconds))
@@ -116,36 +146,36 @@ class FreshProcesses:
         return seen
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
-        """What each process saw of the measurement of that label."""
+        """Return what each process saw of the measurement of that label."""
         return tuple(row[label] for row in self.rows if label in row)
 
     def _next(self) -> Child:
-        if not self._standing_by:
+        if not self._waiting_children:
             count = (
                 1
                 if self.rows or not self._side_by_side
                 else min(self._confirm, _majority(self._confirm) + BEYOND_MAJORITY)
             )
             begun = time.monotonic()
-            self._standing_by = [self._stack.enter_context(self._start()) for _ in range(count)]
-            for child in self._standing_by:
+            self._waiting_children = [self._stack.enter_context(self._start()) for _ in range(count)]
+            for child in self._waiting_children:
                 child.wait_until_ready(self._timeout_seconds)
             seconds = time.monotonic() - begun
             self._spent_seconds += seconds
             self._start_seconds = max(self._start_seconds, seconds / count)
-        return self._standing_by.pop(0)
+        return self._waiting_children.pop(0)
 
     def _left_seconds(self) -> float:
-        """What is left for waits and further processes. Who waits for the device itself spends nothing."""
+        """Return what is left for waits and further processes. Waiting for the device itself spends nothing."""
         asked_for = self._confirm * (self._start_seconds + self._longest_seconds)
         return max(LEAST_SECONDS - self._measured_seconds, asked_for) - self._spent_seconds
 
     def _next_seconds(self) -> float:
-        """What one more process takes, without waiting."""
-        return self._longest_seconds + (0.0 if self._standing_by else self._start_seconds)
+        """Return what one more process takes, without waiting."""
+        return self._longest_seconds + (0.0 if self._waiting_children else self._start_seconds)
 
-    def _patience_seconds(self) -> float:
-        """How long the next process may wait and still measure in time."""
+    def _wait_seconds(self) -> float:
+        """Return how long the next process may wait and still measure in time."""
         left = self._left_seconds() - (self._longest_seconds or ROUNDS_SHARE * self._measured_seconds)
         return min(LONGEST_WAIT_SECONDS, max(0.0, left))
 
@@ -155,7 +185,7 @@ def _majority(count: int) -> int:
 
 
 def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> dict[str | None, FreshRow]:
-    """What a fresh process saw, by label, of all that it measured validly. Raises FreshProcessFailed for nothing."""
+    """Return what a fresh process measured validly, by label. Raises FreshProcessFailed where that is nothing."""
     trouble = {row["label"]: why_no_evidence(row, peak) for row in rows}
     valid = [row for row in rows if trouble[row["label"]] is None]
     if not valid:

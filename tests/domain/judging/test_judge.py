@@ -1,6 +1,7 @@
 """Every status of the verdict table, from measurements that a scripted history stands behind."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging import confirmation as confirming
+from pytest_bandwidth.domain.judging import confirmation
 from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.judge import Limits, judge_test
 from pytest_bandwidth.domain.measurement import Finding, Measurement
@@ -17,6 +18,7 @@ from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.session.fresh.confirm import measure_again
 
 KEY = "tests/test_a.py::test_copy"
 OTHER = f"{KEY} @ b"
@@ -61,8 +63,13 @@ def never_probe(_read, _written):
     raise AssertionError("no probe is needed here")
 
 
+def again(run):
+    """Fresh processes of which `run` stands for one."""
+    return partial(measure_again, run=run)
+
+
 def judge(measurement, known, limits=LIMITS, fresh=never, probe=never_probe):
-    return judge_test({KEY: measurement}, known, limits, fresh, probe)[KEY].verdict
+    return judge_test({KEY: measurement}, known, limits, again(fresh), probe)[KEY].verdict
 
 
 def fresh_processes(*gbps):
@@ -176,7 +183,7 @@ def test_a_probe_that_cannot_run_alone_is_told_and_excuses_nothing():
     def broken(_read, _written):
         raise BandwidthError("the probe could not run alone: no device")
 
-    judged = judge_test({KEY: measured(60.0, probe_gbps=66.7)}, FIVE, LIMITS, never, broken)[KEY]
+    judged = judge_test({KEY: measured(60.0, probe_gbps=66.7)}, FIVE, LIMITS, again(never), broken)[KEY]
     assert judged.verdict.status is Status.WITHIN
     assert [finding.text for finding in judged.measurement.findings] == [
         "the probe could not run alone: no device; judged as if the device were well"
@@ -270,7 +277,7 @@ def test_a_floor_beside_a_drop_rests_on_processes_that_did_not_wait_and_no_more_
     known = for_both(FIVE)
     floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
     both = {KEY: measured(117.0, probe_gbps=145.0), OTHER: replace(measured(90.0), label="b")}
-    judged = judge_test(both, known, floor, run, never_probe)
+    judged = judge_test(both, known, floor, again(run), never_probe)
     assert told == [{}] * 2 * LIMITS.confirm  # the other hoped for the baseline's pace
     assert (judged[OTHER].verdict.status, judged[OTHER].verdict.confirmations) == (Status.REGRESSED, (90.0,) * 3)
 
@@ -423,7 +430,7 @@ def test_all_suspects_of_a_test_share_the_fresh_processes():
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
-    judged = judge_test(both, known, LIMITS, run, never_probe)
+    judged = judge_test(both, known, LIMITS, again(run), never_probe)
     assert [j.verdict.status for j in judged.values()] == [Status.REGRESSED, Status.REGRESSED]
     assert len(calls) == 2
 
@@ -438,7 +445,7 @@ def test_one_suspect_that_is_not_settled_takes_all_fresh_processes():
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
-    judged = judge_test(both, known, LIMITS, run, never_probe)
+    judged = judge_test(both, known, LIMITS, again(run), never_probe)
     assert [j.verdict.status for j in judged.values()] == [Status.REGRESSED, Status.UNCONFIRMED]
     assert len(calls) == 3
 
@@ -466,11 +473,13 @@ def test_the_processes_that_are_spared_would_have_changed_no_verdict(figures, co
             seen = zip((None, "b"), next(processes), strict=True)
             return {label: Metrics(share * probe, share, probe) for label, (share, probe) in seen}
 
-        return [j.verdict.status for j in judge_test(suspects, known, limits, run, lambda _r, _w: 100.0).values()]
+        return [
+            j.verdict.status for j in judge_test(suspects, known, limits, again(run), lambda _r, _w: 100.0).values()
+        ]
 
     sparing = statuses()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confirming, "is_settled", lambda *_: False)
+        patch.setattr(confirmation, "is_settled", lambda *_: False)
         assert statuses() == sparing
 
 
@@ -482,7 +491,7 @@ def test_what_most_agree_on_is_not_confirmed_where_one_that_ran_lacks_it():
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
-    judged = judge_test(both, known, LIMITS, run, never_probe)
+    judged = judge_test(both, known, LIMITS, again(run), never_probe)
     assert [j.verdict.status for j in judged.values()] == [Status.UNCONFIRMED, Status.UNCONFIRMED]
     assert "2 fresh processes measured it, and validly; 3 have to" in judged[KEY].verdict.reason
 
@@ -499,7 +508,7 @@ def test_what_most_agree_on_is_not_confirmed_where_one_more_ran_and_failed():
 
     known = for_both(FIVE)
     both = {KEY: measured(80.0), OTHER: replace(measured(80.0), label="b")}
-    judged = judge_test(both, known, LIMITS, run, never_probe)
+    judged = judge_test(both, known, LIMITS, again(run), never_probe)
     assert [j.verdict.status for j in judged.values()] == [Status.UNCONFIRMED, Status.UNCONFIRMED]
 
 

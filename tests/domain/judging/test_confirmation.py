@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from known_devices import known
 
-from pytest_bandwidth.domain.judging.fresh_evidence import Evidence, evidence_of, is_settled, needs_comparable_runs
+from pytest_bandwidth.domain.judging.confirmation import Evidence, evidence_of, is_settled, needs_comparable_runs
 from pytest_bandwidth.domain.judging.rule import fresh_gate
 from pytest_bandwidth.domain.metrics import Metrics
 
