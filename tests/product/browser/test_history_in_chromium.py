@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from chromium import DESKTOP, PHONE
+from history_pages import page_of, trend
 from hostile_texts import HOSTILE
-from test_history_page import page_of, trend
 from test_report_accessibility import axe, violations
 
 from pytest_bandwidth.reports.charts.library import charts_available
