@@ -32,7 +32,7 @@ import numpy as np
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
 from pytest_bandwidth.devices.cpu.activity import ActivityWatch
 from pytest_bandwidth.devices.cpu.device import CpuDevice, open_cpu
-from pytest_bandwidth.devices.cpu.kernels import stream as host_stream
+from pytest_bandwidth.devices.cpu.kernels import stream
 from pytest_bandwidth.devices.host import read_caches
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
@@ -91,7 +91,7 @@ def pairs(device: CpuDevice, library: Any, n: int) -> list[tuple[str, int, Call,
     sink, threads = np.zeros(1, np.float32), int(device.identity.settings["threads"])
     pa, pb, pc = (ctypes.c_void_p(x.ctypes.data) for x in (a, b, c))
     s, size = ctypes.c_float(SCALAR), ctypes.c_size_t(n)
-    h = host_stream
+    h = stream
     return [
         ("copy", 8 * n, lambda: library.c_copy(pa, pb, size), lambda: h.copy(threads, a, b, n)),
         ("triad", 12 * n, lambda: library.c_triad(pa, pb, pc, s, size), lambda: h.triad(threads, a, b, c, SCALAR, n)),
@@ -142,7 +142,7 @@ def plateau(budget_seconds: float = 3.0) -> None:
     sink, never = np.zeros(1, np.float32), np.float32(np.nan)
 
     def evict(factor: int) -> None:
-        host_stream.read(threads, sink, buffer, never, factor * cache // 4)
+        stream.read(threads, sink, buffer, never, factor * cache // 4)
 
     evict(1)
     costs = {factor: median([seconds_of(partial(evict, factor)) for _ in range(5)]) for factor in factors}
@@ -157,9 +157,9 @@ def plateau(budget_seconds: float = 3.0) -> None:
 
             def run(a: Any = a, b: Any = b, c: Any = c, n: int = n, reads: bool = arrays == 1) -> None:
                 if reads:
-                    host_stream.read(threads, sink, b, never, n)
+                    stream.read(threads, sink, b, never, n)
                 else:
-                    host_stream.triad(threads, a, b, c, SCALAR, n)
+                    stream.triad(threads, a, b, c, SCALAR, n)
 
             taken: dict[int, list[float]] = {factor: [] for factor in factors}
             ends = time.perf_counter() + budget_seconds

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -167,9 +168,7 @@ class CpuDevice:
         """Has Numba load its registries and the shipped kernels, and start its threads."""
         self._operate()
         if self._threads is not None:
-            from pytest_bandwidth.devices.cpu.kernels import table as host_kernels
-
-            del host_kernels
+            import_module("pytest_bandwidth.devices.cpu.kernels.table")
 
     def conditions(self) -> Conditions:
         return self._watch.conditions()

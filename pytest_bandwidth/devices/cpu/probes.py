@@ -63,9 +63,9 @@ class NumbaOperations:
     name = "Numba"
 
     def __init__(self, threads: int) -> None:
-        from pytest_bandwidth.devices.cpu.kernels import stream as host_stream
+        from pytest_bandwidth.devices.cpu.kernels import stream
 
-        self._kernels = host_stream
+        self._kernels = stream
         self._threads = threads
         self._sink = np.zeros(1, ELEMENT)
 

@@ -1,6 +1,6 @@
 """Host twins of cuda_src/access.cu and transpose.cu: the same bytes in other orders.
 
-These move elements and never compute, so halves come as 16-bit integers. Loops and parts as in host_stream.
+These move elements and never compute, so halves come as 16-bit integers. Loops and parts as in stream.py.
 """
 
 from __future__ import annotations

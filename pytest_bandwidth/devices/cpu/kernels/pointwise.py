@@ -1,6 +1,6 @@
 """Host twins of cuda_src/pointwise.cu and intensity.cu: one array in, one array out, and arithmetic in between.
 
-Loops and parts as in host_stream. Halves are computed in float32 and rounded once at the end, in the intensity sweep
+Loops and parts as in stream.py. Halves are computed in float32 and rounded once at the end, in the intensity sweep
 too, where the CUDA kernel computes in half precision: a processor of today has no faster half arithmetic to show.
 """
 

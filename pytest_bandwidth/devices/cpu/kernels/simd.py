@@ -1,4 +1,4 @@
-"""Cache lines as values in Numba code: vector loads, and aligned vector stores that bypass the caches.
+"""Load and store cache lines as vectors in Numba code, with aligned stores that bypass the caches.
 
 An ordinary store first reads the line that it overwrites, so a copy moves three bytes for every two that it has to.
 A non-temporal store does not. Numba has none of its own, and scalar ones are never joined into vectors by LLVM, so this
@@ -37,27 +37,27 @@ class SimdVector(types.Type):
         super().__init__(name=f"SimdVector({element})")
 
 
-class _LineModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, line: SimdVector) -> None:
-        element = manager.lookup(line.element).get_value_type()
+class _SimdVectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, vector: SimdVector) -> None:
+        element = manager.lookup(vector.element).get_value_type()
         of_vector: Any = super().__init__  # Numba's models are not annotated
-        of_vector(manager, line, ir.VectorType(element, line.lanes))
+        of_vector(manager, vector, ir.VectorType(element, vector.lanes))
 
 
-register_model(SimdVector)(_LineModel)
+register_model(SimdVector)(_SimdVectorModel)
 
 
 def parallel(function: Callable[..., Any]) -> Any:
-    """Compiles a function with `prange` loops at its first call; kept on disk where Numba finds a folder to write to.
+    """Compile a function with `prange` loops at its first call; kept on disk where Numba finds a folder to write to.
 
     Numba looks at the function's own file to tell whether what it kept is still good. Whoever edits a module of helpers
-    (this one, host_arithmetic, host_rows) without those that use it has to delete their `__pycache__/*.nbi`.
+    (this one, simd_math, rows) without those that use it has to delete their `__pycache__/*.nbi`.
     """
     return _compiled(function, parallel=True)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compiles a helper of such functions."""
+    """Compile a helper of such functions."""
     return _compiled(function)
 
 
@@ -73,19 +73,19 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def typed_intrinsic(function: Callable[..., Any]) -> Any:
-    """Numba's `intrinsic`, as a type checker may see it."""
+    """Apply Numba's `intrinsic`, typed for a type checker."""
     return intrinsic(function)
 
 
-def _line_of(array: Any) -> SimdVector:
-    """What one load from an array yields."""
+def _vector_of(array: Any) -> SimdVector:
+    """Return the type that one load from an array yields."""
     return SimdVector(types.float32 if array.dtype == types.uint16 else array.dtype)
 
 
-def _stored(array: Any, line: SimdVector) -> ir.Type:
-    """How a line lies in the array's memory."""
+def _stored(array: Any, vector: SimdVector) -> ir.Type:
+    """Return the type that a line has in the array's memory."""
     element = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()} if _is_floating(array) else {}
-    return ir.VectorType(element.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth)), line.lanes)
+    return ir.VectorType(element.get(array.dtype.bitwidth, ir.IntType(array.dtype.bitwidth)), vector.lanes)
 
 
 def _is_floating(array: Any) -> bool:
@@ -113,7 +113,7 @@ def lanes_of(_typing_context: Any, array: Any) -> Any:
     """lanes_of(array): how many elements one load from the array takes."""
 
     def generate(_context: Any, _builder: Any, signature: Any, _args: Any) -> Any:
-        return ir.Constant(ir.IntType(64), _line_of(signature.args[0]).lanes)
+        return ir.Constant(ir.IntType(64), _vector_of(signature.args[0]).lanes)
 
     return types.int64(array), generate
 
@@ -130,7 +130,7 @@ def load(_typing_context: Any, array: Any, index: Any) -> Any:
             return builder.fpext(loaded, context.get_value_type(line))
         return loaded
 
-    return _line_of(array)(array, index), generate
+    return _vector_of(array)(array, index), generate
 
 
 @typed_intrinsic
@@ -180,7 +180,7 @@ def get(_typing_context: Any, array: Any, index: Any) -> Any:
         half = builder.load(_pointer(context, builder, array_type, args[0], args[1], ir.HalfType()))
         return builder.fpext(half, ir.FloatType())
 
-    return _line_of(array).element(array, index), generate
+    return _vector_of(array).element(array, index), generate
 
 
 @typed_intrinsic
@@ -197,7 +197,7 @@ def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
             builder.store(args[2], _pointer(context, builder, array_type, args[0], args[1], pointee))
         return context.get_dummy_value()
 
-    return types.void(array, index, _line_of(array).element), generate
+    return types.void(array, index, _vector_of(array).element), generate
 
 
 @typed_intrinsic

@@ -1,18 +1,11 @@
-"""Every shipped CUDA kernel's Numba twin on the host, by name: what it takes, and how large its arrays have to be."""
+"""List the host twins of the shipped CUDA kernels by name, with what each takes and how large its arrays have to be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pytest_bandwidth.devices.cpu.kernels import access as host_access
-from pytest_bandwidth.devices.cpu.kernels import attention as host_attention
-from pytest_bandwidth.devices.cpu.kernels import layernorm as host_layernorm
-from pytest_bandwidth.devices.cpu.kernels import logsumexp as host_logsumexp
-from pytest_bandwidth.devices.cpu.kernels import matmul as host_matrix
-from pytest_bandwidth.devices.cpu.kernels import pointwise as host_pointwise
-from pytest_bandwidth.devices.cpu.kernels import softmax as host_softmax
-from pytest_bandwidth.devices.cpu.kernels import stream as host_stream
+from pytest_bandwidth.devices.cpu.kernels import access, attention, matmul, norms, pointwise, stream
 from pytest_bandwidth.devices.cpu.kernels.signature import HostKernel, parameters
 from pytest_bandwidth.domain.errors import UsageError
 
@@ -21,7 +14,7 @@ from pytest_bandwidth.domain.errors import UsageError
 FLOATS = (("f32", "f32", "f32"), ("f16", "f16", "f32"))
 ALL = (*FLOATS, ("f64", "f64", "f64"))
 WIDE = (*ALL, ("f32x4", "f32", "f32"), ("f16x8", "f16", "f32"))
-Q4_ELEMENTS, Q4_BYTES = host_matrix.Q4_ELEMENTS, host_matrix.Q4_BYTES
+Q4_ELEMENTS, Q4_BYTES = matmul.Q4_ELEMENTS, matmul.Q4_BYTES
 
 
 def _family(
@@ -32,41 +25,38 @@ def _family(
     versions: Sequence[tuple[str, str, str]] = FLOATS,
     **options: bool,
 ) -> Iterator[HostKernel]:
-    """One kernel for each version; in the signature T stands for the element type and W for what it is computed in."""
+    """Yield a kernel for each version. In the signature T is the element type and W the type that it is computed in."""
     for suffix, element, arithmetic in versions:
         typed = signature.replace(":T", f":{element}").replace(":W", f":{arithmetic}")
         yield HostKernel(f"{name}_{suffix}", function, parameters(typed), extents, **options)
 
 
 def _stream() -> Iterator[HostKernel]:
-    s = host_stream
-    yield from _family("read", s.read, "sink:W* in:T* never:W n:i64", lambda n: (1, n), WIDE)
-    yield from _family("write", s.write, "out:T* value:W n:i64", lambda n: (n,), WIDE)
-    yield from _family("copy", s.copy, "out:T* in:T* n:i64", lambda n: (n, n), WIDE, bits=True)
-    yield from _family("scale", s.scale, "out:T* in:T* scalar:W n:i64", lambda n: (n, n), WIDE)
-    yield from _family("add", s.add, "out:T* a:T* b:T* n:i64", lambda n: (n, n, n), WIDE)
-    yield from _family("triad", s.triad, "a:T* b:T* c:T* scalar:W n:i64", lambda n: (n, n, n), WIDE)
+    yield from _family("read", stream.read, "sink:W* in:T* never:W n:i64", lambda n: (1, n), WIDE)
+    yield from _family("write", stream.write, "out:T* value:W n:i64", lambda n: (n,), WIDE)
+    yield from _family("copy", stream.copy, "out:T* in:T* n:i64", lambda n: (n, n), WIDE, bits=True)
+    yield from _family("scale", stream.scale, "out:T* in:T* scalar:W n:i64", lambda n: (n, n), WIDE)
+    yield from _family("add", stream.add, "out:T* a:T* b:T* n:i64", lambda n: (n, n, n), WIDE)
+    yield from _family("triad", stream.triad, "a:T* b:T* c:T* scalar:W n:i64", lambda n: (n, n, n), WIDE)
 
 
 def _reductions() -> Iterator[HostKernel]:
-    s = host_stream
     of_one, of_two = "partials:W* in:T* n:i64", "partials:W* a:T* b:T* n:i64"
-    yield from _family("sum", s.sum_all, of_one, lambda n, blocks: (blocks, n), WIDE, takes_blocks=True)
-    yield from _family("dot", s.dot, of_two, lambda n, blocks: (blocks, n, n), WIDE, takes_blocks=True)
+    yield from _family("sum", stream.sum_all, of_one, lambda n, blocks: (blocks, n), WIDE, takes_blocks=True)
+    yield from _family("dot", stream.dot, of_two, lambda n, blocks: (blocks, n, n), WIDE, takes_blocks=True)
 
 
 def _pointwise() -> Iterator[HostKernel]:
-    p = host_pointwise
     fused = "out:T* in:T* bias:f32 probability:f32 seed:u32 n:i64"
-    yield from _family("bias", p.bias, "out:T* in:T* bias:f32 n:i64", _map)
-    yield from _family("relu", p.relu, "out:T* in:T* n:i64", _map)
-    yield from _family("dropout", p.dropout, "out:T* in:T* probability:f32 seed:u32 n:i64", _map)
-    yield from _family("bias_relu_dropout", p.bias_relu_dropout, fused, _map)
-    yield from _family("cos", p.cos, "out:T* in:T* n:i64", _map)
-    yield from _family("cos_cos", p.cos_cos, "out:T* in:T* n:i64", _map)
+    yield from _family("bias", pointwise.bias, "out:T* in:T* bias:f32 n:i64", _map)
+    yield from _family("relu", pointwise.relu, "out:T* in:T* n:i64", _map)
+    yield from _family("dropout", pointwise.dropout, "out:T* in:T* probability:f32 seed:u32 n:i64", _map)
+    yield from _family("bias_relu_dropout", pointwise.bias_relu_dropout, fused, _map)
+    yield from _family("cos", pointwise.cos, "out:T* in:T* n:i64", _map)
+    yield from _family("cos_cos", pointwise.cos_cos, "out:T* in:T* n:i64", _map)
     fma = "out:T* in:T* factor:W addend:W repeats:i32 n:i64"
-    yield from _family("intensity_fma", p.intensity_fma, fma, _map, ALL)
-    yield from _family("intensity_add", p.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", _map, ALL)
+    yield from _family("intensity_fma", pointwise.intensity_fma, fma, _map, ALL)
+    yield from _family("intensity_add", pointwise.intensity_add, "out:T* in:T* addend:W repeats:i32 n:i64", _map, ALL)
 
 
 def _map(n: int, repeats: int = 0) -> Sequence[int]:
@@ -75,23 +65,28 @@ def _map(n: int, repeats: int = 0) -> Sequence[int]:
 
 
 def _access() -> Iterator[HostKernel]:
-    a = host_access
     strided = "out:T* in:T* stride:i64 n:i64"
-    yield from _family("strided_read", a.strided_read, strided, lambda stride, n: (n, _reach(stride, n)), bits=True)
-    yield from _family("strided_write", a.strided_write, strided, lambda stride, n: (_reach(stride, n), n), bits=True)
+    yield from _family(
+        "strided_read", access.strided_read, strided, lambda stride, n: (n, _reach(stride, n)), bits=True
+    )
+    yield from _family(
+        "strided_write", access.strided_write, strided, lambda stride, n: (_reach(stride, n), n), bits=True
+    )
     offset = "out:T* in:T* offset:i64 n:i64"
-    yield from _family("misaligned", a.misaligned, offset, lambda offset, n: (n, n + offset if n else 0), bits=True)
+    yield from _family(
+        "misaligned", access.misaligned, offset, lambda offset, n: (n, n + offset if n else 0), bits=True
+    )
     for index in ("i32", "i64"):
         versions = tuple((f"{suffix}_{index}", element, arithmetic) for suffix, element, arithmetic in FLOATS)
         gather = f"out:T* in:T* index:{index}* length:i64 n:i64"
-        yield from _family("gather", a.gather, gather, lambda length, n: (n, length, n), versions, bits=True)
+        yield from _family("gather", access.gather, gather, lambda length, n: (n, length, n), versions, bits=True)
     shape = "out:T* in:T* rows:i64 cols:i64"
-    yield from _family("transpose_naive", a.transpose_naive, shape, _matrix, bits=True)
-    yield from _family("transpose_tiled", a.transpose_tiled, shape, _matrix, bits=True)
+    yield from _family("transpose_naive", access.transpose_naive, shape, _matrix, bits=True)
+    yield from _family("transpose_tiled", access.transpose_tiled, shape, _matrix, bits=True)
 
 
 def _reach(stride: int, n: int) -> int:
-    """Elements up to the last one that n steps of a stride touch."""
+    """Return the number of elements up to the last one that n steps of a stride touch."""
     return (n - 1) * stride + 1 if n else 0
 
 
@@ -100,18 +95,16 @@ def _matrix(rows: int, cols: int) -> Sequence[int]:
 
 
 def _softmax() -> Iterator[HostKernel]:
-    s = host_softmax
     shape = "out:T* in:T* rows:i64 cols:i64"
-    yield from _family("softmax_naive", s.softmax_naive, shape, _matrix)
-    yield from _family("softmax_online", s.softmax_online, shape, _matrix)
-    yield from _family("softmax_staged", s.softmax_staged, shape, _matrix)
+    yield from _family("softmax_naive", norms.softmax_naive, shape, _matrix)
+    yield from _family("softmax_online", norms.softmax_online, shape, _matrix)
+    yield from _family("softmax_staged", norms.softmax_staged, shape, _matrix)
 
 
 def _layer_norm() -> Iterator[HostKernel]:
-    n = host_layernorm
     norm = "out:T* in:T* gamma:T* beta:T* epsilon:f32 rows:i64 cols:i64"
-    yield from _family("layer_norm_naive", n.layer_norm_naive, norm, _normalised)
-    yield from _family("layer_norm_staged", n.layer_norm_staged, norm, _normalised)
+    yield from _family("layer_norm_naive", norms.layer_norm_naive, norm, _normalised)
+    yield from _family("layer_norm_staged", norms.layer_norm_staged, norm, _normalised)
 
 
 def _normalised(rows: int, cols: int) -> Sequence[int]:
@@ -119,30 +112,30 @@ def _normalised(rows: int, cols: int) -> Sequence[int]:
 
 
 def _logsumexp() -> Iterator[HostKernel]:
-    e = host_logsumexp
     fused = "out:T* in:T* rows:i64 cols:i64"
-    yield from _family("logsumexp_fused", e.logsumexp_fused, fused, lambda rows, cols: (rows, rows * cols))
+    yield from _family("logsumexp_fused", norms.logsumexp_fused, fused, lambda rows, cols: (rows, rows * cols))
     row_max = "max:T* in:T* rows:i64 cols:i64"
-    yield from _family("row_max", e.row_max, row_max, lambda rows, cols: (rows, rows * cols))
+    yield from _family("row_max", norms.row_max, row_max, lambda rows, cols: (rows, rows * cols))
     shifted = "out:T* in:T* max:T* rows:i64 cols:i64"
-    yield from _family("exp_shifted", e.exp_shifted, shifted, lambda rows, cols: (rows * cols, rows * cols, rows))
+    yield from _family("exp_shifted", norms.exp_shifted, shifted, lambda rows, cols: (rows * cols, rows * cols, rows))
     log_sum = "out:T* exps:T* max:T* rows:i64 cols:i64"
-    yield from _family("row_log_sum", e.row_log_sum, log_sum, lambda rows, cols: (rows, rows * cols, rows))
+    yield from _family("row_log_sum", norms.row_log_sum, log_sum, lambda rows, cols: (rows, rows * cols, rows))
 
 
 def _products() -> Iterator[HostKernel]:
-    x = host_matrix
     gemm = "c:T* a:T* b:T* m:i64 n:i64 k:i64"
-    yield from _family("gemm_naive", x.gemm_naive, gemm, _product)
-    yield from _family("gemm_tiled", x.gemm_tiled, gemm, _product)
-    yield from _family("gemm_blocked", x.gemm_blocked, gemm, _product)
+    yield from _family("gemm_naive", matmul.gemm_naive, gemm, _product)
+    yield from _family("gemm_tiled", matmul.gemm_tiled, gemm, _product)
+    yield from _family("gemm_blocked", matmul.gemm_blocked, gemm, _product)
     linear = "y:T* x:T* w:T* m:i64 n:i64 k:i64"
-    yield from _family("linear_gemv", x.linear, linear, _product)
-    yield from _family("linear_gemm", x.linear, linear, _product)
+    yield from _family("linear_gemv", matmul.linear, linear, _product)
+    yield from _family("linear_gemm", matmul.linear, linear, _product)
     packed = "y:T* x:T* blocks:u8* m:i64 n:i64 k:i64"
-    yield from _family("q4_0_gemv", x.q4_0_product, packed, _q4_product)
-    yield from _family("q4_0_gemm", x.q4_0_product, packed, _q4_product)
-    yield from _family("q4_0_dequantize", x.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n)))
+    yield from _family("q4_0_gemv", matmul.q4_0_product, packed, _q4_product)
+    yield from _family("q4_0_gemm", matmul.q4_0_product, packed, _q4_product)
+    yield from _family(
+        "q4_0_dequantize", matmul.q4_0_dequantize, "out:T* blocks:u8* n:i64", lambda n: (n, _q4_bytes(n))
+    )
 
 
 def _product(m: int, n: int, k: int) -> Sequence[int]:
@@ -158,35 +151,35 @@ def _q4_bytes(elements: int) -> int:
 
 
 def _attention() -> Iterator[HostKernel]:
-    a = host_attention
     scores = "s:T* q:T* k:T* scale:f32 heads:i64 n:i64 d:i64"
     yield from _family(
         "attention_scores",
-        a.attention_scores,
+        attention.attention_scores,
         scores,
         lambda heads, n, d: (heads * n * n, heads * n * d, heads * n * d),
     )
     output = "o:T* p:T* v:T* heads:i64 n:i64 d:i64"
     yield from _family(
         "attention_output",
-        a.attention_output,
+        attention.attention_output,
         output,
         lambda heads, n, d: (heads * n * d, heads * n * n, heads * n * d),
     )
     flash = "o:T* q:T* k:T* v:T* scale:f32 heads:i64 n:i64 d:i64"
-    yield from _family("attention_flash", a.attention_flash, flash, lambda heads, n, d: (heads * n * d,) * 4)
+    yield from _family("attention_flash", attention.attention_flash, flash, lambda heads, n, d: (heads * n * d,) * 4)
 
 
 def _cache() -> Iterator[HostKernel]:
-    a = host_attention
     append = "k_cache:T* v_cache:T* k_new:T* v_new:T* position:i64 batch:i64 kv_heads:i64 tokens:i64 d:i64 capacity:i64"
-    yield from _family("kv_append", a.kv_append, append, _appended, bits=True)
+    yield from _family("kv_append", attention.kv_append, append, _appended, bits=True)
     sizes = "batch:i64 query_heads:i64 kv_heads:i64 d:i64 tokens:i64 capacity:i64"
-    yield from _family("kv_decode", a.kv_decode, f"out:T* q:T* k_cache:T* v_cache:T* scale:f32 {sizes}", _decoded)
+    yield from _family(
+        "kv_decode", attention.kv_decode, f"out:T* q:T* k_cache:T* v_cache:T* scale:f32 {sizes}", _decoded
+    )
     split = "partial_result:f32* partial_max:f32* partial_sum:f32* q:T* k_cache:T* v_cache:T* scale:f32 "
-    yield from _family("kv_decode_split", a.kv_decode_split, f"{split}{sizes} splits:i64", _split)
+    yield from _family("kv_decode_split", attention.kv_decode_split, f"{split}{sizes} splits:i64", _split)
     combine = "out:T* partial_result:f32* partial_max:f32* partial_sum:f32* heads:i64 d:i64 splits:i64"
-    yield from _family("kv_decode_combine", a.kv_decode_combine, combine, _combined)
+    yield from _family("kv_decode_combine", attention.kv_decode_combine, combine, _combined)
 
 
 def _appended(position: int, batch: int, kv_heads: int, tokens: int, d: int, capacity: int) -> Sequence[int]:

@@ -7,7 +7,7 @@ import pytest
 from host_launch import SIZES, STORED, TOLERANCE, Guarded, cpu, numbers, run
 from numba import jit
 
-from pytest_bandwidth.devices.cpu.kernels import stream as host_stream
+from pytest_bandwidth.devices.cpu.kernels import stream
 
 OFFSETS = (0, 1, 5)
 
@@ -122,7 +122,7 @@ def test_halves_are_rounded_once_to_the_nearest():
 )
 def test_the_triads_stores_pass_the_caches():
     # Anew: of what comes from Numba's cache on disk no assembly can be had.
-    triad = jit(**host_stream.triad.targetoptions)(host_stream.triad.py_func)
+    triad = jit(**stream.triad.targetoptions)(stream.triad.py_func)
     out, x, y = cpu().empty(64, np.float32), numbers(64, np.float32, 1), numbers(64, np.float32, 2)
     triad(1, out, x, y, np.float32(3), out.size)
     (assembly,) = triad.inspect_asm().values()
