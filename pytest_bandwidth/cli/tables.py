@@ -1,4 +1,4 @@
-"""Aligned columns for people, and the JSON documents of the commands for programs."""
+"""Print tables for people, and the commands' JSON documents for programs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _GAP = "  "
 def aligned(
     headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = (), width: int | None = None
 ) -> list[str]:
-    """Lines of a table whose first column is a name. Columns without content in any row are left out.
+    """Align a table whose first column is a name. Columns without content in any row are left out.
 
     left: headings of the further columns that hold words; all others hold figures and stand at the right.
     width: columns to keep to by shortening names, where that leaves them legible; None for as many as it takes.
     """
     kept = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in rows)]
-    titles = [headings[i] for i in kept]
+    titles = [printable(headings[i]) for i in kept]
     cells = [[printable(row[i]) for i in kept] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     if width is not None:
         widths[0] = min(widths[0], max(width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1), NARROWEST_NAME))
-    at_left = [i == 0 or title in left for i, title in enumerate(titles)]
+    at_left = [place == 0 or headings[i] in left for place, i in enumerate(kept)]
     return [
         _GAP.join(
             shortened(cell, size).ljust(size) if to_left else cell.rjust(size)
@@ -41,10 +41,10 @@ def aligned(
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal; None where the output goes to a file or a program, which want names whole."""
+    """Return the columns of the terminal; None where the output goes to a file or a program, which want names whole."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Prints strict JSON in ASCII, which every locale can carry, with the version of the form first."""
+    """Print strict JSON in ASCII, which every locale can carry, with the version of the form first."""
     print(json.dumps({"schema": SCHEMA, **document}, indent=1, allow_nan=False))

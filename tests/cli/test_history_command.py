@@ -6,6 +6,7 @@ import importlib.util
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from saved_runs import HOST, outcome, run_of, save
 
-from pytest_bandwidth.storage.history import COLUMNS, append, merging
+from pytest_bandwidth.storage.history import COLUMNS, append, merging, reading
 
 duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 pytest.importorskip("ruptures", reason="ruptures is not installed: pip install 'pytest-bandwidth[history]'")
@@ -271,3 +272,43 @@ def test_nothing_of_the_extra_is_imported_before_it_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# Rows to count: more than any machine does in the time that a test has.
+ENDLESS = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range % 7 = b.range % 11"
+
+
+def test_sql_that_takes_too_long_is_ended(command, folder, monkeypatch):
+    monkeypatch.setattr(reading, "ANSWER_SECONDS", 0.5)
+    said = command("history", folder, "--sql", ENDLESS)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.endswith("--sql: found no answer in 0.5 s, expected one: ask for less\n")
+
+
+def test_sql_of_more_rows_than_people_read_is_refused(command, folder, monkeypatch):
+    monkeypatch.setattr(reading, "ANSWER_ROWS", 10)
+    assert len(command("history", folder, "--sql", "SELECT * FROM range(10)").out.splitlines()) == 11
+    said = command("history", folder, "--sql", "SELECT * FROM range(1000000000000)")
+    assert (said.status, said.out) == (2, "")
+    assert said.err.endswith("--sql: found more than 10 rows, expected no more: add a LIMIT or GROUP BY\n")
+
+
+def test_ctrl_c_ends_sql_with_the_status_of_an_interrupt(folder):
+    """130, not 1, which says that something regressed."""
+    asked = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), "--sql", ENDLESS]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):  # in the midst of its question
+                process.wait(8)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_headings_of_sql_are_cleaned_as_cells_are(command, folder):
+    said = command("history", folder, "--sql", 'SELECT 1 AS "a\x1b[31m\u202e", \'x\' AS "##[error]b"')
+    heading = said.out.splitlines()[0]
+    assert heading.isprintable()
+    assert heading.split() == [r"a\x1b[31m\u202e", "#", "#[error]b"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 MISSING = "the history needs DuckDB and ruptures: pip install 'pytest-bandwidth[history]'"
 MEMORY_AT_MOST = "2GB"
+# Between two looks whether a question that was interrupted has ended.
+_PAUSE_SECONDS = 0.05
+
+Answer = TypeVar("Answer")
 
 
 @contextmanager
@@ -35,6 +40,21 @@ def database() -> Iterator[DuckDBPyConnection]:
         yield connection
     finally:
         connection.close()
+
+
+def within(connection: DuckDBPyConnection, seconds: float, question: Callable[[], Answer]) -> Answer | None:
+    """Answer a question in a thread of its own; return None where that takes longer, with the question ended.
+
+    Ctrl-C ends it at once: of itself DuckDB (2.0.0) looks for it only when a question is answered, which took minutes.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(question)
+        try:
+            return answer.result() if wait([answer], seconds).done else None
+        finally:
+            while not answer.done():
+                connection.interrupt()
+                wait([answer], _PAUSE_SECONDS)
 
 
 def quoted(text: str) -> str:

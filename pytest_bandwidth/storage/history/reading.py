@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.history.columns import FORM
-from pytest_bandwidth.storage.history.database import database, files_literal, first_line, literal_pattern, quoted
+from pytest_bandwidth.storage.history.database import (
+    database,
+    files_literal,
+    first_line,
+    literal_pattern,
+    quoted,
+    within,
+)
 from pytest_bandwidth.storage.history.files import listing
 from pytest_bandwidth.storage.history.merging import runs_in
 from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
 # rest, not a number of tries.
 OPENING_SECONDS = 10.0
 PAUSE_SECONDS = 0.01
+# A user's question may be of any kind: a join of everything with everything ends here.
+ANSWER_SECONDS = 60.0
+ANSWER_ROWS = 100_000
 
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
@@ -39,7 +49,10 @@ class History:
         return self._asked(query, values, "the history")[1]
 
     def answer(self, query: str) -> tuple[list[str], list[Row]]:
-        """Names of the columns, and the rows, of a user's question. Raises UsageError for anything but one SELECT."""
+        """Return the columns' names, and the rows, of a user's question.
+
+        Raises UsageError for anything but one SELECT, and for what takes too long or has too many rows.
+        """
         import duckdb
 
         try:
@@ -48,12 +61,20 @@ class History:
             raise UsageError(f"--sql: {first_line(error)}") from None
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise UsageError(f"--sql: found {query[:80]!r}, expected one SELECT")
-        return self._asked(query, (), "--sql")
+        found = within(self._connection, ANSWER_SECONDS, lambda: self._asked(query, (), "--sql", ANSWER_ROWS + 1))
+        if found is None:
+            raise UsageError(f"--sql: found no answer in {ANSWER_SECONDS:g} s, expected one: ask for less")
+        if len(found[1]) > ANSWER_ROWS:
+            raise UsageError(f"--sql: found more than {ANSWER_ROWS:,} rows, expected no more: add a LIMIT or GROUP BY")
+        return found
 
-    def _asked(self, query: str, values: Sequence[object], where: str) -> tuple[list[str], list[Row]]:
+    def _asked(
+        self, query: str, values: Sequence[object], where: str, at_most: int | None = None
+    ) -> tuple[list[str], list[Row]]:
         with named_in_errors(self._connection, self._files, where):
             result = self._connection.execute(query, list(values))
-            return [str(column[0]) for column in result.description or ()], result.fetchall()
+            names = [str(column[0]) for column in result.description or ()]
+            return names, result.fetchall() if at_most is None else result.fetchmany(at_most)
 
 
 def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
