@@ -1,4 +1,4 @@
-"""The CSV table: one line for each result, for spreadsheets and data frames."""
+"""Write the CSV table: one line for each result, for spreadsheets and data frames."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ COLUMNS = (
     *("judged_on", "observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance", "baseline_runs"),
     *("fp16_over_fp32_gb_s", "fp16_over_fp32_time", "file", "line"),
 )
-# What a spreadsheet would take for a formula (OWASP, CSV Injection).
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# What a spreadsheet would take for a formula, full-width forms among it (OWASP, CSV Injection), after any white space.
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_SPACE = ("\t", "\n")
 
 
 def render_csv(outcomes: Iterable[Outcome]) -> str:
-    """CSV text with a header; milliseconds, GB/s, bytes and fractions; an empty cell where there is no figure.
+    """Render a header and a line a result; milliseconds, GB/s, bytes and fractions; an empty cell for no figure.
 
+    Every cell is quoted: a spreadsheet that separates by another character must not find cells inside of texts.
     The FP16 half of a pair carries both its ratios to the FP32 half.
     """
     rows = list(outcomes)
     pairs = {id(pair.fp16): pair for pair in precision_pairs(rows)}
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
     for outcome in rows:
         writer.writerow([_written(cell) for cell in _cells(outcome, pairs.get(id(outcome)))])
@@ -86,4 +88,4 @@ def _written(cell: Cell) -> str | int:
     if isinstance(cell, int):
         return cell
     shown = clean(cell)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    return f"'{shown}" if shown.startswith(_SPACE) or shown.lstrip().startswith(_FORMULA) else shown

@@ -6,6 +6,7 @@ Nothing here knows how the package is laid out inside: everything is asked of py
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import subprocess
@@ -147,7 +148,7 @@ def contract(folder: Path) -> dict[str, Any]:
     document = json.loads((folder / "host.json").read_text(encoding="utf-8"))
     found["document"] = without_machine(shape(document))
     found["schema"] = document["schema"]
-    found["csv"] = (folder / "host.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    found["csv"] = next(csv.reader((folder / "host.csv").read_text(encoding="utf-8").splitlines()))
     found["baseline"] = entries_of(folder / "host.yaml")
 
     slow = (folder / "host.yaml").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 import run_documents
 from hostile_documents import hostile_document
 
-from pytest_bandwidth.reports.csv import render_csv
+from pytest_bandwidth.reports.csv import COLUMNS, render_csv
 from pytest_bandwidth.reports.document import read_document
 
 
@@ -19,7 +19,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 
 def test_the_benchmark_columns_come_first_in_their_order() -> None:
-    header = render_csv([]).splitlines()[0].split(",")
+    header = next(csv.reader(io.StringIO(render_csv([]))))
     assert header[:9] == [
         "operation",
         "precision",
@@ -81,3 +81,18 @@ def test_no_cell_is_a_formula_and_every_text_survives_the_quoting() -> None:
         for name in ("operation", "nodeid", "label", "code", "reason", "file"):
             assert not row[name].startswith(("=", "+", "-", "@", "\t", "\r"))
     assert "'=cmd|' /C calc'!A0" in {row["label"] for row in rows}
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "＋", "－", "＠", " =", "\t", "\n", "\n＝"])
+def test_no_text_is_a_formula_in_any_width(sign: str) -> None:
+    outcome = replace(run_documents.outcomes(1)[0], label=f"{sign}1+1")
+    assert rows_of(render_csv([outcome]))[0]["label"].startswith("'")
+
+
+def test_every_cell_is_quoted() -> None:
+    """A spreadsheet that separates by semicolons would find a cell of its own in `a;=1+1`."""
+    outcome = replace(run_documents.outcomes(1)[0], label="a;=1+1")
+    for line in render_csv([outcome]).splitlines():
+        assert line.startswith('"')
+        assert line.endswith('"')
+        assert line.count('","') == len(COLUMNS) - 1
