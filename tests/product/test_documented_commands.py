@@ -99,10 +99,14 @@ x = np.ones(n, np.float32)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def traffic_loaded() -> None:
-    """As `everything_loaded`: runs inside this process must not load modules anew."""
+def devices_loaded() -> None:
+    """Load what the host and the traffic device need: runs inside this process must not load modules anew."""
+    from pytest_bandwidth.devices.cpu.device import open_cpu
     from pytest_bandwidth.devices.traffic.device import open_traffic
+    from pytest_bandwidth.domain.traffic import Traffic
 
+    host = open_cpu()
+    host.time(host.probe(Traffic(4096, 4096)).call, None)
     open_traffic()
 
 
