@@ -9,6 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from pytest_bandwidth.storage.baseline.source import TooMuch
+
+# Blank and comment lines after entries, in all of a file: each is looked at by itself, a million in about a second.
+MAX_LINES_BETWEEN = 1_000_000
 ENTRIES_LINE = re.compile(r"^entries:(?:[ ]*|[ ]+#[^\n]*)(?:\n|\Z)", re.MULTILINE)
 _FOOT = re.compile(r"\n[^ \n#]")
 _FIRST_ENTRY = re.compile(r"\n( +)[^ \n#]")
@@ -30,7 +34,10 @@ class Layout:
 
 
 def divide(text: str) -> Layout | None:
-    """The layout of a file whose entries stand in block style under an ``entries:`` line; None for any other file."""
+    """Return the layout of a file whose entries stand in block style under an ``entries:`` line; None for any other.
+
+    Raises TooMuch for more than `MAX_LINES_BETWEEN` blank and comment lines.
+    """
     entries_line = ENTRIES_LINE.search(text)
     if entries_line is None:
         return None
@@ -47,8 +54,12 @@ def divide(text: str) -> Layout | None:
         return None
     ends = [*starts[1:], foot]
     trivia = re.compile(rf"[ ]*(?:\n|\Z)|[ ]{{0,{indent}}}#[^\n]*(?:\n|\Z)")
-    blocks = tuple((start, _without_trivia(text, start, end, trivia)) for start, end in zip(starts, ends, strict=True))
-    return Layout(entries_line.start(), body, foot, indent, blocks)
+    blocks = []
+    left = MAX_LINES_BETWEEN
+    for start, end in zip(starts, ends, strict=True):
+        content, left = _without_trivia(text, start, end, trivia, left)
+        blocks.append((start, content))
+    return Layout(entries_line.start(), body, foot, indent, tuple(blocks))
 
 
 def _block_start(indent: int) -> re.Pattern[str]:
@@ -56,9 +67,14 @@ def _block_start(indent: int) -> re.Pattern[str]:
     return re.compile(rf"\n {{{indent}}}(?:(?=[^ \n#:])|(?=:[^ \n]))")
 
 
-def _without_trivia(text: str, start: int, end: int, trivia: re.Pattern[str]) -> int:
+def _without_trivia(text: str, start: int, end: int, trivia: re.Pattern[str], left: int) -> tuple[int, int]:
+    """Return where a block ends without the blank and comment lines after it, and how many more there may be."""
     while True:
         line = text.rfind("\n", start, end - 1) + 1
         if line <= start or not trivia.fullmatch(text, line, end):
-            return end
+            return end, left
+        if left == 0:
+            at = text.count("\n", 0, line) + 1
+            raise TooMuch(at, f"found more than {MAX_LINES_BETWEEN} blank and comment lines, expected fewer")
         end = line
+        left -= 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +22,7 @@ from pytest_bandwidth.storage.baseline.source import Problems, SourceText, TooMu
 # What the YAML parser gets to see of one file, in characters: it needs about 0.3 s for each 2²⁰ of ordinary text, and
 # at worst 1 s for each 2¹⁹ of whatever somebody thinks up.
 MAX_PARSED_CHARACTERS = 4 * 2**20
-_CONFLICT = re.compile(r"^(?:<{7} |>{7} |={7}$)", re.MULTILINE)
+_CONFLICT_MARKERS = ("\n<<<<<<< ", "\n=======\n", "\n>>>>>>> ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,15 @@ def _read_whole(source: SourceText, problems: Problems) -> Document:
 
 def _explained(text: str, problem: Unreadable) -> Unreadable:
     """The parser stumbles over a merge conflict without knowing it for one."""
-    match = _CONFLICT.search(text)
-    if match is None:
+    lines = f"\n{text}\n"
+    found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
+    if not found:
         return problem
-    line = text.count("\n", 0, match.start()) + 1
-    return Unreadable(line, f"found the merge conflict marker {shown(match[0])}, expected a finished merge")
+    at, marker = min(found)
+    line = text.count("\n", 0, at) + 1
+    return Unreadable(
+        line, f"found the merge conflict marker {shown(marker.strip(chr(10)))}, expected a finished merge"
+    )
 
 
 class _Found(NamedTuple):

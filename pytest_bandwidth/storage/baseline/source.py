@@ -140,10 +140,13 @@ def decode(data: bytes) -> SourceText:
 
 
 def _with_unix_line_ends(text: str) -> SourceText:
-    if "\r" not in text:
+    returns, pairs = text.count("\r"), text.count("\r\n")
+    if returns == 0:
         return SourceText(text)
-    for pattern, kind in ((_LONE_RETURN, "a lone carriage return"), (_LONE_NEWLINE, "line ends of two kinds")):
-        if match := pattern.search(text):
-            line = text.count("\n", 0, match.start()) + 1
-            raise Unreadable(line, f"found {kind}, expected the same line ends throughout: convert the file")
-    return SourceText(text.replace("\r\n", "\n"), "\r\n")
+    if returns == pairs == text.count("\n"):
+        return SourceText(text.replace("\r\n", "\n"), "\r\n")
+    match = _LONE_RETURN.search(text) or _LONE_NEWLINE.search(text)
+    assert match is not None  # the counts differ
+    kind = "a lone carriage return" if match[0] == "\r" else "line ends of two kinds"
+    line = text.count("\n", 0, match.start()) + 1
+    raise Unreadable(line, f"found {kind}, expected the same line ends throughout: convert the file")

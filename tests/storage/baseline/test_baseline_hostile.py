@@ -14,6 +14,7 @@ import pytest
 
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.blocks import MAX_LINES_BETWEEN
 from pytest_bandwidth.storage.baseline.parse import MAX_EVENTS
 
 HEAD = "schema: 1\nentries:\n"
@@ -120,6 +121,17 @@ def test_a_hostile_file_costs_at_most_a_second(tmp_path: Path, name: str) -> Non
     print(f"{name}: {seconds:.2f} s, {kibibytes / 1024:.0f} MiB")
     assert seconds <= 1.0
     assert kibibytes * 1024 <= 200e6
+
+
+@pytest.mark.parametrize("line", ["\n", "  # more\n"])
+def test_countless_lines_between_entries_are_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.yaml"
+    first = f"{HEAD}  a:\n    bandwidth: 1.0 GB/s\n"
+    path.write_text(first + line * MAX_LINES_BETWEEN)
+    assert load(path) == "loaded"
+    path.write_text(first + line * (MAX_LINES_BETWEEN + 1))
+    with pytest.raises(BaselineError, match="found more than 1000000 blank and comment lines, expected fewer"):
+        baseline_files.load(path)
 
 
 def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
