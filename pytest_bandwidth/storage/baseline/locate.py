@@ -10,6 +10,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.storage.baseline.reader import read, read_device
 from pytest_bandwidth.storage.baseline.source import error
+from pytest_bandwidth.storage.baseline.writer import render_device
 
 _SUFFIXES = (".yaml", ".yml")
 _MAX_FILES = 1000
@@ -40,13 +41,16 @@ def slug(name: str) -> str:
 
 
 def find_file(path: Path, device: DeviceIdentity) -> Path:
-    """A device's file: `path` itself, or in a folder the file whose header names the device, else a new name.
+    """Return a device's file: `path` itself, or in a folder the file whose header names the device.
 
-    Raises BaselineError where two files claim the device, or none does and some cannot be read: one might be it.
+    Where none does, it is the only file whose header names no device, as one written by hand may, else a new name.
+    Raises BaselineError where two files claim the device, or one beside its own names none, or none claims it and some
+    cannot be read: one might be it.
     """
     if not is_folder(path):
         return path
     matching: list[Path] = []
+    nameless: list[Path] = []
     problems: list[Problem] = []
     for file in _baselines_at(path):
         try:
@@ -54,7 +58,9 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
         except BaselineError as bad:
             problems += bad.problems
             continue
-        if header is not None and header.matches(device):
+        if header is None:
+            nameless.append(file)
+        elif header.matches(device):
             matching.append(file)
     if len(matching) > 1:
         raise error(
@@ -62,10 +68,19 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
             1,
             f"found the device {device.name!r}, expected it in one file only: {matching[0]} is of it, too",
         )
+    if nameless and len(matching) + len(nameless) > 1:
+        other = (matching + nameless[1:])[0]
+        raise error(
+            nameless[0],
+            1,
+            f"found no device, expected one beside {other}: add {render_device(device_of(device)).strip()}",
+        )
     if matching:
         return matching[0]
     if problems:
         raise BaselineError(problems)
+    if nameless:
+        return nameless[0]
     return _new_name(path, device)
 
 

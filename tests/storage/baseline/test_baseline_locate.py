@@ -78,6 +78,29 @@ def test_devices_of_one_name_are_told_apart_by_memory_and_kind(tmp_path: Path) -
     assert [baseline_files.find_file(tmp_path, identity) for identity in (A100, small, traffic)] == paths
 
 
+def test_a_file_by_hand_that_names_no_device_is_used(tmp_path: Path) -> None:
+    ours = write(tmp_path / "by_hand.yaml", "")
+    write(tmp_path / "h200.yaml", "device: {name: NVIDIA H200}\n")
+    assert baseline_files.find_file(tmp_path, A100) == ours
+    baseline_files.update(ours, A100, [ENTRY])
+    assert baseline_files.find_file(tmp_path, A100) == ours
+    assert baseline_files.find_file(tmp_path, replace(A100, name="NVIDIA H100")) != ours
+
+
+@pytest.mark.parametrize("header", ["", "device: {name: NVIDIA A100-SXM4-80GB}\n"])
+def test_a_nameless_file_beside_the_devices_own_is_told_what_to_add(tmp_path: Path, header: str) -> None:
+    other = write(tmp_path / "a.yaml", header)
+    nameless = write(tmp_path / "b.yaml", "")
+    if not header:
+        nameless, other = other, nameless
+    with pytest.raises(BaselineError) as caught:
+        baseline_files.find_file(tmp_path, A100)
+    assert str(caught.value) == (
+        f"{nameless}:1: found no device, expected one beside {other}: add "
+        "device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80, kind: cuda}"
+    )
+
+
 def test_two_files_of_one_device_are_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "device: {name: NVIDIA A100-SXM4-80GB}\n")
     write(tmp_path / "b.yaml", "device: {name: NVIDIA A100-SXM4-80GB, memory_gib: 80}\n")
