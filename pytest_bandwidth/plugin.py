@@ -34,9 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
         read_settings(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
     if controller.is_child:
-        from pytest_bandwidth.session.fresh.child_plugin import obey
+        from pytest_bandwidth.session.fresh.child_plugin import configure_child
 
-        obey(config)
+        configure_child(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(controller, "bandwidth-controller")
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
-from pytest_bandwidth.session.fresh.signals import ended_in_order
+from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.settings import read_settings
 
 _REVISION = pytest.StashKey[Revision]()
@@ -29,7 +29,7 @@ def check_out(config: pytest.Config) -> Revision | None:
     if _REVISION in config.stash:
         return config.stash[_REVISION]
     stack = ExitStack()
-    stack.enter_context(ended_in_order())
+    stack.enter_context(signals_as_interrupts())
     config.add_cleanup(stack.close)
     try:
         checked_out = CheckedOut(config.rootpath, name)

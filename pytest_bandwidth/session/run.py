@@ -57,7 +57,7 @@ class BandwidthRun:
         self._invocation = invocation
         self._lost: str | None = None
         self._probes_alone: dict[tuple[int, int], float] = {}
-        self._leave = Go()
+        self._go = Go()
         self._wait_seconds = 0.0
 
     @cached_property
@@ -137,8 +137,8 @@ class BandwidthRun:
             return
         if isinstance(self.device, ReadyDevice):
             self.device.make_ready()
-        self._leave = wait_for_turn()
-        self._wait_seconds = self._leave.wait_seconds
+        self._go = wait_for_turn()
+        self._wait_seconds = self._go.wait_seconds
 
     def begin_test(self) -> None:
         """Nothing of the tests before shows in what this one counts."""
@@ -222,7 +222,7 @@ class BandwidthRun:
             marker.min_samples or settings.min_samples,
             marker.max_time or settings.max_time,
             settings.precision,
-            fastest_probe_gbps=self._leave.pace(label),
+            fastest_probe_gbps=self._go.fastest_probe(label),
             wait_seconds=self._wait_seconds,
             rounds_share=settings.rounds_share if self.order is None else self.order.rounds_share,
         )

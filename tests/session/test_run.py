@@ -36,7 +36,7 @@ from filelock import FileLock, Timeout
 
 with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
     print("ready", file=text, flush=True)
-    leave = json.loads(text.readline())
+    go = json.loads(text.readline())
 held = False
 for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
     try:
@@ -46,12 +46,12 @@ for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
         held = True
 with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
-order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
+request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
 with open("paces", "a") as paces:
-    paces.write(json.dumps(leave["paces"]) + "\\n")
+    paces.write(json.dumps(go["fastest_probes"]) + "\\n")
 with open("shares", "a") as shares:
-    shares.write(f"{order['rounds_share']}\\n")
-Path(order["report"]).write_text(Path("rows.json").read_text())
+    shares.write(f"{request['rounds_share']}\\n")
+Path(request["report"]).write_text(Path("rows.json").read_text())
 """
 
 
@@ -198,12 +198,12 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
     monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
 
     def first_probe(label):
-        ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
+        child = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
         monkeypatch.setattr(running, "wait_for_turn", lambda: Go([("b", 1.05)], 4.0))
-        ordered.wait_for_turn()
-        ordered.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
+        child.wait_for_turn()
+        child.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
         workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
-        return ordered.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
+        return child.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
 
     assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
 
@@ -211,11 +211,11 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
 def test_the_measurements_of_a_process_share_what_it_may_wait(run, monkeypatch):
     monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
     monkeypatch.setattr(running, "wait_for_turn", lambda: Go([(None, 1.05)], 0.1))
-    ordered = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
-    ordered.wait_for_turn()
-    ordered.device = ScriptedDevice(probe_script=lambda _: 0.7e-3)
+    child = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
+    child.wait_for_turn()
+    child.device = ScriptedDevice(probe_script=lambda _: 0.7e-3)
     workload = Workload(lambda: None, Traffic(500_000, 500_000))
-    measured = [ordered.measure(workload, MarkerOptions(max_time=0.1)) for _ in range(2)]
+    measured = [child.measure(workload, MarkerOptions(max_time=0.1)) for _ in range(2)]
     assert [one.rounds.waited_seconds for one in measured] == [pytest.approx(0.1, abs=0.01), 0.0]
 
 
@@ -227,9 +227,9 @@ def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_pat
     )
 
 
-def rounds(run, order=None):
+def rounds(run, request=None):
     """How many a process takes of a kernel that never becomes precise."""
-    one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, order)
+    one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, request)
     one.device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))
     workload = Workload(lambda: None, Traffic(500_000, 500_000))
     return len(one.measure(workload, MarkerOptions(max_time=1.0)).rounds.kernel_seconds)
@@ -240,10 +240,10 @@ def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run,
     judged = rounds(run)
     run.settings = replace(run.settings, **{writes: True})
     assert rounds(run) == pytest.approx(3 * judged, abs=2)
-    assert rounds(run, ChildRequest("cpu")) == judged  # its order says how long
+    assert rounds(run, ChildRequest("cpu")) == judged  # its request says how long
 
 
-def test_further_runs_of_an_update_are_ordered_to_take_as_long(run, tmp_path):
+def test_further_runs_of_an_update_are_child_to_take_as_long(run, tmp_path):
     settings = replace(run.settings, update=True, runs=3)
     further_runs(settings, Invocation((), tmp_path, as_module=True), run.device.identity, lambda _: None)
     assert (tmp_path / "shares").read_text().split() == ["3.0", "3.0"]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.session.fresh.interpreter import python_command
-from pytest_bandwidth.session.fresh.parent_death import as_parent
+from pytest_bandwidth.session.fresh.parent_death import child_environment
 
 # A test's values, and whether they are counts.
 Asked = tuple[Sequence[float], bool]
@@ -77,7 +77,9 @@ def start_search() -> Iterator[Search]:
         return
     command = python_command("pytest_bandwidth.cli.history.change_points")
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(command, env=as_parent(), stdin=pipe, stdout=pipe, stderr=nothing, text=True) as process:
+    with subprocess.Popen(
+        command, env=child_environment(), stdin=pipe, stdout=pipe, stderr=nothing, text=True
+    ) as process:
 
         def search(asked: Sequence[Asked]) -> list[list[int]]:
             if not any(needs_ruptures(values, exact=exact) for values, exact in asked):

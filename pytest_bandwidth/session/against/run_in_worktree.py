@@ -1,11 +1,12 @@
-"""Run pytest on the code of one of two trees and record which files it loaded: `python run_in_worktree.py PLAN ARGS…`.
+"""Run pytest on the code of one of two trees and record what it loads: `python run_in_worktree.py PLAN ARGS…`.
 
 A script on the standard library alone: the package that it lies in may itself be what the two trees differ in.
 
 PLAN is a JSON file: `other` (the tree that nothing may come from), `tree` (the one to use instead), `environment`
 (folders inside `other` that are no part of it, such as its virtual environment), `names` (modules that a finder of the
-environment would take from `other`: name → folder), `current_folder_first` (as `python -m` does), `proof` (the file to
-write). What was asked of `other` is found out twice, by what Python was asked to open and by what is mapped in the end.
+environment would take from `other`: name → folder), `current_folder_first` (as `python -m` does), `loaded_files` (the
+file to write). What was loaded from `other` is found out twice, by what Python was asked to open and by what is mapped
+in the end.
 """
 
 import importlib.machinery
@@ -18,7 +19,7 @@ _opened: set[str] = set()
 
 
 def _record(event: str, args: tuple[Any, ...]) -> None:
-    """An audit hook: every file that Python opens for reading, and every library that it loads."""
+    """Note, as an audit hook, every file that Python opens for reading, and every library that it loads."""
     if event == "open":
         path, flags = args[0], args[2]
         if isinstance(path, (str, bytes)) and not (isinstance(flags, int) and flags & os.O_WRONLY):
@@ -44,7 +45,7 @@ def inside(path: str, folder: str) -> bool:
 
 
 def moved(path: str, plan: dict[str, Any]) -> str:
-    """The path's counterpart in the tree where it lies in the other; the path itself elsewhere."""
+    """Return the path's counterpart in the tree where it lies in the other; the path itself elsewhere."""
     real = os.path.realpath(path)
     if not inside(real, plan["other"]) or any(inside(real, folder) for folder in plan["environment"]):
         return path
@@ -52,7 +53,7 @@ def moved(path: str, plan: dict[str, Any]) -> str:
 
 
 def loaded_modules() -> dict[str, str]:
-    """Files of all loaded modules, by name."""
+    """Return the files of all loaded modules, by name."""
     files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
     return {
         name: os.path.realpath(file) for name, file in files.items() if isinstance(file, str) and name != "__main__"
@@ -60,7 +61,7 @@ def loaded_modules() -> dict[str, str]:
 
 
 def mapped_files() -> set[str]:
-    """Files in this process's memory map (Linux): libraries that no hook of Python's hears of."""
+    """Return the files in this process's memory map (Linux): libraries that no hook of Python sees."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
             return {line.split(None, 5)[5].rstrip("\n") for line in lines if line.count("/")}
@@ -68,18 +69,19 @@ def mapped_files() -> set[str]:
         return set()
 
 
-def _write_proof(plan: dict[str, Any]) -> None:
+def _write_loaded_files(plan: dict[str, Any]) -> None:
     opened = {os.path.realpath(path) for path in _opened}
     seen = {path for path in opened | mapped_files() if inside(path, plan["other"]) or path.endswith((".cu", ".cuh"))}
-    proof = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path}
-    partial = f"{plan['proof']}.partial"  # whole or not at all, as by whole_files, which is no module to this script
+    loaded = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path}
+    # Whole or not at all, as by storage.atomic, which is no module to this script.
+    partial = f"{plan['loaded_files']}.partial"
     with open(partial, "w", encoding="utf-8") as file:
-        json.dump(proof, file)
-    os.replace(partial, plan["proof"])
+        json.dump(loaded, file)
+    os.replace(partial, plan["loaded_files"])
 
 
 def main(plan_file: str, arguments: list[str]) -> int:
-    """pytest's exit status."""
+    """Run pytest as the plan says and return its exit status."""
     with open(plan_file, encoding="utf-8") as file:
         plan = json.load(file)
     sys.path[:] = [moved(entry, plan) if entry else entry for entry in sys.path]
@@ -94,7 +96,7 @@ def main(plan_file: str, arguments: list[str]) -> int:
 
         return pytest.console_main()
     finally:
-        _write_proof(plan)
+        _write_loaded_files(plan)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A test in a fresh process, on the code of one of two trees, with the proof that it came from there."""
+"""Run a test in a fresh process on the code of one of two trees, and check that its code came from there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.fresh.child import ChildRequest, Ended, FreshProcessFailed, Invocation, run_child
+from pytest_bandwidth.session.fresh.child import ChildRequest, ChildResult, FreshProcessFailed, Invocation, run_child
 from pytest_bandwidth.session.fresh.interpreter import interpreter_options
 
 # What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
@@ -51,13 +51,13 @@ class Worktrees:
     def head(self) -> list[dict[str, Any]]:
         """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
         plan = _plan(other=self.revision.tree, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
-        ended = self._run(plan, self.invocation, self.target, dict(os.environ))
-        if not ended.rows:
-            raise FreshProcessFailed(f"a fresh process {ended}")
-        return ended.rows
+        result = self._run(plan, self.invocation, self.target, dict(os.environ))
+        if not result.rows:
+            raise FreshProcessFailed(f"a fresh process {result}")
+        return result.rows
 
     def base(self) -> list[dict[str, Any]]:
-        """Outcomes of the other revision. Raises NothingThere, FreshProcessFailed, ForeignImport."""
+        """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
         target = self.revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(
@@ -78,42 +78,44 @@ class Worktrees:
             as_module=self.invocation.as_module,
         )
         environment = _environment_at(os.environ, self.revision)
-        ended = self._run(plan, invocation_at(self.invocation, self.revision), target, environment)
-        if ended.rows:
-            return ended.rows
-        if ended.code == _NOTHING_COLLECTED:
+        result = self._run(plan, invocation_at(self.invocation, self.revision), target, environment)
+        if result.rows:
+            return result.rows
+        if result.code == _NOTHING_COLLECTED:
             raise NothingThere(f"{self.revision} has no such test")
-        if ended.code == _PASSED:
+        if result.code == _PASSED:
             raise NothingThere(f"the test skips or measures nothing at {self.revision}")
-        if ended.code == _TEST_FAILED:
-            raise NothingThere(f"the test fails at {self.revision}: {_last_error(ended)}")
-        raise FreshProcessFailed(f"a fresh process at {self.revision} {ended}")
+        if result.code == _TEST_FAILED:
+            raise NothingThere(f"the test fails at {self.revision}: {_last_error(result)}")
+        raise FreshProcessFailed(f"a fresh process at {self.revision} {result}")
 
-    def _run(self, plan: dict[str, Any], invocation: Invocation, target: Path, environment: Mapping[str, str]) -> Ended:
+    def _run(
+        self, plan: dict[str, Any], invocation: Invocation, target: Path, environment: Mapping[str, str]
+    ) -> ChildResult:
         with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
-            plan_file, proof_file = Path(own, "plan.json"), Path(own, "proof.json")
-            plan_file.write_text(json.dumps({**plan, "proof": str(proof_file)}), encoding="utf-8")
+            plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
+            plan_file.write_text(json.dumps({**plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
             arguments = [*without_own_options(invocation.args), *invocation.extra_args]
-            ended = run_child(
+            result = run_child(
                 [sys.executable, *interpreter_options(), run_in_worktree.__file__, str(plan_file), *arguments],
                 invocation.folder,
                 ChildRequest(self.device, self.nodeid, str(target)),
                 self.timeout_seconds,
                 environment,
             )
-            if ended.code is None or not proof_file.exists():
-                if ended.rows:
-                    raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {ended}")
-                return ended
-            proof = json.loads(proof_file.read_text(encoding="utf-8"))
-        check_loaded_files(proof, plan, self.revision)
-        return ended
+            if result.code is None or not loaded_file.exists():
+                if result.rows:
+                    raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
+                return result
+            loaded = json.loads(loaded_file.read_text(encoding="utf-8"))
+        check_loaded_files(loaded, plan, self.revision)
+        return result
 
 
-def check_loaded_files(proof: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
+def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:
     """Raise ForeignImport where a process used code of the other tree, or an installed copy in place of its own."""
-    modules: dict[str, str] = proof["modules"]
-    used = {file for file in (*modules.values(), *proof["files"]) if Path(file).suffix in CODE_SUFFIXES}
+    modules: dict[str, str] = loaded["modules"]
+    used = {file for file in (*modules.values(), *loaded["files"]) if Path(file).suffix in CODE_SUFFIXES}
     strays = sorted(file for file in used if _belongs(file, plan["other"], plan["environment"]))
     if strays:
         raise ForeignImport(
@@ -121,7 +123,7 @@ def check_loaded_files(proof: Mapping[str, Any], plan: Mapping[str, Any], revisi
             f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
         )
     roots = [plan["tree"], os.path.join(plan["tree"], "src")]
-    roots += [entry for entry in proof["path"] if run_in_worktree.inside(entry, plan["tree"])]
+    roots += [entry for entry in loaded["path"] if run_in_worktree.inside(entry, plan["tree"])]
     copies = sorted(name for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
     if copies:
         raise ForeignImport(
@@ -131,7 +133,7 @@ def check_loaded_files(proof: Mapping[str, Any], plan: Mapping[str, Any], revisi
 
 
 def names_of_finders(revision: Revision) -> dict[str, str]:
-    """Top-level modules that this process has from the repository though no entry of sys.path leads there.
+    """Find top-level modules that this process has from the repository though no entry of sys.path leads there.
 
     Editable installs with a finder of their own do that. Name → the folder that holds the module at the revision.
     """
@@ -151,7 +153,7 @@ def names_of_finders(revision: Revision) -> dict[str, str]:
 
 
 def environment_in(top: str) -> list[str]:
-    """Folders inside a tree that belong to the Python environment, not to the repository."""
+    """Find the folders inside a tree that belong to the Python environment, not to the repository."""
     prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     if os.path.realpath(top) in prefixes:  # the environment is the checkout itself
         prefixes = set()
@@ -160,7 +162,7 @@ def environment_in(top: str) -> list[str]:
 
 
 def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
-    """The same command line, in the revision's tree: paths into the repository become paths into that tree."""
+    """Move a command line to the revision's tree: paths into the repository become paths into that tree."""
     folder = revision.counterpart(invocation.folder)
     args = tuple(_argument_at(arg, invocation.folder, revision, relative=folder is None) for arg in invocation.args)
     if folder is None:
@@ -171,7 +173,7 @@ def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
 
 
 def without_own_options(args: Sequence[str]) -> list[str]:
-    """The arguments without --bandwidth-against and --bandwidth-pairs, which an older plugin would not know."""
+    """Leave out --bandwidth-against and --bandwidth-pairs, which an older plugin would not know."""
     kept: list[str] = []
     is_value = False
     for arg in args:
@@ -205,7 +207,7 @@ def _argument_at(arg: str, folder: Path, revision: Revision, *, relative: bool) 
 
 
 def _environment_at(environment: Mapping[str, str], revision: Revision) -> dict[str, str]:
-    """For processes that the test starts itself."""
+    """Move PYTHONPATH to the revision's tree, for processes that the test starts itself."""
     entries = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if not entries:
         return dict(environment)
@@ -220,7 +222,7 @@ def _belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
 
 
 def _is_copy(name: str, file: str, tree: str, roots: Iterable[str]) -> bool:
-    """Whether a module came from elsewhere though the tree has one of that name."""
+    """Return whether a module came from elsewhere though the tree has one of that name."""
     if run_in_worktree.inside(file, tree) or name.partition(".")[0] in sys.stdlib_module_names:
         return False
     relative = name.replace(".", os.sep)
@@ -233,7 +235,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_FILES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _last_error(ended: Ended) -> str:
-    """The line that pytest's short summary, or else the output, ends with about the failure."""
-    lines = [line for line in ended.tail if line.startswith(("E ", "FAILED", "ERROR"))]
-    return (lines or list(ended.tail) or ["no output"])[-1][:300]
+def _last_error(result: ChildResult) -> str:
+    """Return the line that pytest's short summary, or else the output, ends with about the failure."""
+    lines = [line for line in result.tail if line.startswith(("E ", "FAILED", "ERROR"))]
+    return (lines or list(result.tail) or ["no output"])[-1][:300]

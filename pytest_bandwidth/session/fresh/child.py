@@ -1,7 +1,8 @@
-"""The same tests again in fresh processes: same interpreter, options, plugins and root folder.
+"""Run the same tests again in fresh processes: same interpreter, options, plugins and root folder.
 
-The parent writes a ChildRequest to a file and names it in the environment; the child's plugin collects what the request
-names, waits for Go, measures, writes its outcomes to the request's report and judges nothing.
+The parent writes a ChildRequest to a file and names the file in the environment. The child's plugin (`child_plugin`)
+collects what the request names, waits for its turn, measures, and writes its outcomes to the request's report; it
+judges nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, interpreter_options
-from pytest_bandwidth.session.fresh.parent_death import as_parent
-from pytest_bandwidth.session.fresh.signals import ended_in_order
+from pytest_bandwidth.session.fresh.parent_death import child_environment
+from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.storage.atomic import write_whole
 
 REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
-# The descriptor of a socket: a child says on it that it stands by, and is given leave.
+# The descriptor of a socket: a child says on it that it is ready, and is sent `Go`.
 LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
@@ -40,12 +41,12 @@ class FreshProcessFailed(BandwidthError):
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """What a child is asked for.
+    """What a child shall measure.
 
     device: the device's name, already chosen.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
-    report: the file for its outcomes, a JSON list of plain rows; who starts the child chooses it.
+    report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
     """
 
     device: str
@@ -57,18 +58,18 @@ class ChildRequest:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """What a child is told when its turn to measure has come.
+    """The message that starts a child's measurements.
 
-    paces: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if possible.
-    wait_seconds: how long the child may wait for that, whatever it measures.
+    fastest_probes: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if
+    possible. wait_seconds: how long the child may wait for that, whatever it measures.
     """
 
-    paces: Sequence[tuple[str | None, float]] = ()
+    fastest_probes: Sequence[tuple[str | None, float]] = ()
     wait_seconds: float = 0.0
 
-    def pace(self, label: str | None) -> float | None:
-        """The fastest probe for the measurement of that label; None where any will do."""
-        return dict(self.paces).get(label)
+    def fastest_probe(self, label: str | None) -> float | None:
+        """Return GB/s of the fastest probe for the measurement of that label; None where any will do."""
+        return dict(self.fastest_probes).get(label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,17 @@ class Invocation:
     extra_args: tuple[str, ...] = ()
 
     def command(self) -> list[str]:
+        """Return the command line that starts such a pytest."""
         start = ["-m", "pytest"] if self.as_module else ["-c", _LIKE_CONSOLE_SCRIPT]
         return [sys.executable, *interpreter_options(), *start, *self.args, *self.extra_args]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a child ended. code: its exit status, None after the time-out; rows: its outcomes; tail: its last lines."""
+class ChildResult:
+    """How a child ended and what it measured.
+
+    code: its exit status, None after the time-out; rows: its outcomes; tail: its last lines.
+    """
 
     code: int | None
     rows: list[dict[str, Any]]
@@ -105,12 +110,12 @@ class Ended:
 
 
 def started_as_module() -> bool:
-    """Whether this process is ``python -m pytest`` (which puts the current folder on sys.path)."""
+    """Return whether this process is ``python -m pytest`` (which puts the current folder on sys.path)."""
     return Path(sys.argv[0]).name == "__main__.py"
 
 
 def request_of_environment(environment: Mapping[str, str] = os.environ) -> ChildRequest | None:
-    """The order that this process was started with, if any."""
+    """Read the request that this process was started with; None in any other process than a child."""
     path = environment.get(REQUEST_VARIABLE)
     if not path:
         return None
@@ -118,47 +123,47 @@ def request_of_environment(environment: Mapping[str, str] = os.environ) -> Child
 
 
 def wait_for_turn() -> Go:
-    """In a child: says that it is ready, and waits for its turn. Raises SystemExit where the parent gives no leave."""
+    """Tell the parent that this child is ready, and wait for its turn. Raises SystemExit where that never comes."""
     descriptor = os.environ.pop(LINE_VARIABLE, None)
     if descriptor is None:
         return Go()
     with socket.socket(fileno=int(descriptor)) as line, line.makefile("rw", encoding="utf-8") as text:
         text.write("ready\n")
         text.flush()
-        told = text.readline()
-    if not told:
-        raise SystemExit("the process that ordered this one needs it no more")
-    return Go(**json.loads(told))
+        go = text.readline()
+    if not go:
+        raise SystemExit("the process that started this one needs it no more")
+    return Go(**json.loads(go))
 
 
 def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Hands a child's outcomes to the process that ordered them; nothing happens in any other process."""
-    order = request_of_environment()
-    if order is None:
+    """Hand a child's outcomes to its parent. Does nothing in any other process than a child."""
+    request = request_of_environment()
+    if request is None:
         return
-    write_whole(Path(order.report), json.dumps(rows).encode())
+    write_whole(Path(request.report), json.dumps(rows).encode())
 
 
 class Child:
-    """A process that was started with an order. A context: whatever ends it, no child and no file is left behind."""
+    """A process that measures what a request names. A context: whatever ends it, no child and no file is left."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, order: ChildRequest, environment: Mapping[str, str] = os.environ
+        self, command: Sequence[str], folder: Path, request: ChildRequest, environment: Mapping[str, str] = os.environ
     ) -> None:
         with ExitStack() as stack:
-            stack.enter_context(ended_in_order())
+            stack.enter_context(signals_as_interrupts())
             own = stack.enter_context(tempfile.TemporaryDirectory(prefix="pytest-bandwidth-"))
-            self._report, order_file = Path(own, "report.json"), Path(own, "order.json")
-            order_file.write_text(json.dumps(asdict(replace(order, report=str(self._report)))), encoding="utf-8")
+            self._report, request_file = Path(own, "report.json"), Path(own, "request.json")
+            request_file.write_text(json.dumps(asdict(replace(request, report=str(self._report)))), encoding="utf-8")
             self._output = stack.enter_context(Path(own, "output").open("w+b"))
             self._line, theirs = socket.socketpair()
             stack.enter_context(self._line)
             with theirs:
-                told = {REQUEST_VARIABLE: str(order_file), LINE_VARIABLE: str(theirs.fileno())}
+                own_variables = {REQUEST_VARIABLE: str(request_file), LINE_VARIABLE: str(theirs.fileno())}
                 self._process = subprocess.Popen(
                     command,
                     cwd=folder,
-                    env={**as_parent(environment), **told},
+                    env={**child_environment(environment), **own_variables},
                     stdin=subprocess.DEVNULL,
                     stdout=self._output,
                     stderr=subprocess.STDOUT,
@@ -175,25 +180,25 @@ class Child:
         self._stack.close()
 
     def wait_until_ready(self, timeout_seconds: float) -> None:
-        """Until the child stands by, has ended or the time is over: what it is worth, `finish` tells."""
+        """Wait until the child is ready, has ended or the time is over; `finish` tells which."""
         self._line.settimeout(timeout_seconds)
         with suppress(OSError):
             self._line.recv(1)
 
-    def finish(self, leave: Go, timeout_seconds: float) -> Ended:
-        """Lets the child measure and waits for its end."""
+    def finish(self, go: Go, timeout_seconds: float) -> ChildResult:
+        """Let the child measure and wait for its end."""
         with suppress(OSError):  # it has ended
-            self._line.sendall(json.dumps(asdict(leave)).encode() + b"\n")
+            self._line.sendall(json.dumps(asdict(go)).encode() + b"\n")
         rows: list[dict[str, Any]] = []
-        code = self._ended(timeout_seconds)
+        code = self._exit_status(timeout_seconds)
         if code is not None and self._report.exists():
             rows = json.loads(self._report.read_text(encoding="utf-8"))
         self._output.seek(0)
         tail = self._output.read().decode(errors="replace").strip().splitlines()[-OUTPUT_LINES_KEPT:]
-        return Ended(code, rows, tuple(tail), timeout_seconds)
+        return ChildResult(code, rows, tuple(tail), timeout_seconds)
 
-    def _ended(self, timeout_seconds: float) -> int | None:
-        """Exit status, or None after the time-out, after which the child is ended with its own children."""
+    def _exit_status(self, timeout_seconds: float) -> int | None:
+        """Return the exit status; None after the time-out, where the child is ended with its own children."""
         try:
             return self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -201,42 +206,42 @@ class Child:
             return None
 
 
-def start_fresh(invocation: Invocation, order: ChildRequest) -> Child:
-    """Starts the order's test (or all) in a fresh process, which stands by before it measures."""
-    return Child(invocation.command(), invocation.folder, order)
+def start_fresh(invocation: Invocation, request: ChildRequest) -> Child:
+    """Start the request's test (or all) in a fresh process, which waits for its turn before it measures."""
+    return Child(invocation.command(), invocation.folder, request)
 
 
-def rows_of(child: Child, leave: Go, timeout_seconds: float) -> list[dict[str, Any]]:
-    """A fresh process's outcomes as plain rows. Raises FreshProcessFailed where it gives none."""
-    ended = child.finish(leave, timeout_seconds)
-    if not ended.rows:
-        raise FreshProcessFailed(f"a fresh process {ended}")
-    return ended.rows
+def rows_of(child: Child, go: Go, timeout_seconds: float) -> list[dict[str, Any]]:
+    """Let a child measure and return its outcomes as plain rows. Raises FreshProcessFailed where it gives none."""
+    result = child.finish(go, timeout_seconds)
+    if not result.rows:
+        raise FreshProcessFailed(f"a fresh process {result}")
+    return result.rows
 
 
-def run_fresh(invocation: Invocation, order: ChildRequest, timeout_seconds: float) -> list[dict[str, Any]]:
-    """Runs one test (or all) in a fresh process at once and returns its outcomes as plain rows.
+def run_fresh(invocation: Invocation, request: ChildRequest, timeout_seconds: float) -> list[dict[str, Any]]:
+    """Run one test (or all) in a fresh process at once and return its outcomes as plain rows.
 
     Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
     """
-    with start_fresh(invocation, order) as child:
+    with start_fresh(invocation, request) as child:
         return rows_of(child, Go(), timeout_seconds)
 
 
 def run_child(
     command: Sequence[str],
     folder: Path,
-    order: ChildRequest,
+    request: ChildRequest,
     timeout_seconds: float,
     environment: Mapping[str, str] = os.environ,
-) -> Ended:
-    """Starts a child with an order and waits for it. Whatever ends this call, no child is left behind."""
-    with Child(command, folder, order, environment) as child:
+) -> ChildResult:
+    """Start a child and wait for it. Whatever ends this call, no child is left behind."""
+    with Child(command, folder, request, environment) as child:
         return child.finish(Go(), timeout_seconds)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends the child with its own children; nothing where it has ended by itself."""
+    """End the child with its own children, if it has not ended by itself."""
     if child.poll() is not None:
         return
     if hasattr(os, "killpg"):

@@ -1,4 +1,4 @@
-"""What a fresh process does differently from the run that started it: it measures what its order names."""
+"""Make pytest in a child measure what its request names, and write none of its parent's files."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ _OUTPUTS = (
 )
 
 
-def obey(config: pytest.Config) -> None:
-    """Narrows the run to the order's test and turns off what would write files or wait for a person."""
+def configure_child(config: pytest.Config) -> None:
+    """Narrow the run to the request's test and turn off what would write files or wait for a person."""
     end_with_parent()
-    order = request_of_environment()
-    if order is not None and order.target is not None:
-        config.args[:] = [order.target]
+    request = request_of_environment()
+    if request is not None and request.target is not None:
+        config.args[:] = [request.target]
     config.option.usepdb = False
     for name in _OUTPUTS:
         if hasattr(config.option, name):
             setattr(config.option, name, None)
     config.option.log_file = os.devnull
     config.option.basetemp = None  # pytest empties the folder that it is given, and the parent's tests are using it
-    config.pluginmanager.register(_Obedient(), "bandwidth-obedient")
+    config.pluginmanager.register(_ChildHooks(), "bandwidth-child")
 
 
-class _Obedient:
+class _ChildHooks:
     def __init__(self) -> None:
-        # Whoever ordered this process waits while it loads, and what it loads stays: there is no garbage to look for.
+        # The parent waits while this process loads, and what it loads stays: there is no garbage to look for.
         self._collects = gc.isenabled()
         gc.disable()
 
     def pytest_runtestloop(self) -> None:
-        # Called after the plugin's own, which loads the device and stands by. Later searches leave all of it out, those
-        # at the interpreter's end as well.
+        # Called after the plugin's own, which loads the device and waits for its turn. Later searches leave all of it
+        # out, those at the interpreter's end as well.
         gc.freeze()
         if self._collects:
             gc.enable()

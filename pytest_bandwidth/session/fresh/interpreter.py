@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest_bandwidth
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.session.fresh.parent_death import as_parent
+from pytest_bandwidth.session.fresh.parent_death import child_environment
 
 # Python puts the current folder first for -c, as "", and for -m. There a `random.py` would be run for the library's,
 # and a checkout would be measured for the installed package. -P, which leaves it out, is of Python 3.11.
@@ -34,7 +34,7 @@ _VALUE_FOLLOWS = "WX"
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command that calls `main(*arguments)` of a module of the very package that runs here.
 
-    The process is to be started with `as_parent()` in its environment, and ends with this one.
+    The process is to be started with `child_environment()` in its environment, and ends with this one.
     """
     folder = Path(pytest_bandwidth.__file__).resolve().parent.parent
     return [sys.executable, *interpreter_options(), "-c", _RUN_MODULE, str(folder), module, *arguments]
@@ -47,7 +47,7 @@ def output_of(module: str, *arguments: str, seconds: float) -> str:
     """
     done = subprocess.run(
         python_command(module, *arguments),
-        env=as_parent(),
+        env=child_environment(),
         capture_output=True,
         text=True,
         timeout=seconds,

@@ -13,7 +13,7 @@ PARENT_VARIABLE = "PYTEST_BANDWIDTH_PARENT"
 _PR_SET_PDEATHSIG = 1
 
 
-def as_parent(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def child_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a child that is to end with this process."""
     return {**environment, PARENT_VARIABLE: str(os.getpid())}
 

@@ -1,4 +1,4 @@
-"""A request to end becomes an interrupt: by itself it would end Python without any clean-up."""
+"""Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that clean-up runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _ENDING = ("SIGTERM", "SIGHUP")
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
-    """Meanwhile SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, where nobody else handles them."""
+def signals_as_interrupts() -> Iterator[None]:
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, unless something handles them already."""
     replaced = []
     if threading.current_thread() is threading.main_thread():
         numbers = (getattr(signal, name, None) for name in _ENDING)

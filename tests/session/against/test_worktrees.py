@@ -53,7 +53,7 @@ class Repo:
         git(self.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
         self.package.write_text(kern.format(IN_THE_WORKING_TREE))
 
-    def sides(self, *args, folder=None):
+    def worktrees(self, *args, folder=None):
         self._checked_out = CheckedOut(self.path, "HEAD")
         invocation = Invocation((*ARGS, *args), folder or self.path, as_module=False)
         nodeid = "tests/test_it.py::test_it"
@@ -80,7 +80,7 @@ def bytes_read(rows):
 
 def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
     repo.write()
-    worktrees = repo.sides("--bandwidth-against=HEAD", "--bandwidth-pairs", "7")
+    worktrees = repo.worktrees("--bandwidth-against=HEAD", "--bandwidth-pairs", "7")
     assert bytes_read(worktrees.base()) == AT_THE_REVISION
     assert bytes_read(worktrees.head()) == IN_THE_WORKING_TREE
 
@@ -89,7 +89,7 @@ def test_installed_editable_by_a_path(repo, monkeypatch):
     """What a .pth file does: an entry of sys.path leads into the working tree."""
     repo.write(ini="")
     monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
-    assert bytes_read(repo.sides().base()) == AT_THE_REVISION
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
 
 
 def finder_of_an_environment(tmp_path, repo):
@@ -114,14 +114,14 @@ def test_installed_editable_by_a_finder(repo, tmp_path, monkeypatch):
     module = ModuleType("kern")
     module.__file__ = str(repo.package)  # this process has it loaded, as one that has run the test has
     monkeypatch.setitem(sys.modules, "kern", module)
-    assert bytes_read(repo.sides().base()) == AT_THE_REVISION
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
 
 
 def test_a_finder_that_leads_into_the_working_tree_all_the_same_is_an_error(repo, tmp_path, monkeypatch):
     repo.write(ini="")
     monkeypatch.setenv("PYTHONPATH", finder_of_an_environment(tmp_path, repo))
     with pytest.raises(ForeignImport, match=r"ran code of .*src/kern/__init__.*nothing it measured counts"):
-        repo.sides().base()
+        repo.worktrees().base()
 
 
 def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
@@ -131,7 +131,7 @@ def test_an_installed_copy_is_an_error(repo, tmp_path, monkeypatch):
     copy.write_text("BYTES = 3000\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site-packages"))
     with pytest.raises(ForeignImport, match=r"kern \(.*\) is an installed copy, .*pip install -e"):
-        repo.sides().base()
+        repo.worktrees().base()
 
 
 def test_a_kernel_file_of_the_working_tree_is_an_error(repo):
@@ -139,19 +139,19 @@ def test_a_kernel_file_of_the_working_tree_is_an_error(repo):
     repo.write(kern=f"BYTES = {{}}; TEXT = open({str(kernel)!r}).read()\n")
     kernel.write_text("__global__ void k() {}\n")
     with pytest.raises(ForeignImport, match=r"ran code of .*kernel\.cu"):
-        repo.sides().base()
+        repo.worktrees().base()
 
 
 def test_data_of_the_working_tree_is_none(repo):
     data = repo.path / "data.bin"
     repo.write(kern=f"BYTES = {{}}; DATA = open({str(data)!r}).read()\n")
     data.write_text("numbers")
-    assert bytes_read(repo.sides().base()) == AT_THE_REVISION
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
 
 
 def test_started_outside_the_repository(repo, tmp_path):
     repo.write()
-    worktrees = repo.sides("repo/tests", folder=tmp_path)
+    worktrees = repo.worktrees("repo/tests", folder=tmp_path)
     assert bytes_read(worktrees.base()) == AT_THE_REVISION
 
 
@@ -169,19 +169,19 @@ def test_started_outside_the_repository(repo, tmp_path):
 def test_what_the_revision_does_not_measure(repo, test, reason):
     repo.write(test=test)
     with pytest.raises(NothingThere, match=reason):
-        repo.sides().base()
+        repo.worktrees().base()
 
 
 def test_a_file_that_the_revision_does_not_have_needs_no_process(repo):
     repo.write()
     repo.test = repo.path / "tests" / "test_later.py"
     with pytest.raises(NothingThere, match=r"has no test_later\.py"):
-        repo.sides().base()
+        repo.worktrees().base()
 
 
 def test_a_worker_on_a_machine_without_the_worktree_is_an_error_not_an_absence(repo):
     repo.write()
-    worktrees = repo.sides()
+    worktrees = repo.worktrees()
     elsewhere = replace(worktrees, revision=replace(worktrees.revision, tree=str(repo.path / "not head")))
     with pytest.raises(ForeignImport, match=r"no worktree of HEAD .* on this machine, expected workers where pytest"):
         elsewhere.base()
@@ -190,19 +190,19 @@ def test_a_worker_on_a_machine_without_the_worktree_is_an_error_not_an_absence(r
 def test_a_revision_that_cannot_be_imported_is_an_error_not_an_absence(repo):
     repo.write(kern="import no_such_module; BYTES = {}\n")
     with pytest.raises(FreshProcessFailed, match=r"(?s)at HEAD .*no_such_module"):
-        repo.sides().base()
+        repo.worktrees().base()
 
 
 def test_a_process_that_proves_nothing_is_an_error(repo):
     repo.write(test="import atexit, os\natexit.register(os._exit, 0)\n" + TEST)
-    assert bytes_read(repo.sides().base()) == AT_THE_REVISION, "the proof is written before Python ends"
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION, "what it loaded is written before Python ends"
     repo.close()
     leaves = "\ndef pytest_unconfigure():\n    import os; os._exit(0)\n"
     (repo.path / "tests" / "conftest.py").write_text(leaves)
     git(repo.path, "add", "tests")
     git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "two")
     with pytest.raises(ForeignImport, match="did not say what it loaded: it ended with exit status 0; its last lines"):
-        repo.sides().base()
+        repo.worktrees().base()
 
 
 REVISION = Revision("main", "f" * 40, "/r", "/t")
@@ -227,10 +227,10 @@ def plan(environment=()):
 
 
 def test_the_environment_inside_the_repository_is_no_code_of_it():
-    proof = {"modules": {"numpy": "/r/.venv/lib/numpy/__init__.py"}, "files": ["/r/.venv/lib/x.so"], "path": []}
-    check_loaded_files(proof, plan(["/r/.venv"]), REVISION)
+    loaded = {"modules": {"numpy": "/r/.venv/lib/numpy/__init__.py"}, "files": ["/r/.venv/lib/x.so"], "path": []}
+    check_loaded_files(loaded, plan(["/r/.venv"]), REVISION)
     with pytest.raises(ForeignImport, match=r"/r/\.venv/lib/numpy/__init__\.py, /r/\.venv/lib/x\.so"):
-        check_loaded_files(proof, plan(), REVISION)
+        check_loaded_files(loaded, plan(), REVISION)
 
 
 def test_a_neighbour_whose_name_begins_alike_is_not_inside():
@@ -253,4 +253,4 @@ def test_a_first_entry_of_pythonpath_is_not_taken_for_the_scripts_folder(repo, m
     repo.write(ini="")
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which Python 3.10 ignores
     monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
-    assert bytes_read(repo.sides().base()) == AT_THE_REVISION
+    assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION

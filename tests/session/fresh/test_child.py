@@ -32,18 +32,18 @@ def invocation(tmp_path, code):
 
 REPORTS = """
 import json, os, sys
-order = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
-json.dump([{"order": order, "args": sys.argv[1:], "stdin": sys.stdin.read()}], open(order["report"], "w"))
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+json.dump([{"request": request, "args": sys.argv[1:], "stdin": sys.stdin.read()}], open(request["report"], "w"))
 """
 
 
-def test_child_gets_options_order_and_no_input(tmp_path):
+def test_child_gets_options_request_and_no_input(tmp_path):
     (row,) = run_fresh(invocation(tmp_path, REPORTS), ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5), 60)
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
-    assert (row["order"]["device"], row["order"]["nodeid"], row["order"]["target"]) == ("cpu", "t.py::t", "/p/t.py::t")
-    assert ChildRequest(**row["order"]).rounds_share == 0.5
-    assert not Path(row["order"]["report"]).parent.exists(), "the folder of the order is gone"
+    request = ChildRequest(**row["request"])
+    assert request == ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5, report=request.report)
+    assert not Path(request.report).parent.exists(), "the folder of the request is gone"
 
 
 def test_what_the_child_said_is_in_the_message(tmp_path):
@@ -76,7 +76,7 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
     (tmp_path / "pytest.py").write_text(
         "import os, time\n"
         "open('pid', 'w').write(str(os.getpid()))\n"
-        "open('order', 'w').write(os.environ['PYTEST_BANDWIDTH_REQUEST'])\n"
+        "open('request', 'w').write(os.environ['PYTEST_BANDWIDTH_REQUEST'])\n"
         "time.sleep(600)\n"
     )
     parent = subprocess.Popen(
@@ -89,11 +89,11 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
         ],
         stderr=subprocess.DEVNULL,
     )
-    wait_for(tmp_path / "order")
+    wait_for(tmp_path / "request")
     parent.send_signal(signal.SIGINT)
     assert parent.wait(30) != 0
     assert gone(int((tmp_path / "pid").read_text()))
-    assert not Path((tmp_path / "order").read_text()).parent.exists()
+    assert not Path((tmp_path / "request").read_text()).parent.exists()
 
 
 @pytest.fixture
@@ -106,10 +106,11 @@ def line(monkeypatch):
 
 
 def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
-    line.sendall(b'{"paces": [[null, 44.0], ["b", 9.5]], "wait_seconds": 1.5}\n')
-    leave = wait_for_turn()
+    line.sendall(b'{"fastest_probes": [[null, 44.0], ["b", 9.5]], "wait_seconds": 1.5}\n')
+    go = wait_for_turn()
     assert line.recv(100) == b"ready\n"
-    assert (leave.pace(None), leave.pace("b"), leave.pace("c"), leave.wait_seconds) == (44.0, 9.5, None, 1.5)
+    assert [go.fastest_probe(label) for label in (None, "b", "c")] == [44.0, 9.5, None]
+    assert go.wait_seconds == 1.5
     assert wait_for_turn() == Go(), "one turn a process: what it starts itself waits for nobody"
 
 
@@ -119,8 +120,8 @@ def test_a_child_that_is_not_wanted_any_more_ends(line):
         wait_for_turn()
 
 
-def test_without_the_variable_there_is_no_order(tmp_path):
+def test_without_the_variable_there_is_no_request(tmp_path):
     assert request_of_environment({}) is None
-    file = tmp_path / "order.json"
+    file = tmp_path / "request.json"
     file.write_text(json.dumps({"report": "r", "device": "cpu"}))
     assert request_of_environment({REQUEST_VARIABLE: str(file)}) == ChildRequest("cpu", report="r")

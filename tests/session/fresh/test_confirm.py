@@ -30,10 +30,10 @@ with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, lin
     note("ready")
     Path(f"pid-{os.getpid()}").write_text(os.environ["PYTEST_BANDWIDTH_REQUEST"])
     print("ready", file=text, flush=True)
-    leave = json.loads(text.readline())
-note(f"waits:{leave['wait_seconds']}" if leave["paces"] else "measures")
-order = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
-Path(order["report"]).write_text(Path("rows.json").read_text())
+    go = json.loads(text.readline())
+note(f"waits:{go['wait_seconds']}" if go["fastest_probes"] else "measures")
+request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
+Path(request["report"]).write_text(Path("rows.json").read_text())
 note("reported")
 """
 # Asks for fresh processes as a test does, in a process that may be interrupted.
@@ -108,8 +108,8 @@ def test_most_stand_by_before_the_first_measures_and_then_they_take_turns(fresh,
 def test_who_is_needed_no_more_is_ended(fresh):
     with fresh() as processes:
         processes.run({})
-        (standing_by,) = [pid for pid in pids() if Path(f"/proc/{pid}").exists()]
-    assert gone(standing_by)
+        (waiting,) = [pid for pid in pids() if Path(f"/proc/{pid}").exists()]
+    assert gone(waiting)
     assert seen() == ["ready", "ready", *TURN]
     assert not any(folder.exists() for folder in folders())
 
@@ -120,14 +120,14 @@ def pids():
 
 
 def folders():
-    """Those of the orders, which also take the output."""
+    """Those of the requests, which also take the output."""
     return [Path(file.read_text()).parent for file in Path().glob("pid-*")]
 
 
 @pytest.mark.usefixtures("fresh")
 def test_an_interrupt_ends_who_measures_and_who_stands_by(tmp_path):
     never_returns = "import time\nnote('measures')\ntime.sleep(600)\n"
-    Path("pytest.py").write_text(FRESH[: FRESH.index("order =")] + never_returns)
+    Path("pytest.py").write_text(FRESH[: FRESH.index("request =")] + never_returns)
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, stderr=subprocess.DEVNULL)
     for _ in range(300):
         if Path("seen").exists() and "measures" in seen():
@@ -189,7 +189,7 @@ def test_those_that_were_asked_for_run_whatever_they_take_where_none_waits(fresh
 def after(clock, seconds, **row):
     """A fresh process that takes so long by the clock."""
 
-    def rows_of(_child, _leave, _timeout_seconds):
+    def rows_of(_child, _go, _timeout_seconds):
         clock.seconds += seconds
         return [{**ROW, **row}]
 

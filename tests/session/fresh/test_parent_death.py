@@ -23,13 +23,13 @@ def never_returns():
 def test_endless(bandwidth):
     bandwidth(never_returns, reads=1, writes=1)
 """
-ORDERS_A_TEST = """
+STARTS_A_TEST = """
 from pathlib import Path
 from pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, run_fresh
-order = ChildRequest("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
-run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), order, 600)
+request = ChildRequest("cpu", "test_endless.py::test_endless", "test_endless.py::test_endless")
+run_fresh(Invocation(("--rootdir=.",), Path.cwd(), True), request, 600)
 """
-ORDERS_A_TREE = """
+STARTS_A_TREE = """
 from pathlib import Path
 from pytest_bandwidth.session.fresh.child import Invocation
 from pytest_bandwidth.session.against.worktrees import Worktrees
@@ -38,8 +38,8 @@ revision = Revision(**{REVISION})
 Worktrees(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_endless.py::test_endless",
           Path("test_endless.py").resolve(), 600).head()
 """
-ORDERS_A_PROBE = "from pytest_bandwidth.session.fresh.probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
-ORDERS_A_SELFTEST = "from pytest_bandwidth.cli.main import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
+STARTS_A_PROBE = "from pytest_bandwidth.session.fresh.probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
+STARTS_A_SELFTEST = "from pytest_bandwidth.cli.main import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
 # Found by the interpreter at its start: a device that never opens.
 STUCK_DEVICE = """
 import os, time
@@ -58,7 +58,7 @@ import sys
 if any("selftest.process" in word for word in sys.orig_argv):
 {indent(STUCK_DEVICE, "    ")}
 """
-ORDERS_CHANGE_POINTS = """
+STARTS_CHANGE_POINTS = """
 from pytest_bandwidth.cli.history.change_points import start_search
 with start_search() as search:
     search([([1.0] * 10, False)])
@@ -68,7 +68,7 @@ STUCK_IMPORT = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.
 
 
 def ends_with(parent_code, folder, how, **environment):
-    """Whether the process that writes `pid` is gone once the parent that ordered it was killed."""
+    """Whether the process that writes `pid` is gone once its parent was killed."""
     # What a killed process kept in the temporary folder stays there.
     told = {**os.environ, "TMPDIR": str(folder), **environment}
     parent = subprocess.Popen([sys.executable, "-c", parent_code], cwd=folder, env=told, stderr=subprocess.DEVNULL)
@@ -88,28 +88,28 @@ def ends_with(parent_code, folder, how, **environment):
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_measuring_process_ends_with_its_parent(tmp_path, how):
     (tmp_path / "test_endless.py").write_text(ENDLESS)
-    assert ends_with(ORDERS_A_TEST, tmp_path, how)
+    assert ends_with(STARTS_A_TEST, tmp_path, how)
 
 
 def test_a_process_of_a_tree_ends_with_its_parent(tmp_path):
     (tmp_path / "test_endless.py").write_text(ENDLESS)
     revision = {"name": "HEAD", "commit": "0" * 40, "top": str(tmp_path), "tree": str(tmp_path / "elsewhere")}
-    assert ends_with(ORDERS_A_TREE.replace("{REVISION}", repr(revision)), tmp_path, signal.SIGKILL)
+    assert ends_with(STARTS_A_TREE.replace("{REVISION}", repr(revision)), tmp_path, signal.SIGKILL)
 
 
 def test_a_probe_alone_ends_with_its_parent(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(STUCK_DEVICE)
-    assert ends_with(ORDERS_A_PROBE, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+    assert ends_with(STARTS_A_PROBE, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
 
 
 def test_a_process_of_the_selftest_ends_with_its_parent(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(STUCK_IN_CHILDREN)
-    assert ends_with(ORDERS_A_SELFTEST, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+    assert ends_with(STARTS_A_SELFTEST, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
 
 
 def test_a_process_that_finds_change_points_ends_with_its_parent(tmp_path):
     (tmp_path / "ruptures.py").write_text(STUCK_IMPORT)
-    assert ends_with(ORDERS_CHANGE_POINTS, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
+    assert ends_with(STARTS_CHANGE_POINTS, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
 
 
 def test_a_parent_that_was_gone_before_is_noticed():
