@@ -18,6 +18,9 @@ DEEPEST = 32
 LARGEST, SMALLEST = 1e75, 1e-75
 # Counts travel to other programs, which keep them in 64 bits.
 LARGEST_COUNT = 2**63 - 1
+# Fields that may be below zero: a gain, and facts of a device such as a NUMA node of -1. All others count something, or
+# say how long, how large or how fast it was.
+SIGNED = frozenset({"drop", "facts"})
 
 _CONTAINERS = (dict, list)
 # Raises UsageError unless the value, which stands at the place named, has the form.
@@ -87,7 +90,7 @@ def _of_dataclass(form: type) -> Check:
     hints = get_type_hints(form)
     declared = [f for f in fields(form) if f.init]
     required = [f.name for f in declared if f.default is MISSING and f.default_factory is MISSING]
-    checks = {f.name: _of_hint(hints[f.name]) for f in declared}
+    checks = {f.name: _of_hint(hints[f.name], f.name in SIGNED) for f in declared}
 
     def check(value: object, where: str) -> None:
         if not isinstance(value, Mapping):
@@ -104,30 +107,30 @@ def _of_dataclass(form: type) -> Check:
 
 
 @cache
-def _of_hint(hint: Any) -> Check:
+def _of_hint(hint: Any, signed: bool) -> Check:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return _anything
     if origin in (Union, types.UnionType):
-        return _of_union(arguments)
+        return _of_union(arguments, signed)
     if origin is Literal:
         return _of_choice(arguments)
     if origin is tuple:
-        return _of_list(_of_hint(arguments[0]), arguments[0])
+        return _of_list(_of_hint(arguments[0], signed), arguments[0], signed)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return _of_mapping(_of_hint(arguments[1]))
+        return _of_mapping(_of_hint(arguments[1], signed))
     if is_dataclass(hint):
         return _of_dataclass(cast("type", hint))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _of_choice(tuple(member.value for member in hint))
-    return _of_scalar(hint)
+    return _of_scalar(hint, signed)
 
 
 def _anything(value: object, where: str) -> None:
     del value, where
 
 
-def _of_scalar(kind: Any) -> Check:
+def _of_scalar(kind: Any, signed: bool) -> Check:
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}[kind]
     accepted = (int, float) if kind is float else (kind,)
 
@@ -137,6 +140,8 @@ def _of_scalar(kind: Any) -> Check:
             raise _wrong(value, where, words)
         if kind is int and isinstance(value, int) and abs(value) > LARGEST_COUNT:
             raise _wrong(value, where, "a whole number of at most 63 bits")
+        if not signed and isinstance(value, (int, float)) and value < 0:
+            raise _wrong(value, where, "0 or more")
 
     return check
 
@@ -149,13 +154,13 @@ def _of_choice(choices: tuple[object, ...]) -> Check:
     return check
 
 
-def _of_list(inner: Check, hint: Any) -> Check:
+def _of_list(inner: Check, hint: Any, signed: bool) -> Check:
     fast: set[Any] = {hint} & {float, bool}
 
     def check(value: object, where: str) -> None:
         if not isinstance(value, list | tuple):
             raise _wrong(value, where, "a list")
-        if set(map(type, value)) <= fast:
+        if set(map(type, value)) <= fast and (signed or min(value, default=0) >= 0):
             return
         for i, one in enumerate(value):
             inner(one, f"{where}[{i}]")
@@ -173,8 +178,8 @@ def _of_mapping(inner: Check) -> Check:
     return check
 
 
-def _of_union(members: tuple[Any, ...]) -> Check:
-    checks = [_of_hint(member) for member in members if member is not type(None)]
+def _of_union(members: tuple[Any, ...], signed: bool) -> Check:
+    checks = [_of_hint(member, signed) for member in members if member is not type(None)]
     optional = len(checks) < len(members)
 
     def check(value: object, where: str) -> None:

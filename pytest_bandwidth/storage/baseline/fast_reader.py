@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.baseline import Entry, Metric, Run, agrees
 from pytest_bandwidth.storage.baseline.schema import MAX_RUNS, RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.baseline.writer import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 
-_NUMBER = r"[0-9]{1,12}\.[0-9]{1,12}"
+_NUMBER = r"[0-9]{1,9}\.[0-9]{1,12}"  # below `units.MAX_GBPS`
 _WHOLE = r"[0-9]{1,18}"
 _QUOTED = r'"[^"\\\n\t]{1,1000}"'
 _TEXT = rf"{WORD_PATTERN}|{_QUOTED}"

@@ -199,6 +199,21 @@ def test_all_problems_at_once_by_line(tmp_path: Path) -> None:
             6,
             "run.at: found 'noon', expected a time such as",
         ),
+        (
+            "    bandwidth: 5.0 GB/s\n    runs:\n      - {gbps: -5.0}\n",
+            6,
+            "run.gbps: found '-5.0', expected a positive",
+        ),
+        (
+            "    bandwidth: 1000000001.0 GB/s\n",
+            4,
+            "bandwidth: found '1000000001.0 GB/s', expected a bandwidth of 1e+09",
+        ),
+        (
+            "    runs:\n      - {gbps: 1000000001.0}\n",
+            5,
+            "run.gbps: found '1000000001.0', expected a bandwidth of 1e+09",
+        ),
         ("    bandwidth: 5\n    settings: off\n", 5, "settings: found the text 'off', expected a mapping"),
         ("    bandwidth: 5\n    settings: {a: {b: c}}\n", 5, "settings.'a': found a mapping, expected a single value"),
         (

@@ -1,0 +1,50 @@
+"""A saved run is checked once, and figures that nothing real has are refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from saved_runs import outcome, run_of, save
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.saved_run import load_run
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda d: d["results"][0].update(gbps=-5), "results[0].gbps is -5, expected 0 or more"),
+        (lambda d: d["results"][0]["samples"].append(-1e-3), "results[0].samples[8] is -0.001, expected 0 or more"),
+        (lambda d: d["results"][0].update(bytes_read=-1), "results[0].bytes_read is -1, expected 0 or more"),
+        (
+            lambda d: d["results"][0].update(counts={"loads": -1}),
+            "results[0].counts['loads'] is -1, expected 0 or more",
+        ),
+        (
+            lambda d: d["results"][0]["verdict"].update(spread=-0.1),
+            "results[0].verdict.spread is -0.1, expected 0 or more",
+        ),
+        (lambda d: d["device"]["peak"].update(gbps=-1), "the document.device.peak.gbps is -1, expected 0 or more"),
+        (lambda d: d["device"].update(memory_gib=-1), "the document.device.memory_gib is -1, expected 0 or more"),
+    ],
+)
+def test_impossible_figures_are_refused(tmp_path: Path, change: Callable[[dict[str, Any]], None], named: str) -> None:
+    path = save(tmp_path / "run.json", run_of(outcome("tests/test_a.py::test_a", 800.0)))
+    document = json.loads(path.read_text())
+    assert len(load_run(path)[1]) == 1
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError) as caught:
+        load_run(path)
+    assert str(caught.value) == f"{path}: {named}"
+
+
+def test_a_gain_and_a_devices_facts_may_be_below_zero(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(run_of(outcome("tests/test_a.py::test_a", 800.0))))
+    document["results"][0]["verdict"]["drop"] = -0.25
+    document["device"]["facts"]["numa_node"] = -1
+    assert len(load_run(save(tmp_path / "run.json", document))[1]) == 1
