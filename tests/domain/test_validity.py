@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.validity import busy_with_others, validated, why_invalid
+from pytest_bandwidth.domain.validity import PROBE_CALL_SECONDS, busy_with_others, validated, why_invalid
 
 
 def on_host(others, processors=2, kind="cpu"):
@@ -52,3 +52,31 @@ def test_the_users_peak_counts_instead_of_the_devices(users, code):
 def test_what_was_counted_is_not_held_to_samples():
     counted = Measurement(None, Traffic(8, 0), DeviceIdentity("traffic", "sm_90", None, "t"), "ptx", Rounds())
     assert validated(counted, Peak(1e12, "test")).invalid is None
+
+
+def timed(gbps, probe_gbps, probe_seconds=1e-3, **settings):
+    """A host's measurement of 1 MB; its probe's other sample was hindered."""
+    device = DeviceIdentity("cpu", "A host", None, "h", settings, {"processors": 8})
+    kernel = 1e6 / gbps / 1e9
+    moved = round(probe_gbps * 1e9 * probe_seconds)
+    rounds = Rounds(kernel_seconds=(kernel,) * 2, probe_seconds=(probe_seconds, 10.0), probe_bytes=moved)
+    return Measurement(None, Traffic(10**6, 0), device, "clock", rounds)
+
+
+@pytest.mark.parametrize(
+    ("measurement", "valid"),
+    [
+        (timed(199.0, 100.0), True),
+        (timed(201.0, 100.0), False),
+        (replace(timed(201.0, 100.0), peak=Peak(250e9, "bandwidth_peak")), True),
+        (timed(201.0, 100.0, 0.99 * PROBE_CALL_SECONDS), True),  # a call's cost
+        (timed(1500.0, 100.0, threads="numpy"), True),  # a probe of one thread
+        (timed(1601.0, 100.0, threads="numpy"), False),
+    ],
+)
+def test_a_share_of_the_probe_that_cannot_be_is_invalid(measurement, valid):
+    found = why_invalid(measurement)
+    assert (found is None) is valid
+    if found is not None:
+        assert found.code == "above-probe"
+        assert "of what the probe's fastest sample reached (100 GB/s)" in found.text

@@ -348,6 +348,16 @@ def test_more_than_the_peak_is_invalid(project):
     result.stdout.re_match_lines([r".* INVALID", r"INVALID .*more than the peak of 0.001 GB/s"])
 
 
+def test_work_that_moves_nothing_of_what_it_declares_is_invalid_and_never_written(project):
+    project.file("test_nothing.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 26)\n")
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines(
+        [r".* INVALID", r"INVALID .*more than 200 % of what the probe's fastest sample reached"]
+    )
+    assert not (project.path / "b.yaml").exists() or "test_nothing" not in (project.path / "b.yaml").read_text()
+
+
 def test_only_and_skip_and_disable(project):
     project.file("test_copy.py", COPY.replace("    assert result", "    assert result.gbps is None or result"))
     project.file("test_plain.py", "def test_plain(): pass\n")
