@@ -1,4 +1,4 @@
-"""Finding a kernel's text: a file beside the test, a shipped file of cuda_src/, or source text itself."""
+"""Find a kernel's text: a file beside the test, a shipped file of cuda_src/, or source text itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST_SOURCE_BYTES = 16 * 2**20
 
 
 def shipped_folder() -> Path:
-    """The folder of the kernels that come with the package."""
+    """Return the folder of the kernels that come with the package."""
     for folder in _SHIPPED_FOLDERS:
         if folder.is_dir():
             return folder
@@ -33,12 +33,12 @@ def shipped_files() -> list[str]:
 
 
 def kernel_names(text: str) -> list[str]:
-    """Names of the __global__ functions in CUDA C++ text, in order; those that macros make are not seen."""
+    """List the __global__ functions in CUDA C++ text, in order; those that macros make are not seen."""
     return _KERNEL.findall(_COMMENT.sub(" ", text))
 
 
 def is_text(source: str) -> bool:
-    """Whether a string is CUDA C++ rather than the name of a file."""
+    """Tell whether a string is CUDA C++ rather than the name of a file."""
     return "\n" in source or "__global__" in source
 
 
@@ -49,7 +49,7 @@ def read_source(
     options: Sequence[str] = (),
     name_expressions: Sequence[str] = (),
 ) -> KernelSource:
-    """The text of a kernel. `folders` are searched in order before the shipped files.
+    """Read the text of a kernel. `folders` are searched in order before the shipped files.
 
     Raises KernelError where file or kernel does not exist, listing those that do.
     """

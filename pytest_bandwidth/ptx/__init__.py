@@ -1,4 +1,4 @@
-"""Executes CUDA kernels on the CPU, from the PTX that NVRTC emits, and counts what they ask of memory.
+"""Execute CUDA kernels on the CPU, from the PTX that NVRTC emits, and count what they ask of memory.
 
 `compile_ptx` makes PTX of CUDA C++, `load` makes it runnable, `execute` runs a launch. Needs no GPU and no driver.
 The figures are requests of a functional model without caches: never bytes that a DRAM moved, never time.

@@ -1,10 +1,8 @@
-"""Generic addresses: which bits say what. Deterministic, and the same for every run of the same launch.
+"""Compose generic addresses: which bits say what. Deterministic, and the same for every run of the same launch.
 
-Bits 63..40 number a region (one array, or one state space's window), the rest is the place in it. A region's first
-byte is
-in the middle of its 2⁴⁰ bytes, so that an address somewhat before an array is still seen to belong to it, and is
-aligned
-as cudaMalloc aligns (256 bytes and more).
+Bits 63..40 number a region (one array, or one state space's window), the rest is the place in it. A region's first byte
+is in the middle of its 2⁴⁰ bytes, so that an address somewhat before an array is still seen to belong to it, and is
+aligned as cudaMalloc aligns (256 bytes and more).
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ FIRST_ARRAY_REGION = 0x100000
 
 
 def region_base(region: int) -> int:
-    """Generic address of a region's first byte."""
+    """Return the generic address of a region's first byte."""
     return (region << REGION_SHIFT) + ORIGIN
 
 

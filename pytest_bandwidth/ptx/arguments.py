@@ -1,6 +1,4 @@
-"""Launch arguments: checked against the kernel's parameters, laid into its parameter buffer, arrays given an
-address.
-"""
+"""Check launch arguments against the kernel's parameters, lay them into its buffer and give arrays an address."""
 
 from __future__ import annotations
 
@@ -20,22 +18,23 @@ from pytest_bandwidth.ptx.program import Parameter
 
 @dataclass(frozen=True)
 class Arguments:
-    """buffer: the parameter bytes. regions: one per allocation that an argument points into, the parameter buffer
-    first.
+    """Hold a launch's arguments.
+
+    buffer: the parameter bytes. regions: one per allocation that an argument points into, the parameter buffer first.
     """
 
     buffer: Array
     regions: tuple[Region, ...]
 
     def value(self, offset: int, dtype: np.dtype[Any]) -> Array:
-        """A part of the parameters as a register's value, shape (1, 1)."""
+        """Read a part of the parameters as a register's value, shape (1, 1)."""
         return self.buffer[offset : offset + dtype.itemsize].view(dtype).reshape(1, 1).copy()
 
 
 def place_arguments(
     kernel: str, parameters: Sequence[Parameter], names: Sequence[str], arguments: Sequence[Any]
 ) -> Arguments:
-    """Raises UsageError for arguments that the kernel would misread."""
+    """Lay arguments into the parameter buffer. Raises UsageError for arguments that the kernel would misread."""
     if len(arguments) != len(parameters):
         raise UsageError(
             f"kernel {kernel} takes {len(parameters)} arguments ({', '.join(names)}), found {len(arguments)}"
@@ -79,14 +78,14 @@ def _pointer(
 
 
 def _byte_bounds(array: Array) -> tuple[int, int]:
-    """Addresses of an array's first byte and of the one behind its last; the module moved in NumPy 2."""
+    """Return the addresses of an array's first byte and of the one behind its last; the module moved in NumPy 2."""
     module = getattr(np.lib, "array_utils", np)
     low, high = module.byte_bounds(array)
     return int(low), int(high)
 
 
 def _with(views: tuple[View, ...], view: View) -> tuple[View, ...]:
-    """One more view; an array that is passed twice stays one view with two arguments."""
+    """Add a view; an array that is passed twice stays one view with two arguments."""
     for place, known in enumerate(views):
         if (known.start, known.nbytes) == (view.start, view.nbytes):
             both = replace(known, arguments=(*known.arguments, *view.arguments))

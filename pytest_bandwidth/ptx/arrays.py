@@ -1,4 +1,4 @@
-"""What NumPy arrays are called here, and how they are made as large as others.
+"""Name NumPy arrays for the type checker, and make them as large as others.
 
 NumPy's stubs give Any for arithmetic on arrays whose dtype is not known, as nearly all are here (the PTX type decides
 it at run time): a stricter alias would find nothing and ask for a cast on every line.
@@ -14,5 +14,5 @@ Array: TypeAlias = Any
 
 
 def spread(array: Array, shape: tuple[int, ...]) -> Array:
-    """np.broadcast_to, which takes microseconds even where there is nothing to do."""
+    """Do np.broadcast_to, which takes microseconds even where there is nothing to do."""
     return array if array.shape == shape else np.broadcast_to(array, shape)

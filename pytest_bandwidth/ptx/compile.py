@@ -1,4 +1,4 @@
-"""CUDA C++ text → PTX, and → cubin for ptxas' resource report, through NVRTC. Needs no GPU and no driver."""
+"""Compile CUDA C++ to PTX, and to cubin for ptxas' resource report, through NVRTC. Needs no GPU and no driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PtxModule:
-    """What NVRTC made of one source text.
+    """Hold what NVRTC made of one source text.
 
     nvrtc_version: ``13.4``; the PTX text changes with it, so baselines record it.
     lowered: mangled kernel name of each name expression (``scale<float>`` → ``_Z5scaleIfEvPT_``).
@@ -44,7 +44,7 @@ def compile_ptx(
     name_expressions: Sequence[str] = (),
     filename: str = "kernel.cu",
 ) -> PtxModule:
-    """Compiles CUDA C++ `text` for `arch` (``sm_75`` …) with line information, CUDA's own headers on the include path.
+    """Compile CUDA C++ `text` for `arch` (``sm_75`` …) with line information, CUDA's own headers on the include path.
 
     options: further NVRTC options, such as ``-DTILE=32`` or ``--use_fast_math``.
     name_expressions: template kernels to instantiate, such as ``scale<float>``.
@@ -68,7 +68,7 @@ def kernel_resources(
     name_expressions: Sequence[str] = (),
     filename: str = "kernel.cu",
 ) -> Mapping[str, KernelResources]:
-    """Registers, local and static shared memory of each kernel (by its mangled name), as ptxas reports them.
+    """Read registers, local and static shared memory of each kernel (by its mangled name) from ptxas' report.
 
     Raises KernelError with the compiler's log, DeviceUnavailable where NVRTC is not installed.
     """
@@ -80,7 +80,9 @@ def kernel_resources(
 
 @functools.cache
 def nvrtc_version() -> str:
-    """Version of the NVRTC that compiles, ``major.minor``. Raises DeviceUnavailable where it is not installed."""
+    """Return the version of the NVRTC that compiles, ``major.minor``.
+    Raises DeviceUnavailable where it is not installed.
+    """
     status, major, minor = _nvrtc().nvrtcVersion()
     if int(status) != 0:
         raise DeviceUnavailable(f"NVRTC does not tell its version (status {int(status)}); {INSTALL_HINT}")
@@ -89,8 +91,8 @@ def nvrtc_version() -> str:
 
 @functools.cache
 def supported_architectures() -> tuple[str, ...]:
-    """Architectures that this NVRTC compiles for, ``sm_75`` first. Raises DeviceUnavailable where it is not
-    installed.
+    """List the architectures that this NVRTC compiles for, ``sm_75`` first.
+    Raises DeviceUnavailable where there is none.
     """
     status, count = _nvrtc().nvrtcGetNumSupportedArchs()
     if int(status) != 0 or not count:
@@ -123,7 +125,7 @@ def _include_options() -> tuple[str, ...]:
 
 
 class _Program:
-    """One nvrtcProgram, destroyed on leaving the `with` block."""
+    """Hold one nvrtcProgram, destroyed on leaving the `with` block."""
 
     def __init__(self, nvrtc: Any, text: str, filename: str, name_expressions: Sequence[str]) -> None:
         self._nvrtc = nvrtc

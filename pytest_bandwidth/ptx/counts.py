@@ -1,4 +1,4 @@
-"""What an execution counted and found, as values."""
+"""Hold what an execution counted and found, as values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class AccessCounts:
-    """Accesses to global memory of one kind. A request is one instruction of one warp.
+    """Count accesses to global memory of one kind. A request is one instruction of one warp.
 
     accesses: by threads. bytes_requested: asked for by all threads. bytes_distinct: each byte once, however often it
-    was
-    asked for. sectors: 32-byte sectors, added up over the requests.
+    was asked for. sectors: 32-byte sectors, added up over the requests.
     ideal_sectors: the fewest that could hold the distinct bytes of each request.
     requests_by_pattern: how many requests had which pattern. stride_bytes: the commonest step between neighbouring
-    threads
-    of strided requests, None where there is none.
+    threads of strided requests, None where there is none.
     """
 
     accesses: int = 0
@@ -38,19 +36,19 @@ class AccessCounts:
 
     @property
     def coalescing(self) -> float | None:
-        """Fewest sectors that could do ÷ sectors asked for; 1 is perfect."""
+        """Divide the fewest sectors that could do by the sectors asked for; 1 is perfect."""
         return self.ideal_sectors / self.sectors if self.sectors else None
 
     @property
     def pattern(self) -> Pattern | None:
-        """The pattern of most requests; of equally many the one that asks for more sectors."""
+        """Return the pattern of most requests; of equally many the one that asks for more sectors."""
         order: tuple[Pattern, ...] = ("random", "strided", "misaligned", "coalesced", "broadcast")
         present = [name for name in order if self.requests_by_pattern.get(name)]
         most = max((self.requests_by_pattern[name] for name in present), default=0)
         return next((name for name in present if self.requests_by_pattern[name] == most), None)
 
     def describe(self) -> str:
-        """The pattern in words: ``strided (32 bytes)``."""
+        """Put the pattern in words: ``strided (32 bytes)``."""
         pattern = self.pattern
         if pattern is None:
             return "none"
@@ -59,7 +57,7 @@ class AccessCounts:
 
 @dataclass(frozen=True, slots=True)
 class SharedCounts:
-    """Accesses to shared memory. passes: over the banks; least_passes: had there been no conflict."""
+    """Count accesses to shared memory. passes: over the banks; least_passes: had there been no conflict."""
 
     accesses: int = 0
     requests: int = 0
@@ -69,13 +67,13 @@ class SharedCounts:
 
     @property
     def bank_conflicts(self) -> int:
-        """Passes over the banks beyond the first of each request (or part of one, for wide accesses)."""
+        """Count passes over the banks beyond the first of each request (or part of one, for wide accesses)."""
         return self.passes - self.least_passes
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCounts:
-    """Accesses to local memory (register spills, indexed local arrays), by threads."""
+    """Count accesses to local memory (register spills, indexed local arrays), by threads."""
 
     accesses: int = 0
     bytes_requested: int = 0
@@ -83,7 +81,7 @@ class LocalCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """All that was counted of one kernel, or of one line of it. Atomics count apart from loads and stores."""
+    """Hold all counts of one kernel, or of one line of it. Atomics count apart from loads and stores."""
 
     loads: AccessCounts = field(default_factory=AccessCounts)
     stores: AccessCounts = field(default_factory=AccessCounts)
@@ -103,7 +101,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class LineCounts:
-    """Counts of one line of the source; line 0 where the compiler gave none."""
+    """Hold the counts of one line of the source; line 0 where the compiler gave none."""
 
     file: str
     line: int
@@ -112,7 +110,7 @@ class LineCounts:
 
 @dataclass(frozen=True, slots=True)
 class ArrayCounts:
-    """Distinct bytes of one array argument: each byte once, however often it was touched.
+    """Count the distinct bytes of one array argument: each byte once, however often it was touched.
 
     arguments: the kernel parameters, counted from 0, that it was passed for; empty for module variables.
     """
@@ -126,9 +124,10 @@ class ArrayCounts:
 
 @dataclass(frozen=True, slots=True)
 class AccessFault:
-    """Something wrong that a thread did. code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``,
-    ``read-only``,
-    ``barrier`` or ``trap``. threads: how many accesses of this line did the same to the same array.
+    """Describe something wrong that a thread did.
+
+    code: ``out-of-bounds``, ``misaligned``, ``uninitialised``, ``race``, ``read-only``, ``barrier`` or ``trap``.
+    threads: how many accesses of this line did the same to the same array.
     """
 
     code: str
@@ -144,13 +143,12 @@ class AccessFault:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One kernel launch, counted. Results are in the arrays that were passed.
+    """Hold the counts of one kernel launch. Results are in the arrays that were passed.
 
     blocks_run: how many of the grid's `blocks` were executed. Counts are of those; `scale` turns them into the grid's.
     bytes_read, bytes_written: distinct bytes over all arrays, those that two arguments share counted once.
     sample_spread: None where all blocks ran, else the largest relative difference of any total between two sampled
-    blocks
-    (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
+    blocks (0.0: all alike, so that scaling is exact unless the others differ from every sampled one).
     """
 
     kernel: str
@@ -176,5 +174,7 @@ class Execution:
 
     @property
     def lane_occupancy(self) -> float | None:
-        """Threads that took part per executed warp instruction ÷ 32; 1 without divergence or partly filled warps."""
+        """Divide the threads that took part per executed warp instruction by 32;
+        1 without divergence or partly filled warps.
+        """
         return self.thread_instructions / (32 * self.warp_instructions) if self.warp_instructions else None

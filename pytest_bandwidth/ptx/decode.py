@@ -1,8 +1,7 @@
-"""A parsed function → steps: opcodes looked up, names resolved to registers, device functions inlined at their calls.
+"""Decode a parsed function into steps: look up opcodes, resolve names to registers, inline calls.
 
 Inlining lets calls need no stack, and a call's threads reconverge where any others do. Recursion and calls through
-pointers
-cannot be inlined; they are not modelled.
+pointers cannot be inlined; they are not modelled.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ _NO_ROW = Match(TABLE.forms[0], {}, (), ())
 
 
 def decode(module: Module, function: Function, symbols: Mapping[str, Symbol], main_file: str) -> Kernel:
-    """Raises NotOnThisDevice, naming the opcode and its line, for what the table does not hold."""
+    """Decode a kernel. Raises NotOnThisDevice, naming the opcode and its line, for what the table does not hold."""
     return _Decoder(module, function, symbols, main_file).kernel()
 
 
 class _Decoder:
-    """Walks a kernel's statements, and those of the functions it calls, and collects steps and labels."""
+    """Walk a kernel's statements, and those of the functions it calls, and collect steps and labels."""
 
     def __init__(self, module: Module, function: Function, symbols: Mapping[str, Symbol], main_file: str) -> None:
         file = RegisterFile()
@@ -112,7 +111,9 @@ class _Decoder:
                 scope.parameters[statement.name] = f"param{self._number()}"
 
     def _source_line(self, location: Location) -> tuple[str, int]:
-        """The line of the kernel's own file: where a header's function was inlined, if it was, through any depth."""
+        """Return the line of the kernel's own file: where a header's function was inlined, if it was,
+        through any depth.
+        """
         if location.line == 0:  # NVRTC marks merged code with line 0
             return self._context.location
         here = (location.file, location.line)
@@ -181,7 +182,7 @@ class _Decoder:
         self._items.append(LabelMark(end))
 
     def _return(self, here: Here) -> None:
-        """Behind the call in an inlined function, out of the kernel otherwise."""
+        """Jump behind the call in an inlined function, out of the kernel otherwise."""
         label = self._calls[-1][1]
         placed = here.placed()
         self._items.append(Exit(**placed) if label is None else Branch(**placed, labels=(label,)))

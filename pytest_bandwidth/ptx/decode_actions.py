@@ -1,4 +1,4 @@
-"""Steps for opcodes that move values or threads: mov, addresses, branches, barriers, fences, exchange between lanes."""
+"""Decode opcodes that move values or threads: mov, addresses, branches, barriers, fences, exchange between lanes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
 
 
 def move(here: Here) -> Sequence[Step]:
-    """mov: a copy; with a vector on one side, packs or unpacks it."""
+    """Decode mov: a copy; with a vector on one side, packs or unpacks it."""
     target, source = here.operands
     kind = here.choice["mtype"]
     if isinstance(source, Vector):
@@ -87,7 +87,7 @@ def _unpacker(part: np.dtype[Any]) -> Callable[..., Any]:
 
 
 def convert_address(here: Here) -> Sequence[Step]:
-    """cvta: global, const and param addresses are generic already; shared and local ones lie in a window."""
+    """Decode cvta: global, const and param addresses are generic already; shared and local ones lie in a window."""
     target, source = here.operands
     base = _WINDOWS.get(SPACES[here.choice["holding"]], 0)
     shift = np.full((1, 1), base, np.uint64)
@@ -133,7 +133,9 @@ def leave(here: Here) -> Sequence[Step]:
 
 
 def barrier(here: Here) -> Sequence[Step]:
-    """bar.sync 0 and bar.red: the whole block. Named barriers and those for some of the threads are not modelled."""
+    """Decode bar.sync 0 and bar.red: the whole block.
+    Named barriers and those for some of the threads are not modelled.
+    """
     operands = list(here.operands)
     reduction, targets, predicate = "", [], []
     if here.match.form.meaning != "block barrier":
@@ -158,7 +160,7 @@ def nothing(here: Here) -> Sequence[Step]:
 
 
 def between_lanes(here: Here) -> Sequence[Step]:
-    """Shuffles, votes and their like."""
+    """Decode shuffles, votes and their like."""
     target, *operands = here.operands
     if not isinstance(target, Name):
         here.refuse()

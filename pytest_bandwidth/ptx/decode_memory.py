@@ -1,4 +1,4 @@
-"""Steps for opcodes that access memory. Parameters with a name are registers, of the launch or of an inlined call."""
+"""Decode opcodes that access memory. Parameters with a name are registers, of the launch or of an inlined call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load(here: Here) -> Sequence[Step]:
 
 
 def _load_parameter(here: Here, address: Address, kind: str, writes: Sequence[Write | None]) -> Sequence[Step] | None:
-    """Copies from the registers of a named parameter; None where its address is computed."""
+    """Copy from the registers of a named parameter; None where its address is computed."""
     base, dtype = str(address.base), DTYPES[kind]
     slot, parameter = here.scope.parameters.get(base), here.context.parameters.get(base)
     if slot is None and parameter is None:
@@ -82,7 +82,7 @@ def _store_parameter(here: Here, address: Operand, kind: str, values: Sequence[R
 
 
 def atomic(here: Here) -> Sequence[Step]:
-    """atom, with a result, and red, without; on sm_90 and later also for vectors."""
+    """Decode atom, with a result, and red, without; on sm_90 and later also for vectors."""
     operands = list(here.operands)
     kind = chosen(here.choice, "attype", "redtype")
     target = operands.pop(0) if here.match.form.meaning == "atomic" else None
@@ -125,7 +125,7 @@ def _access(here: Here, kind: str, count: int, offset: int) -> dict[str, Any]:
 
 
 def _place(here: Here, operand: Operand) -> tuple[Read, int]:
-    """The register an address starts from, of 64 or (in shared memory) 32 bits, and the bytes to add."""
+    """Return the register an address starts from, of 64 or (in shared memory) 32 bits, and the bytes to add."""
     if not isinstance(operand, Address):
         here.refuse()
     u32, u64, file = DTYPES["u32"], DTYPES["u64"], here.context.file

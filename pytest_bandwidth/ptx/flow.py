@@ -1,8 +1,7 @@
-"""Control flow: steps cut into basic blocks, which registers are live where, and in which order blocks run.
+"""Cut steps into basic blocks, find the registers that are live in each, and decide in which order blocks run.
 
 Threads wait at the block of the smallest rank among all that are ready. Ranks follow the flow forwards, with each
-loop's
-blocks side by side, so threads that part ways meet again at the first block that all of them reach.
+loop's blocks side by side, so threads that part ways meet again at the first block that all of them reach.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def basic_blocks(items: Iterable[Step | LabelMark]) -> tuple[BasicBlock, ...]:
 
 
 def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
-    """Blocks end at jumps, exits and barriers, and before labels."""
+    """Cut blocks at jumps, exits and barriers, and before labels."""
     bodies: list[tuple[list[Step], Step | None]] = [([], None)]
     places: dict[str, int] = {}
     for item in items:
@@ -53,9 +52,7 @@ def _cut(items: Iterable[Step | LabelMark]) -> list[BasicBlock]:
 
 
 def _liveness(blocks: Sequence[BasicBlock], successors: Sequence[Sequence[int]]) -> list[int]:
-    """Registers that may be read before they are written, from each block's start on (backward data flow to a fixed
-    point).
-    """
+    """Find registers that may be read before they are written, from each block's start on (backward data flow)."""
     read, written = zip(*(_uses(block) for block in blocks), strict=True)
     live = [0] * len(blocks)
     changed = True
@@ -96,9 +93,7 @@ def _ranks(successors: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _ordered(nodes: list[int], edges: dict[int, set[int]], entry: int) -> list[int]:
-    """Topological order in which every loop is contiguous: strongly connected parts in order, each without its back
-    edges.
-    """
+    """Sort topologically with every loop contiguous: strongly connected parts in order, each without its back edges."""
     parts = _strong_components(nodes, edges)
     part_of = {node: index for index, part in enumerate(parts) for node in part}
     waiting = [0] * len(parts)
@@ -136,7 +131,7 @@ def _ordered(nodes: list[int], edges: dict[int, set[int]], entry: int) -> list[i
 
 
 def _strong_components(nodes: Sequence[int], edges: dict[int, set[int]]) -> list[list[int]]:
-    """Tarjan's algorithm (1972), without recursion."""
+    """Find strongly connected parts by Tarjan's algorithm (1972), without recursion."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     on_stack: set[int] = set()

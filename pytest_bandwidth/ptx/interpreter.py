@@ -1,10 +1,8 @@
-"""Runs a decoded kernel for one batch of blocks, all their threads at once.
+"""Run a decoded kernel for one batch of blocks, all their threads at once.
 
 Threads that are at the same block of code form a group. The group of the smallest rank runs to the end of its block,
-then
-joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what it
-would
-alone. Barriers hold groups back until whole blocks have arrived.
+then joins whatever group waits where it goes next; so threads that parted meet again, and a warp executes exactly what
+it would alone. Barriers hold groups back until whole blocks have arrived.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
-from pytest_bandwidth.ptx.checkers.traffic import TrafficObserver
+from pytest_bandwidth.ptx.checkers.traffic import TrafficCounter
 from pytest_bandwidth.ptx.lanes import Geometry, Mask, warps_with
 from pytest_bandwidth.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.ptx.program import (
@@ -43,7 +41,7 @@ LEAST_THREADS = 500
 
 
 class Tally:
-    """Instructions executed by threads and by warps, over all batches, and where to stop."""
+    """Count the instructions that threads and warps execute, over all batches, and stop past the limit."""
 
     def __init__(self, kernel: str, limit: int) -> None:
         self.threads = 0
@@ -63,8 +61,8 @@ class Tally:
             )
 
 
-class Executor:
-    """One batch: its registers, its groups, its barriers."""
+class BatchInterpreter:
+    """Run one batch: its registers, its groups, its barriers."""
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class Executor:
         geometry: Geometry,
         memory: MemoryUnit,
         order: HappensBefore,
-        traffic: TrafficObserver,
+        traffic: TrafficCounter,
         faults: FaultLog,
         tally: Tally,
         arguments: dict[int, Array],
@@ -187,7 +185,7 @@ class Executor:
         self._ready[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
 
     def _split(self, guard: Guard, mask: Mask) -> tuple[Mask | None, Mask | None]:
-        """The lanes for which the guard holds and the others; None for none, the same mask for all."""
+        """Return the lanes for which the guard holds and the others; None for none, the same mask for all."""
         truth = self._registers.predicate(guard)
         taken = mask.lanes & truth
         if not taken.any():
@@ -209,7 +207,7 @@ class Executor:
             self._go(block.following, rest)
 
     def _divided(self, taken: Mask | None, rest: Mask | None) -> int:
-        """Warps with lanes on both sides."""
+        """Count the warps with lanes on both sides."""
         if taken is None or rest is None:
             return 0
         both = warps_with(taken.lanes) & warps_with(rest.lanes)
@@ -260,7 +258,9 @@ class Executor:
         self._waiting[number] = mask if there is None else Mask(there.lanes | mask.lanes, self._geometry)
 
     def _pass_barriers(self) -> None:
-        """Nobody can run: every block whose threads all wait at one barrier goes on; any other one is stuck."""
+        """Let every block go on whose threads all wait at one barrier; any other one is stuck.
+        Called when no group can run.
+        """
         waiting, self._waiting = self._waiting, {}
         if len(waiting) > 1:
             self._report_stuck(waiting)
@@ -274,7 +274,9 @@ class Executor:
             self._go(block.following, mask)
 
     def _report_stuck(self, waiting: dict[int, Mask]) -> None:
-        """Blocks whose threads wait at different barriers: undefined in CUDA (often a hang); here they all go on."""
+        """Report blocks whose threads wait at different barriers: undefined in CUDA (often a hang);
+        here they all go on.
+        """
         rows = [spread(mask.lanes.any(axis=1, keepdims=True), (self._geometry.rows, 1)) for mask in waiting.values()]
         mixed = np.sum(rows, axis=0) > 1
         if mixed.any():
@@ -285,7 +287,7 @@ class Executor:
             self._faults.add("barrier", end.site, None, mask.lanes & mixed, np.zeros((1, 1), np.int64), sentence)
 
     def _reduce(self, end: Barrier, mask: Mask, waiting: dict[int, Mask]) -> None:
-        """__syncthreads_count, _and and _or over the threads of each block."""
+        """Compute __syncthreads_count, _and and _or over the threads of each block."""
         blocks = self._kernel.blocks
         self._registers.keep(blocks[self._after(other)].live for other in waiting if blocks[other].end is not end)
         lanes = spread(mask.lanes & self._geometry.present, self._shape)

@@ -1,8 +1,7 @@
-"""The threads of one batch of blocks: their numbers, their masks, and how many warps a mask keeps busy.
+"""Number the threads of one batch of blocks, mask them, and count how many warps a mask keeps busy.
 
 Arrays over lanes have shape (blocks, threads), threads padded to whole warps; whatever does not differ between blocks
-or
-between threads keeps one row or one column, and NumPy broadcasts it.
+or between threads keeps one row or one column, and NumPy broadcasts it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Geometry:
-    """grid and block as launched; `blocks` are the linear numbers of the blocks of this batch, int64 of shape (B,)."""
+    """Describe a batch: grid and block as launched; `blocks` are its blocks' linear numbers, int64 of shape (B,)."""
 
     grid: Dim
     block: Dim
@@ -35,7 +34,7 @@ class Geometry:
 
     @cached_property
     def lanes(self) -> int:
-        """Threads of a block, padded to whole warps."""
+        """Count the threads of a block, padded to whole warps."""
         return -(-self.threads // WARP) * WARP
 
     @cached_property
@@ -44,13 +43,13 @@ class Geometry:
 
     @cached_property
     def present(self) -> Array:
-        """Lanes that are threads: (1, 1) where no warp is partly filled, else (1, lanes)."""
+        """Return the lanes that are threads: (1, 1) where no warp is partly filled, else (1, lanes)."""
         if self.lanes == self.threads:
             return np.ones((1, 1), np.bool_)
         return (np.arange(self.lanes) < self.threads)[None]
 
     def special(self, name: str) -> Array:
-        """A special register's value (``%tid.x`` …), uint32."""
+        """Return a special register's value (``%tid.x`` …), uint32."""
         return _SPECIALS[name](self).astype(np.uint32)
 
     def thread_name(self, lane: int) -> str:
@@ -122,7 +121,9 @@ _SPECIALS = _special_table()
 
 
 class Mask:
-    """Which lanes take part: a bool array that broadcasts to (rows, lanes), and how many threads and warps that is."""
+    """Tell which lanes take part: a bool array that broadcasts to (rows, lanes),
+    and how many threads and warps that is.
+    """
 
     def __init__(self, lanes: Array, geometry: Geometry) -> None:
         self.lanes = lanes
@@ -148,13 +149,15 @@ class Mask:
 
 
 def warps_with(lanes: Array) -> Array:
-    """Per warp (or per row, where all threads agree), whether any lane is set."""
+    """Tell per warp (or per row, where all threads agree) whether any lane is set."""
     rows, columns = lanes.shape
     return lanes if columns == 1 else lanes.reshape(rows, columns // WARP, WARP).any(axis=2)
 
 
 def least(offset: Array, mask: Array) -> tuple[Array, Array]:
-    """The offsets as they are, and the mask reduced to their shape: whether any lane with that offset takes part."""
+    """Return the offsets as they are, and the mask reduced to their shape:
+    whether any lane with that offset takes part.
+    """
     rows, columns = offset.shape
     if rows == 1 and mask.shape[0] > 1:
         mask = mask.any(axis=0, keepdims=True)

@@ -1,4 +1,4 @@
-"""Runs a kernel over a grid, batch by batch, and gathers what the observers saw."""
+"""Run a kernel over a grid, batch by batch, and gather what the checkers saw."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.addresses import LOCAL_REGION, SHARED_REGION
 from pytest_bandwidth.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.ptx.arrays import Array
-from pytest_bandwidth.ptx.checkers.bounds import BoundsObserver
+from pytest_bandwidth.ptx.checkers.bounds import BoundsChecker
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
-from pytest_bandwidth.ptx.checkers.initialisation import InitialisationObserver, untouched
-from pytest_bandwidth.ptx.checkers.races import GlobalRaceObserver, SharedRaceObserver
-from pytest_bandwidth.ptx.checkers.traffic import TrafficObserver
+from pytest_bandwidth.ptx.checkers.initialisation import InitialisationChecker, untouched
+from pytest_bandwidth.ptx.checkers.races import GlobalRaceChecker, SharedRaceChecker
+from pytest_bandwidth.ptx.checkers.traffic import TrafficCounter
 from pytest_bandwidth.ptx.counts import Execution
-from pytest_bandwidth.ptx.interpreter import Executor, Tally
+from pytest_bandwidth.ptx.interpreter import BatchInterpreter, Tally
 from pytest_bandwidth.ptx.lanes import WARP, Dim, Geometry
 from pytest_bandwidth.ptx.loading import Program
 from pytest_bandwidth.ptx.memory import Memory, Region, flat_bytes
@@ -31,8 +31,7 @@ from pytest_bandwidth.ptx.signature import parameter_names
 Progress = Callable[[str], None]
 
 # Lanes of a batch: enough that a NumPy call's own cost (about 1 µs) is small against its work, few enough that the
-# registers
-# in use stay in a core's caches. Measured by benchmarks/traffic.py.
+# registers in use stay in a core's caches. Measured by benchmarks/traffic.py.
 BATCH_LANES = 1 << 16
 BATCH_SHARED_BYTES = 1 << 23
 BATCH_LOCAL_BYTES = 1 << 26
@@ -74,12 +73,12 @@ def execute(
     uninitialised: Sequence[Array] = (),
     max_thread_instructions: int = DEFAULT_LIMIT,
 ) -> Execution:
-    """Executes a launch, and counts what it asks of memory. Results are in the arrays of `args` afterwards.
+    """Execute a launch and count what it asks of memory. Results are in the arrays of `args` afterwards.
 
     grid, block: one to three extents. args: NumPy arrays for pointers (views keep their offset), NumPy scalars of the
     parameter's type, None for a null pointer, Python ints only for integer parameters. shared_bytes: dynamic shared
-    memory.
-    blocks: run only so many blocks, evenly spread over the grid. progress: called now and then with a line of text.
+    memory. blocks: run only so many blocks, evenly spread over the grid.
+    progress: called now and then with a line of text.
     uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
     Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than
     `max_thread_instructions`; KernelError for unknown kernels; NotOnThisDevice for opcodes that are not modelled.
@@ -108,7 +107,7 @@ class _Extents:
 
 
 class _Run:
-    """One launch: its memory, its observers, its batches."""
+    """Run one launch: its memory, its checkers, its batches."""
 
     def __init__(
         self,
@@ -126,14 +125,14 @@ class _Run:
         self._arguments = {index: arguments.value(*place) for index, place in kernel.arguments.items()}
         self._arrays = tuple(region for region in arguments.regions if region.kind == "global")
         self._faults = FaultLog(kernel.sites)
-        self._bounds = BoundsObserver(self._faults)
-        self._traffic = TrafficObserver(kernel.granule_bytes.get("global", 1), kernel.sites)
+        self._bounds = BoundsChecker(self._faults)
+        self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
         self._order = HappensBefore(extents.blocks)
-        self._observers = (
+        self._checkers = (
             self._traffic,
-            InitialisationObserver(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
-            SharedRaceObserver(self._faults, kernel.granule_bytes),
-            GlobalRaceObserver(self._faults, kernel.granule_bytes),
+            InitialisationChecker(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
+            SharedRaceChecker(self._faults, kernel.granule_bytes),
+            GlobalRaceChecker(self._faults, kernel.granule_bytes),
         )
         self._tally = Tally(kernel.name, limit)
         self._last_progress = time.monotonic()
@@ -180,13 +179,15 @@ class _Run:
             self._memory.add(region)
         self._faults.begin(geometry)
         self._order.begin(geometry)
-        for observer in self._observers:
-            observer.begin(geometry, self._order)
-        unit = MemoryUnit(self._memory, geometry, self._observers, self._bounds)
-        Executor(kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments).run()
+        for checker in self._checkers:
+            checker.begin(geometry, self._order)
+        unit = MemoryUnit(self._memory, geometry, self._checkers, self._bounds)
+        BatchInterpreter(
+            kernel, geometry, unit, self._order, self._traffic, self._faults, self._tally, self._arguments
+        ).run()
 
     def _windows(self, geometry: Geometry) -> list[Region]:
-        """Fresh shared and local memory."""
+        """Make fresh shared and local memory."""
         kernel, windows = self._kernel, []
         if self._uses_shared:
             dynamic = Symbol("dynamic shared memory", "shared", kernel.dynamic_shared_offset, self._shared_bytes)
@@ -262,7 +263,7 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
 
 
 def _written(arrays: Sequence[Region], uninitialised: Sequence[Array]) -> dict[Region, Array]:
-    """For arrays that were declared empty: which of their bytes hold something."""
+    """Tell which bytes of arrays that were declared empty hold something."""
     found: dict[Region, Array] = {}
     for array in uninitialised:
         data, _ = flat_bytes(array)

@@ -1,4 +1,4 @@
-"""Where a kernel's variables lie: shared and local memory of the kernel with all it calls, and module variables."""
+"""Lay out a kernel's variables: shared and local memory of the kernel with all it calls, and module variables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DYNAMIC_ALIGNMENT = 256
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`end` is where a space's static variables end; dynamic shared memory begins at `dynamic_offset`."""
+    """Place a kernel's variables in shared and local memory; dynamic shared memory begins at `dynamic_offset`."""
 
     shared: dict[str, Symbol]
     local: dict[str, Symbol]
@@ -37,7 +37,7 @@ class Layout:
 
 
 def parameters_of(function: Function) -> tuple[Parameter, ...]:
-    """Parameters at their places in the parameter buffer: each aligned to its own size, or as declared."""
+    """Place parameters in the parameter buffer: each aligned to its own size, or as declared."""
     found: list[Parameter] = []
     end = 0
     for variable in function.parameters:
@@ -87,7 +87,7 @@ def _place(space: Space, variables: list[Variable]) -> tuple[dict[str, Symbol], 
 
 
 def _walk(block: Block) -> Iterator[Variable | str]:
-    """Every variable declared and every name used."""
+    """Yield every variable declared and every name used."""
     for statement in block.statements:
         if isinstance(statement, Block):
             yield from _walk(statement)

@@ -1,4 +1,4 @@
-"""A compiled module made ready to run: its kernels by name, its variables in memory."""
+"""Make a compiled module ready to run: its kernels by name, its variables in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from pytest_bandwidth.ptx.syntax import Number, Variable
 
 
 class Program:
-    """kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
+    """Hold a module that is ready to run.
+
+    kernels: parameters of each kernel by its name in the PTX. variables: regions of __device__ and __constant__
     variables, which keep their values from launch to launch.
     """
 
@@ -41,14 +43,14 @@ class Program:
         self._decoded: dict[str, Kernel] = {}
 
     def renewed(self) -> Program:
-        """The same program with its variables as they are when loaded; what was parsed and decoded is shared."""
+        """Return the same program with its variables as when loaded; what was parsed and decoded is shared."""
         twin = copy(self)
         twin.variables = tuple(_regions(self._module.variables))
         return twin
 
     def resolve(self, name: str) -> str:
-        """A kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing what
-        there is.
+        """Return a kernel's PTX name from that name, its C++ name, or a name expression. Raises KernelError, listing
+        what there is.
         """
         name = self.compiled.lowered.get(name, name)
         if name in self.kernels:
@@ -61,9 +63,7 @@ class Program:
         raise KernelError(f"{self.compiled.filename} has {found} named {name!r}; it has: {known}")
 
     def kernel(self, name: str) -> Kernel:
-        """The decoded kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not
-        modelled.
-        """
+        """Decode a kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not modelled."""
         resolved = self.resolve(name)
         if resolved not in self._decoded:
             main = self.compiled.filename.rsplit("/", 1)[-1]
@@ -72,9 +72,7 @@ class Program:
 
 
 def load(compiled: PtxModule) -> Program:
-    """Parses a module. Its kernels are decoded when they are first asked for. Raises KernelError where it cannot be
-    read.
-    """
+    """Parse a module; kernels are decoded when first asked for. Raises KernelError for PTX it cannot read."""
     return Program(compiled)
 
 

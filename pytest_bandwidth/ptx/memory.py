@@ -1,4 +1,4 @@
-"""The memory that a launch can reach: one region per array, per module variable, and per state space's window."""
+"""Hold the memory that a launch can reach: one region per array, per module variable, and per state space's window."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ RegionKind = Literal["global", "const", "param", "shared", "local"]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An array argument: the `nbytes` from byte `start` of its allocation on. arguments: numbers of the parameters."""
+    """Describe an array argument: the `nbytes` from byte `start` of its allocation on.
+    arguments: the parameters' numbers.
+    """
 
     name: str
     arguments: tuple[int, ...]
@@ -28,11 +30,10 @@ class View:
 
 @dataclass(eq=False)
 class Region:
-    """Bytes behind one range of addresses.
+    """Hold the bytes behind one range of addresses.
 
-    data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global
-    memory has
-    one row, shared memory one a block, local memory one a thread.
+    data: uint8 of shape (rows, bytes). A lane (b, t) of the batch sees row b·block_step + t·thread_step: global memory
+    has one row, shared memory one a block, local memory one a thread.
     views: the arrays that were passed as arguments and lie here. symbols: variables inside, for messages and bounds.
     """
 
@@ -56,14 +57,14 @@ class Region:
         return int(self.data.shape[1])
 
     def typed(self, dtype: np.dtype[Any]) -> Array:
-        """The same bytes as (rows, elements) of `dtype`; a tail too short for an element is left out."""
+        """View the same bytes as (rows, elements) of `dtype`; a tail too short for an element is left out."""
         if dtype not in self._typed:
             whole = self.nbytes // dtype.itemsize * dtype.itemsize
             self._typed[dtype] = self.data[:, :whole].view(dtype)
         return self._typed[dtype]
 
     def describe(self, offset: int) -> str:
-        """Name of the variable or array that a byte offset lies in, else of the nearest before it."""
+        """Name the variable or array that a byte offset lies in, else the nearest before it."""
         places = [(s.address, s.size, readable_name(s.name)) for s in self.symbols] + [
             (v.start, v.nbytes, v.name) for v in self.views
         ]
@@ -75,7 +76,7 @@ class Region:
 
 
 class Memory:
-    """Regions by their number."""
+    """Find regions by their number."""
 
     def __init__(self, regions: Iterable[Region] = ()) -> None:
         self.regions = {region.number: region for region in regions}
@@ -91,12 +92,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One memory instruction of one group of lanes, inside one region and inside its bounds.
+    """Describe one memory instruction of one group of lanes, inside one region and inside its bounds.
 
     kind: ``load``, ``store`` or ``atomic``. offset: bytes from the region's start, int64, and mask: bool, both
-    broadcastable
-    to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane. All of it lies
-    between bytes `first` and `end` of the region.
+    broadcastable to (rows, lanes). values: what is stored, one array per element, else empty. width: bytes per lane.
+    All of it lies between bytes `first` and `end` of the region.
     """
 
     site: int
@@ -112,8 +112,8 @@ class Access:
 
 
 def flat_bytes(array: Array) -> tuple[Array, int]:
-    """The bytes of the whole allocation that `array` is a view of, as a uint8 view, and the byte its first element
-    is at. Raises UsageError for an array over a buffer that it does not cover in one piece.
+    """Return the bytes of the whole allocation that `array` views, as uint8, and the byte its first element is at.
+    Raises UsageError for an array over a buffer that it does not cover in one piece.
     """
     owner = array
     while isinstance(owner.base, np.ndarray):

@@ -1,4 +1,4 @@
-"""Memory instructions: from a lane's address to a region, past the observers, to the bytes themselves."""
+"""Carry out memory instructions: from a lane's address to a region, past the checkers, to the bytes themselves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from pytest_bandwidth.ptx import addresses
 from pytest_bandwidth.ptx.arrays import Array, spread
-from pytest_bandwidth.ptx.checkers import Observer
-from pytest_bandwidth.ptx.checkers.bounds import BoundsObserver
-from pytest_bandwidth.ptx.half_atomics import atomic_half
+from pytest_bandwidth.ptx.checkers import Checker
+from pytest_bandwidth.ptx.checkers.bounds import BoundsChecker
 from pytest_bandwidth.ptx.lanes import Geometry, least
 from pytest_bandwidth.ptx.loops import atomics, transfer
 from pytest_bandwidth.ptx.memory import Access, Memory, Region
+from pytest_bandwidth.ptx.opcodes import halves
 from pytest_bandwidth.ptx.program import Atomic, Load, Store
 from pytest_bandwidth.ptx.program import Memory as MemoryStep
 
@@ -23,21 +23,21 @@ _WINDOWS = {"shared": addresses.SHARED_BASE, "local": addresses.LOCAL_BASE}
 
 
 class MemoryUnit:
-    """Carries out the loads, stores and atomics of one batch."""
+    """Carry out the loads, stores and atomics of one batch."""
 
-    def __init__(
-        self, memory: Memory, geometry: Geometry, observers: Sequence[Observer], bounds: BoundsObserver
-    ) -> None:
+    def __init__(self, memory: Memory, geometry: Geometry, checkers: Sequence[Checker], bounds: BoundsChecker) -> None:
         self._memory = memory
         self._shape = (geometry.rows, geometry.lanes)
-        self._observers = observers
+        self._checkers = checkers
         self._bounds = bounds
 
     def load(self, step: Load, address: Array, lanes: Array) -> list[Array]:
-        """One array per element of the access, of the smallest shape that holds it; 0 where a lane takes no part."""
+        """Return one array per element of the access, of the smallest shape that holds it;
+        0 where a lane takes no part.
+        """
         results: list[Array] | None = None
         for access in self._accesses(step, "load", address, lanes):
-            self._observe(access)
+            self._check(access)
             values = self._gather(access, step)
             if results is None:
                 results = values
@@ -47,17 +47,18 @@ class MemoryUnit:
 
     def store(self, step: Store, address: Array, values: tuple[Array, ...], lanes: Array) -> None:
         for access in self._accesses(step, "store", address, lanes, values):
-            self._observe(access)
+            self._check(access)
             self._scatter(access, step)
 
     def atomic(self, step: Atomic, address: Array, operands: tuple[Array, ...], lanes: Array) -> list[Array]:
-        """What was there before each lane's update; lanes go one after the other, in the order of blocks and threads.
+        """Return what was there before each lane's update;
+        lanes go one after the other, in the order of blocks and threads.
 
         One array per element of the access. `operands` are the elements' values, then for cas what to put there.
         """
         old = [np.zeros(self._shape, step.dtype) for _ in range(step.count)]
         for access in self._accesses(step, "atomic", address, lanes, operands):
-            self._observe(access)
+            self._check(access)
             index, mask, *values = (spread(a, self._shape) for a in (access.offset, access.mask, *operands))
             place = index >> (step.dtype.itemsize.bit_length() - 1)
             for element in range(step.count):
@@ -69,7 +70,7 @@ class MemoryUnit:
         step: Atomic, region: Region, place: Array, mask: Array, value: Array, other: Array, old: Array
     ) -> None:
         if step.type in ("f16", "bf16", "f16x2", "bf16x2", "b16"):
-            atomic_half(step, region, place, mask, value, other, old)
+            _update_halves(step, region, place, mask, value, other, old)
             return
         data = region.typed(step.dtype)
         if step.dtype.kind == "f":
@@ -78,14 +79,14 @@ class MemoryUnit:
             code = atomics.ATOMIC_CODES[step.operation]
             atomics.atomic_integer(data, region.block_step, region.thread_step, place, mask, code, value, other, old)
 
-    def _observe(self, access: Access) -> None:
-        for observer in self._observers:
-            observer.see(access)
+    def _check(self, access: Access) -> None:
+        for checker in self._checkers:
+            checker.see(access)
 
     def _accesses(
         self, step: MemoryStep, kind: Kind, address: Array, lanes: Array, values: tuple[Array, ...] = ()
     ) -> Iterator[Access]:
-        """The access, cut by region, without the lanes that the bounds forbid."""
+        """Cut the access by region, without the lanes that the bounds forbid."""
         start = np.uint64((step.offset + _WINDOWS.get(step.space, 0)) & 0xFFFFFFFFFFFFFFFF)
         if address.dtype.itemsize < 8:
             address = address.astype(np.uint64)
@@ -116,7 +117,7 @@ class MemoryUnit:
 
     @staticmethod
     def _fits(step: MemoryStep, kind: Kind, region: Region, first: int, end: int, together: int) -> bool:
-        """Whether every lane is inside the region (inside one variable of it), aligned and allowed."""
+        """Tell whether every lane is inside the region (inside one variable of it), aligned and allowed."""
         if together & (step.width - 1) or (kind != "load" and not region.writable):
             return False
         if region.kind == "shared" or region.kind == "local":
@@ -154,3 +155,31 @@ class MemoryUnit:
         for element, value in enumerate(access.values):
             stored = spread(value.view(unsigned), shape)
             transfer.scatter(data, region.block_step, region.thread_step, index, mask, element, stored)
+
+
+def _update_halves(
+    step: Atomic, region: Region, index: Array, mask: Array, value: Array, other: Array, old: Array
+) -> None:
+    """Update 16-bit floats, which hardware and Numba lack as scalars, in rounds of one lane per place.
+
+    Fills `old`; lanes that meet at one place take turns in the order of blocks and threads.
+    """
+    data = region.typed(step.dtype)
+    rows = spread(np.arange(len(index))[:, None] * region.block_step, index.shape)
+    pending = np.flatnonzero(mask)
+    keys = rows.reshape(-1) * np.int64(data.shape[1]) + index.reshape(-1)
+    while len(pending):
+        _, first = np.unique(keys[pending], return_index=True)
+        turn = pending[first]
+        row, place = np.divmod(keys[turn], data.shape[1])
+        was = data[row, place]
+        old.reshape(-1)[turn] = was
+        data[row, place] = _half_result(step, was, value.reshape(-1)[turn], other.reshape(-1)[turn])
+        pending = np.delete(pending, first)
+
+
+def _half_result(step: Atomic, was: Array, value: Array, other: Array) -> Array:
+    if step.operation == "cas":
+        return np.where(was == value, other, was)
+    rows = {"add": halves.arithmetic(np.add), "min": halves.minmax("min"), "max": halves.minmax("max")}
+    return np.asarray(rows[step.operation]({"half": step.type})(was, value))

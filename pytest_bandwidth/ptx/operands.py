@@ -1,4 +1,4 @@
-"""One instruction while it is decoded: its operands looked up, its place known, its refusal worded."""
+"""Decode one instruction's operands: look them up, note the place, word the refusal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from pytest_bandwidth.ptx.syntax import Instruction, Name, Number, Operand
 
 @dataclass
 class Context:
-    """What a kernel's instructions share while they are decoded.
+    """Hold what a kernel's instructions share while they are decoded.
 
     slots: registers that hold the parameters of inlined calls, by parameter variable and byte offset, with their PTX
-    type.
-    granules: narrowest access of each space so far, in bytes. location: file and line of the source.
+    type. granules: narrowest access of each space so far, in bytes. location: file and line of the source.
     """
 
     kernel: str
@@ -42,7 +41,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Here:
-    """An instruction with the row of the opcode table it matched, and the names it can see."""
+    """Hold an instruction with the row of the opcode table it matched, and the names it can see."""
 
     context: Context
     instruction: Instruction
@@ -58,7 +57,7 @@ class Here:
         return self.match.choice
 
     def placed(self) -> dict[str, Any]:
-        """`site` and `guard` of the step that this instruction becomes."""
+        """Return `site` and `guard` of the step that this instruction becomes."""
         return {"site": self.site(), "guard": self.guard()}
 
     def site(self) -> int:
@@ -74,7 +73,7 @@ class Here:
         return Guard(index, guard.negated)
 
     def refuse(self, detail: str = "") -> NoReturn:
-        """Raises NotOnThisDevice, naming kernel, opcode and line."""
+        """Raise NotOnThisDevice, naming kernel, opcode and line."""
         file, line = self.context.location
         place = f"{file} line {line}" if line else f"PTX line {self.instruction.line}"
         what = f"{self.instruction.opcode}{detail}"
@@ -83,14 +82,14 @@ class Here:
         )
 
     def register(self, name: str) -> tuple[int, str]:
-        """Index and PTX type."""
+        """Return a register's index and PTX type."""
         found = self.scope.register(name, self.context.file)
         if found is None:
             self.refuse(f" of {name}")
         return found
 
     def write(self, operand: Operand | None, kind: str) -> Write | None:
-        """A destination register for a result of PTX type `kind`; None for the sink ``_``."""
+        """Return the destination register for a result of PTX type `kind`; None for the sink ``_``."""
         if not isinstance(operand, Name):
             self.refuse()
         if operand.text == "_":
@@ -104,7 +103,7 @@ class Here:
         return Write(index, np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{own_bytes}"))
 
     def read(self, operand: Operand | None, kind: str) -> Read:
-        """A source of PTX type `kind`: register, special register, immediate or the address of a variable."""
+        """Return a source of PTX type `kind`: register, special register, immediate or the address of a variable."""
         dtype, file = DTYPES[kind], self.context.file
         if isinstance(operand, Number):
             return Read(self.immediate(operand, kind), dtype)
@@ -121,7 +120,7 @@ class Here:
         return Read(file.constant(self.address(operand.text) + operand.offset, dtype), dtype)
 
     def address(self, name: str) -> int:
-        """A variable's address as `mov` gives it: the place in its window for shared and local ones."""
+        """Return a variable's address as `mov` gives it: the place in its window for shared and local ones."""
         context = self.context
         if name in context.symbols:
             return context.symbols[name].address
@@ -130,7 +129,7 @@ class Here:
         return self.refuse(f" of {name}")
 
     def immediate(self, number: Number, kind: str) -> int:
-        """The register of a constant: float bits as they are, integers wrapped to the type."""
+        """Return the register of a constant: float bits as they are, integers wrapped to the type."""
         dtype = DTYPES[kind]
         value: Any = number.value
         if number.bits and dtype.kind == "f" and number.bits == dtype.itemsize * 8:
@@ -142,7 +141,7 @@ class Here:
         return self.context.file.constant(value, dtype)
 
     def slot(self, variable: str, offset: int, kind: str) -> int:
-        """The register that holds a call's parameter at a byte offset; both sides have to use the same width."""
+        """Return the register that holds a call's parameter at a byte offset; both sides have to use the same width."""
         slots = self.context.slots
         if (variable, offset) not in slots:
             slots[variable, offset] = self.context.file.new(), kind

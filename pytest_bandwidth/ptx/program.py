@@ -1,6 +1,4 @@
-"""A decoded kernel: steps that name registers by index, in basic blocks, with everything resolved that a launch does
-not change.
-"""
+"""Hold a decoded kernel: basic blocks of steps that name registers by index, resolved but for the launch."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ Space = Literal["global", "shared", "local", "const", "param", "generic"]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where an instruction stands: `line` of `file` in the CUDA source (0 where unknown), and its line in the PTX."""
+    """Say where an instruction stands: `line` of `file` in the CUDA source (0 where unknown), and the PTX's."""
 
     opcode: str
     ptx_line: int
@@ -28,7 +26,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A source operand: the register's index and the NumPy type it is read as.
+    """Name a source operand: the register's index and the NumPy type it is read as.
 
     narrow: the register is wider than the type, so its low part is taken.
     negated: a predicate that is read as its opposite.
@@ -42,7 +40,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A destination: `widen` is the type a narrower result is extended to, None where the widths agree."""
+    """Name a destination: `widen` is the type a narrower result is extended to, None where the widths agree."""
 
     register: int
     widen: np.dtype[Any] | None = None
@@ -56,7 +54,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One instruction: at `site` (an index into the kernel's sites), for the lanes where `guard` holds."""
+    """Hold one instruction: at `site` (an index into the kernel's sites), for the lanes where `guard` holds."""
 
     site: int
     guard: Guard | None = None
@@ -66,14 +64,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute(Step):
-    """targets = function(*sources); several targets where it returns a tuple."""
+    """Compute targets = function(*sources); several targets where it returns a tuple."""
 
     function: Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(Step):
-    """An access of `count` consecutive elements of `dtype` at the first source plus `offset` bytes.
+    """Access `count` consecutive elements of `dtype` at the first source plus `offset` bytes.
 
     ordered: relaxed, acquire or release: synchronisation, which races do not count.
     """
@@ -86,7 +84,7 @@ class Memory(Step):
 
     @property
     def width(self) -> int:
-        """Bytes asked for by one thread."""
+        """Count the bytes asked for by one thread."""
         return self.dtype.itemsize * self.count
 
 
@@ -100,7 +98,9 @@ class Store(Memory): ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Atomic(Memory):
-    """`operation` and PTX `type` as in the opcode; sources after the first are its operands; no target for red."""
+    """Update memory atomically: `operation` and PTX `type` as in the opcode; sources after the first are its operands;
+    no target for red.
+    """
 
     operation: str
     type: str
@@ -108,7 +108,7 @@ class Atomic(Memory):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpStep(Step):
-    """Exchange between the lanes of a warp; `name` and `mode` as in the opcode (``shuffle``, ``down``)."""
+    """Exchange values between the lanes of a warp; `name` and `mode` as in the opcode (``shuffle``, ``down``)."""
 
     name: str
     mode: str = ""
@@ -124,12 +124,12 @@ class Fence(Step): ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing(Step):
-    """A hint without an effect that is modelled (prefetch, nanosleep)."""
+    """Do nothing: a hint without an effect that is modelled (prefetch, nanosleep)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(Step):
-    """To the first of `labels`, or with an index source to the one it picks."""
+    """Jump to the first of `labels`, or with an index source to the one it picks."""
 
     labels: tuple[str, ...]
 
@@ -141,18 +141,17 @@ class Exit(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Barrier(Step):
-    """__syncthreads(), with its reduction (``popc``, ``and``, ``or``) where it has one."""
+    """Wait as __syncthreads() does, with its reduction (``popc``, ``and``, ``or``) where it has one."""
 
     reduction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BasicBlock:
-    """Steps without a jump among them, then at most one jump. Indexes of `Kernel.blocks`.
+    """Hold steps without a jump among them, then at most one jump, as indexes of `Kernel.blocks`.
 
-    branch: where the ending Branch leads, by its labels' order; `following`: the next block in the text, None after
-    an end.
-    live: registers whose values may still be read on entry, as a bit set.
+    branch: where the ending Branch leads, by its labels' order; `following`: the next block in the text, None after an
+    end. live: registers whose values may still be read on entry, as a bit set.
     """
 
     steps: tuple[Step, ...]
@@ -165,7 +164,7 @@ class BasicBlock:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A kernel parameter: PTX type (``u64``, ``f32``, ``b8`` for structs), place in the parameter buffer, bytes."""
+    """Describe a parameter: PTX type (``u64``, ``f32``, ``b8`` for structs), place in the parameter buffer, bytes."""
 
     name: str
     type: str
@@ -175,7 +174,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A variable's place: byte offset in its space, or the full address for global and const ones."""
+    """Place a variable: byte offset in its space, or the full address for global and const ones."""
 
     name: str
     space: Space
@@ -185,7 +184,9 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """constants: registers that hold immediates, symbols and launch parameters' defaults, each of shape (1, 1).
+    """Hold a decoded kernel.
+
+    constants: registers that hold immediates, symbols and launch parameters' defaults, each of shape (1, 1).
     specials: registers that hold special registers such as ``%tid.x``.
     arguments: registers that hold a part of the parameters: (byte offset, NumPy type).
     shared: static variables of shared memory; dynamic shared memory begins at `dynamic_shared_offset`.
@@ -216,9 +217,7 @@ _LOCAL_NAME = re.compile(r"^_ZZ.*E(\d+)([A-Za-z_]\w*?)(?:_\d+)?$")
 
 
 def readable_name(symbol: str) -> str:
-    """A variable's name as written in the source: ``_ZZ7softmaxE4tile`` → ``tile`` (Itanium C++ ABI, §5.1.6, local
-    names).
-    """
+    """Return a variable's name as written: ``_ZZ7softmaxE4tile`` → ``tile`` (Itanium C++ ABI, §5.1.6, local names)."""
     match = _LOCAL_NAME.match(symbol)
     if match:
         return match[2][: int(match[1])]

@@ -1,4 +1,4 @@
-"""A batch's registers: one array each, of the smallest shape that holds its values."""
+"""Hold a batch's registers: one array each, of the smallest shape that holds its values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_bandwidth.ptx.program import Guard, Kernel, Read, Write
 
 
 class Registers:
-    """Values are never changed in place, so a copy is the same array, and constants are shared by all batches."""
+    """Hold values. They are never changed in place, so a copy is the same array, and batches share constants."""
 
     def __init__(self, kernel: Kernel, geometry: Geometry, arguments: dict[int, Array]) -> None:
         self._values: list[Array | None] = [None] * kernel.register_count
@@ -23,8 +23,8 @@ class Registers:
         self._kept = 0
 
     def keep(self, live: Iterable[int]) -> None:
-        """Registers (as bit sets) that lanes outside the running group may still read: writes leave those lanes'
-        values.
+        """Note the registers (as bit sets) that lanes outside the running group may still read:
+        writes leave those lanes' values.
         """
         self._kept = 0
         for registers in live:
@@ -41,7 +41,7 @@ class Registers:
         return ~value if source.negated else value
 
     def write(self, target: Write | None, value: Array, lanes: Array, guarded: bool) -> None:
-        """`lanes` get the value; the others keep theirs where it may still be read, or where the write is `guarded`."""
+        """Give `lanes` the value; others keep theirs where it may still be read, or where the write is `guarded`."""
         if target is None:
             return
         if target.widen is not None:
@@ -54,12 +54,12 @@ class Registers:
         self._values[register] = value
 
     def predicate(self, guard: Guard) -> Array:
-        """Where a guard holds."""
+        """Tell where a guard holds."""
         value = self._values[guard.register]
         if value is None:
             value = np.zeros((1, 1), np.bool_)
         return ~value if guard.negated else value
 
     def guarded(self, guard: Guard | None, lanes: Array) -> Array:
-        """The lanes for which the guard holds."""
+        """Return the lanes for which the guard holds."""
         return lanes if guard is None else lanes & self.predicate(guard)

@@ -1,4 +1,4 @@
-"""Names while decoding: registers, labels and variables of nested blocks, and the registers that constants live in."""
+"""Resolve names while decoding: registers, labels and variables of nested blocks, and the registers of constants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECIALS: dict[str, str] = {
 
 
 class RegisterFile:
-    """Hands out register indexes; equal constants share one."""
+    """Hand out register indexes; equal constants share one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,7 +36,7 @@ class RegisterFile:
         return self.count - 1
 
     def constant(self, value: int | float, dtype: np.dtype[Any]) -> int:
-        """Integers wrap to the type's width."""
+        """Return the register of a constant. Integers wrap to the type's width."""
         if dtype.kind in "iu":
             bits = dtype.itemsize * 8
             unsigned = np.dtype(f"u{dtype.itemsize}")
@@ -60,7 +60,7 @@ class RegisterFile:
 
 
 class Scope:
-    """One ``{ }``: what it declares, then what its surroundings declare.
+    """Look names up in one ``{ }``: what it declares, then what its surroundings declare.
 
     parameters: the slot that each .param variable of a call stands for. labels: their names in the whole kernel.
     tables: the labels of each jump table.
@@ -84,7 +84,7 @@ class Scope:
                 self._ranges[name] = (count, registers.type)
 
     def register(self, name: str, file: RegisterFile) -> tuple[int, str] | None:
-        """Index and PTX type of a register, None where no such register is declared."""
+        """Return a register's index and PTX type, None where no such register is declared."""
         scope: Scope | None = self
         stem = name.rstrip("0123456789")
         while scope is not None:
@@ -106,7 +106,9 @@ def _jump_tables(statements: Iterable[Statement]) -> Iterable[tuple[str, tuple[s
 
 
 def element_bytes(ptx_type: str) -> int:
-    """Bytes of a PTX type. Raises NotOnThisDevice for types that are not modelled, such as texture references."""
+    """Return the bytes of a PTX type. Raises NotOnThisDevice for types that are not modelled,
+    such as texture references.
+    """
     if ptx_type not in DTYPES:
         raise NotOnThisDevice(
             f"the kernel declares something of type .{ptx_type}, which the traffic device does not model"

@@ -1,4 +1,4 @@
-"""The names of a kernel's parameters, from its CUDA source: PTX only numbers them."""
+"""Find the names of a kernel's parameters in its CUDA source: PTX only numbers them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _MANGLED = re.compile(r"^_Z(?:N.*?)?(\d+)(\w+)")
 
 
 def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
-    """Names of the `count` parameters of `kernel` (its PTX name); ``argument 0`` … where the source does not tell."""
+    """Return the names of `kernel`'s `count` parameters; ``argument 0`` … where the source does not tell. `kernel` is
+    its PTX name.
+    """
     unknown = tuple(f"argument {number}" for number in range(count))
     text = _COMMENT.sub(" ", source[:1_000_000])
     for match in re.finditer(rf"\b{re.escape(source_name(kernel))}\s*\(", text):
@@ -29,7 +31,7 @@ def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
 
 
 def source_name(kernel: str) -> str:
-    """A kernel's name as written: ``_Z5scaleIfEvPT_`` → ``scale`` (Itanium C++ ABI, §5.1)."""
+    """Return a kernel's name as written: ``_Z5scaleIfEvPT_`` → ``scale`` (Itanium C++ ABI, §5.1)."""
     match = _MANGLED.match(kernel)
     return match[2][: int(match[1])] if match else kernel
 
@@ -44,7 +46,7 @@ def _until_closing(text: str, start: int) -> str | None:
 
 
 def _split(parameters: str) -> list[str]:
-    """At commas that are in no bracket."""
+    """Split at commas that are in no bracket."""
     parts, depth, current = [], 0, ""
     for character in parameters:
         depth += {"(": 1, "<": 1, "[": 1, ")": -1, ">": -1, "]": -1}.get(character, 0)

@@ -1,4 +1,4 @@
-"""What PTX text says, as values: declarations, statements, operands."""
+"""Hold what PTX text says, as values: declarations, statements, operands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An immediate: an integer, the bits of a float (`bits` 32 or 64), or a decimal float."""
+    """Hold an immediate: an integer, the bits of a float (`bits` 32 or 64), or a decimal float."""
 
     value: int | float
     bits: int = 0
@@ -17,7 +17,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A register, symbol or label, plus a byte offset; `%r1|%p1` carries its second half."""
+    """Name a register, symbol or label, plus a byte offset; `%r1|%p1` carries its second half."""
 
     text: str
     offset: int = 0
@@ -38,7 +38,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The parenthesised lists of a call."""
+    """Hold one of the parenthesised lists of a call."""
 
     items: tuple[Operand, ...]
 
@@ -48,7 +48,7 @@ Operand = Number | Name | Address | Vector | Group
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A declared variable of a state space: `count` elements of `type`, or None for `[]`."""
+    """Declare a variable of a state space: `count` elements of `type`, or None for `[]`."""
 
     space: str
     type: str
@@ -66,7 +66,7 @@ class Registers:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`.loc`: file and line of the text, and where that text was inlined, if it was."""
+    """Hold a `.loc`: file and line of the text, and where that text was inlined, if it was."""
 
     file: int
     line: int
@@ -81,7 +81,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The jump table of a `brx.idx`; it follows its label."""
+    """Hold the jump table of a `brx.idx`; it follows its label."""
 
     labels: tuple[str, ...]
 
@@ -104,7 +104,7 @@ Statement = Block | Registers | Variable | Location | Label | Targets | Instruct
 
 @dataclass(frozen=True)
 class Function:
-    """parse: gives the body; None for a declaration without one."""
+    """Hold a function. parse: gives the body; None for a declaration without one."""
 
     name: str
     is_entry: bool
@@ -119,7 +119,7 @@ class Function:
 
     @cached_property
     def body(self) -> Block:
-        """Raises KernelError where it cannot be read."""
+        """Parse the body. Raises KernelError where it cannot be read."""
         return self.parse() if self.parse is not None else Block(())
 
 

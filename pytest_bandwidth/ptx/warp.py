@@ -1,4 +1,4 @@
-"""Exchange between the lanes of a warp: shuffles, votes, matches and reductions (PTX ISA, §9.7.9 and §9.7.13)."""
+"""Exchange values between lanes of a warp: shuffles, votes, matches and reductions (PTX ISA, §9.7.9 and §9.7.13)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL_LANES = np.uint32(0xFFFFFFFF)
 def exchange(
     name: str, mode: str, sources: tuple[Array, ...], active: Array, shape: tuple[int, int]
 ) -> tuple[Array, ...]:
-    """Results of a warp instruction, each over `shape` or one row of it.
+    """Return the results of a warp instruction, each over `shape` or one row of it.
 
     sources: the operands in the opcode's order, the membership mask last. active: bool, the lanes that execute it. A
     lane gets what those of its own mask contribute: parts of a warp may exchange at the same time, each among itself.
@@ -58,7 +58,7 @@ def _vote(mode: str, active: Array, predicate: Array, members: Array) -> tuple[A
 
 
 def _packed(bits: Array) -> Array:
-    """32 bools of a warp as one word, lane 0 in bit 0."""
+    """Pack 32 bools of a warp into one word, lane 0 in bit 0."""
     return np.packbits(bits, axis=2, bitorder="little").view("<u4").astype(np.uint32)
 
 
@@ -78,7 +78,7 @@ def _match(_mode: str, active: Array, value: Array, members: Array) -> tuple[Arr
 
 
 def _match_all(mode: str, active: Array, value: Array, members: Array) -> tuple[Array, ...]:
-    """The mask of all lanes where they agree, else 0; and whether they do."""
+    """Return the mask of all lanes where they agree, else 0; and whether they do."""
     (alike,) = _match(mode, active, value, members)
     everyone = _packed(active) & members
     agree = alike == everyone

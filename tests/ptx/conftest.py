@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from opcode_lab import LAB, LAST, Lab
 
-from pytest_bandwidth.ptx.interpreter import Executor
+from pytest_bandwidth.ptx.interpreter import BatchInterpreter
 
 _LAB = Lab()
 
@@ -30,13 +30,13 @@ def lab() -> Lab:
 @pytest.fixture(autouse=True)
 def _remembered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.path.stem in LAB:
-        run_block = Executor._run_block
+        run_block = BatchInterpreter._run_block
 
-        def remembering(executor: Executor, block: object, number: int, mask: object) -> None:
-            kernel = executor._kernel
+        def remembering(interpreter: BatchInterpreter, block: object, number: int, mask: object) -> None:
+            kernel = interpreter._kernel
             steps = (*kernel.blocks[number].steps, kernel.blocks[number].end)
             _LAB.executed.update(kernel.sites[step.site].opcode for step in steps if step is not None)
-            run_block(executor, block, number, mask)
+            run_block(interpreter, block, number, mask)
 
-        monkeypatch.setattr(Executor, "_run_block", remembering)
+        monkeypatch.setattr(BatchInterpreter, "_run_block", remembering)
         _LAB.ran.add(request.node.nodeid)

@@ -1,4 +1,4 @@
-"""What the executor does itself, in the spellings that CUDA C++ rarely leads to: written as PTX."""
+"""What the interpreter does itself, in the spellings that CUDA C++ rarely leads to: written as PTX."""
 
 from __future__ import annotations
 

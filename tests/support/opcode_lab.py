@@ -1,4 +1,4 @@
-"""Runs single opcodes through the whole chain (text, decoder, executor), and rounds exact results as IEEE 754 does."""
+"""Run single opcodes through the whole chain (text, decoder, interpreter), and round exact results as IEEE 754 does."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""No GPU and no clock: executes a kernel's PTX on the CPU and counts what it asks of memory."""
+"""Count what kernels ask of memory, without a GPU and without a clock, by executing their PTX on the CPU."""

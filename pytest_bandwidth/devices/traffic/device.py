@@ -1,4 +1,4 @@
-"""No GPU and no clock: compiles a kernel with NVRTC, executes its PTX on the CPU and counts what it asks of memory.
+"""Implement the traffic device: compile with NVRTC, execute the PTX on the CPU, count what it asks of memory.
 
 Counts are deterministic requests of a functional model without caches: never DRAM bytes, never a measurement of time.
 """
@@ -47,7 +47,7 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class TrafficKernel:
-    """A compiled kernel: its program, its name, and the registers that the compiler gave it."""
+    """Hold a compiled kernel: its program, its name, and the registers that the compiler gave it."""
 
     program: Program
     name: str
@@ -55,7 +55,7 @@ class TrafficKernel:
 
 
 def open_traffic(arch: str | None = None) -> TrafficDevice:
-    """A model of an architecture (``sm_90`` unless said). Raises DeviceUnavailable without NVRTC or for another."""
+    """Model an architecture (``sm_90`` unless said). Raises DeviceUnavailable without NVRTC or for another."""
     version, known = nvrtc_version(), supported_architectures()
     chosen = arch or DEFAULT_ARCH
     if chosen not in known:
@@ -64,7 +64,7 @@ def open_traffic(arch: str | None = None) -> TrafficDevice:
 
 
 class TrafficDevice:
-    """Implements `Device`. Arrays are NumPy's; those of `empty` are known to be unwritten."""
+    """Implement `Device`. Arrays are NumPy's; those of `empty` are known to be unwritten."""
 
     def __init__(self, arch: str, version: str) -> None:
         self._arch = arch
@@ -86,23 +86,23 @@ class TrafficDevice:
 
     @property
     def peak(self) -> Peak | None:
-        """None: nothing is timed."""
+        """Return None: nothing is timed."""
         return None
 
     @property
     def xp(self) -> Any:
-        """NumPy."""
+        """Return NumPy."""
         return np
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Values in [1, 2) with random mantissas (integers: all bits random), in every run the same from a test's
-        beginning on. Raises UsageError, OutOfMemory.
+        """Return values in [1, 2) with random mantissas (integers: all bits random), the same in every run from a
+        test's beginning on. Raises UsageError, OutOfMemory.
         """
         # A copy of its own, exactly as large: whatever lies beyond it is out of bounds.
         return np.array(self._random.array(shape, dtype))
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """An array that a kernel must write before it reads it. Raises UsageError, OutOfMemory."""
+        """Return an array that a kernel must write before it reads it. Raises UsageError, OutOfMemory."""
         array = np.array(empty_array(shape, dtype))
         fill_untouched(array)
         self._unwritten.append(weakref.ref(array))
@@ -112,14 +112,16 @@ class TrafficDevice:
         return host_nbytes(array)
 
     def kernel(self, source: KernelSource) -> Any:
-        """Compiles for the device's architecture. Raises KernelError with the log, or with the names that exist."""
+        """Compile for the device's architecture. Raises KernelError with the log, or with the names that exist."""
         filename = source.file.name if source.file is not None else "kernel.cu"
         program, resources = _compiled(source.text, self._arch, source.options, source.name_expressions, filename)
         name = program.resolve(source.name)
         return TrafficKernel(program.renewed(), name, resources.get(name))
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
-        """Executes the launch. Raises UsageError for what it would misread, KernelFault for what it did wrong."""
+        """Return a call that executes the launch. It raises UsageError for what it would misread, KernelFault for what
+        it did wrong.
+        """
         del stream  # launches are executed one after the other
         if not isinstance(launch.kernel, TrafficKernel):
             raise UsageError(
@@ -128,11 +130,11 @@ class TrafficDevice:
         return lambda: self._execute(launch, None, lambda _: None)
 
     def resources(self, launch: Launch) -> KernelResources | None:
-        """What the compiler gave the launch's kernel."""
+        """Return what the compiler gave the launch's kernel."""
         return launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
 
     def peak_flops(self, precision: str) -> float | None:
-        """None: nothing is timed."""
+        """Return None: nothing is timed."""
         del precision
         return None
 
@@ -140,7 +142,7 @@ class TrafficDevice:
         return run_untimed(workload, lambda: None)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Executes the launch once and counts. Raises NotOnThisDevice for callables, KernelFault."""
+        """Execute the launch once and count. Raises NotOnThisDevice for callables, KernelFault."""
         del budget  # one execution counts all there is
         launch = workload.launch
         if launch is None or not isinstance(launch.kernel, TrafficKernel):
@@ -163,14 +165,14 @@ class TrafficDevice:
         )
 
     def begin_test(self) -> None:
-        """Random numbers start anew: a test's counts do not depend on which tests ran before it."""
+        """Start random numbers anew: a test's counts do not depend on which tests ran before it."""
         self._random = RandomSource(SEED)
 
     def release(self) -> None:
-        """Nothing is held between measurements."""
+        """Release nothing: nothing is held between measurements."""
 
     def _still_unwritten(self) -> list[Any]:
-        """The arrays from `empty` that still exist."""
+        """Return the arrays from `empty` that still exist."""
         alive = [(reference, array) for reference in self._unwritten if (array := reference()) is not None]
         self._unwritten = [reference for reference, _ in alive]
         return [array for _, array in alive]
@@ -196,14 +198,14 @@ class TrafficDevice:
 def _compiled(
     text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str
 ) -> tuple[Program, Mapping[str, KernelResources]]:
-    """A source's program and its kernels' resources; most tests take a kernel of a source that is known already."""
+    """Compile a source and its kernels' resources; most tests take a kernel of a source that is known already."""
     program = load(compile_ptx(text, arch=arch, options=options, name_expressions=names, filename=filename))
     resources = kernel_resources(text, arch=arch, options=options, name_expressions=names, filename=filename)
     return program, resources
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:
-    """``kernel k: race: …`` of the first faults, and how many more there are."""
+    """Name the first faults, ``kernel k: race: …``, and how many more there are."""
     told = "; ".join(f"{fault.code}: {fault.text}" for fault in faults[:MOST_FAULTS_TOLD])
     more = f"; and {len(faults) - MOST_FAULTS_TOLD} more" if len(faults) > MOST_FAULTS_TOLD else ""
     return f"kernel {kernel}: {told}{more}"

@@ -1,4 +1,4 @@
-"""What an execution's counts say: as plain figures, against the declaration, and as a modelled floor time."""
+"""Put an execution's counts as plain figures, against the declaration, and as a modelled floor time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200
 
 
 def plain_counts(execution: Execution) -> dict[str, int]:
-    """The counts that a baseline keeps, over the whole grid. Sectors are of 32 bytes."""
+    """Return the counts that a baseline keeps, over the whole grid. Sectors are of 32 bytes."""
     counts, scale = execution.counts, execution.scale
     whole = {
         "load_requests": counts.loads.requests,
@@ -36,7 +36,7 @@ def plain_counts(execution: Execution) -> dict[str, int]:
 
 
 def plain_lines(execution: Execution) -> dict[str, Any]:
-    """Loads, stores, arrays and source lines as JSON-ready values."""
+    """Return loads, stores, arrays and source lines as JSON-ready values."""
     return {
         "loads": _access(execution.counts.loads),
         "stores": _access(execution.counts.stores),
@@ -60,14 +60,16 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
 
 
 def floor_seconds(execution: Execution) -> dict[str, float]:
-    """MODELLED, not measured: distinct bytes ÷ datasheet peak, by card. No kernel of these bytes is faster there."""
+    """Model floor times, by card: distinct bytes ÷ datasheet peak. Not measured;
+    no kernel of these bytes is faster there.
+    """
     moved = execution.bytes_read + execution.bytes_written
     peaks = {card: sheet.gbps for card in MODELLED_CARDS for sheet in DATASHEETS if _is(card, sheet.name)}
     return {card: moved / gbps / 1e9 for card, gbps in peaks.items()}
 
 
 def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Finding, ...]:
-    """A finding for each direction whose declared bytes are not the distinct bytes that the kernel touched."""
+    """Report each direction whose declared bytes are not the distinct bytes that the kernel touched."""
     if execution.sample_spread is not None:
         return ()  # distinct bytes of some blocks say nothing about the grid's
     findings = []

@@ -1,4 +1,6 @@
-"""What looks on while a kernel runs. Each observer sees every access inside its bounds, before it happens."""
+"""Look on while a kernel runs: count what it does and find what it does wrong. Each checker sees every access inside
+its bounds, before it happens.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Access
 
 
-class Observer(Protocol):
+class Checker(Protocol):
     def begin(self, geometry: Geometry, order: HappensBefore, /) -> None:
-        """A new batch of blocks: shared and local memory are fresh."""
+        """Begin a new batch of blocks: shared and local memory are fresh."""
 
     def see(self, access: Access) -> None: ...

@@ -1,4 +1,4 @@
-"""Conflicting stores that make no difference: everyone writes the same value, or the place holds it already."""
+"""Let conflicting stores pass that make no difference: all write the same value, or the place holds it already."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.memory import Access
 
 
-def harmless(access: Access, hits: Array) -> Array:
-    """Which of a store's `hits` (bool of all (rows, lanes)) no reader could tell from a store that is ordered.
+def benign(access: Access, hits: Array) -> Array:
+    """Return which of a store's `hits` (bool of all (rows, lanes)) no reader could tell from a store that is ordered.
 
     Lanes that store to one place have to agree on the value; and if the first of them conflicts, that is with an access
     before this instruction, the place has to hold the value already.

@@ -1,6 +1,4 @@
-"""Out-of-bounds and misaligned accesses, and stores to what must not be written. They are reported and not carried
-out.
-"""
+"""Find out-of-bounds and misaligned accesses, and stores to read-only memory. They are reported and not carried out."""
 
 from __future__ import annotations
 
@@ -13,12 +11,12 @@ from pytest_bandwidth.ptx.memory import Region
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 
 
-class BoundsObserver:
+class BoundsChecker:
     def __init__(self, faults: FaultLog) -> None:
         self._faults = faults
 
     def check(self, site: int, kind: str, region: Region | None, offset: Array, mask: Array, width: int) -> Array:
-        """The mask without the lanes whose access is a fault. Called only where some lane's may be."""
+        """Return the mask without the lanes whose access is a fault. Called only where some lane's may be."""
         verb = _VERBS[kind]
         if region is None:
             self._report("out-of-bounds", site, None, mask, offset, f"{verb} {width} bytes that belong to no array")

@@ -1,4 +1,4 @@
-"""Which bytes were touched at all, and by which lines: each counts once, however often it is touched."""
+"""Record which bytes were touched at all, and by which lines: each counts once, however often it is touched."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CHUNK = 1 << 22
 
 
 class DistinctBytes:
-    """One bit per region, per granule, and per source line and kind of access, in planes of eight bits.
+    """Keep one bit per region, per granule, and per source line and kind of access, in planes of eight bits.
 
-    granule_bytes: the narrowest global access of the kernel; aligned accesses touch whole granules, so counts are
-    exact.
+    granule_bytes: the narrowest global access of the kernel;
+    aligned accesses touch whole granules, so counts are exact.
     """
 
     def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
@@ -48,15 +48,17 @@ class DistinctBytes:
         transfer.mark(planes[bit // _BITS], 0, 0, offset // self._granule, mask, count, 1 << bit % _BITS)
 
     def read(self, region: Region, start: int, nbytes: int) -> int:
-        """Bytes of a part of a region that were loaded or updated."""
+        """Count the bytes of a part of a region that were loaded or updated."""
         return self._count(region, lambda toucher: toucher[1] != "store", start, nbytes)
 
     def written(self, region: Region, start: int, nbytes: int) -> int:
-        """Bytes of a part of a region that were stored or updated."""
+        """Count the bytes of a part of a region that were stored or updated."""
         return self._count(region, lambda toucher: toucher[1] != "load", start, nbytes)
 
     def touched(self, kind: str, places: Iterable[Place]) -> int:
-        """Bytes of all regions that accesses of one kind (``load``, ``store``, ``atomic``) at these lines touched."""
+        """Count the bytes of all regions that one kind of access (``load``, ``store``,
+        ``atomic``) at these lines touched.
+        """
         wanted = {(place, kind) for place in places}
         return sum(self._count(region, wanted.__contains__, 0, region.nbytes) for region in self._bits)
 
@@ -77,7 +79,7 @@ class DistinctBytes:
         return min(granules * self._granule, nbytes)
 
     def _histogram(self, region: Region, plane: int, low: int, high: int) -> Array:
-        """How many granules of a part have which bits set; one look serves all questions about them."""
+        """Count how many granules of a part have which bits set; one look serves all questions about them."""
         key = (region, plane, low, high)
         if key not in self._found:
             self._found[key] = transfer.histogram(self._planes[region][plane][0, low:high])

@@ -1,4 +1,4 @@
-"""Faults as they are found: the first of each kind, line and array is described, the others are counted."""
+"""Collect faults as they are found: the first of each kind, line and array is described, the others are counted."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FaultLog:
         self._geometry = geometry
 
     def add(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
-        """hits: bool, broadcastable to (rows, lanes); offset: bytes in the region. The sentence follows the thread's
-        name.
+        """Add a fault. hits: bool, broadcastable to (rows, lanes); offset: bytes in the region. The sentence follows
+        the thread's name.
         """
         geometry = self._geometry
         assert geometry is not None

@@ -1,4 +1,4 @@
-"""Which accesses of a batch are ordered by what: barriers in blocks and warps, fences and atomics between blocks."""
+"""Track what orders the accesses of a batch: barriers in blocks and warps, fences and atomics between blocks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ NEVER = np.iinfo(np.int64).max
 
 
 class HappensBefore:
-    """block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
+    """Count the barriers that blocks and warps have passed, and what blocks published to each other.
+
+    block_epoch: barriers passed, int64 (1 or rows, 1). warp_epoch: warp barriers passed, int64 (1 or rows, warps).
 
     Between blocks, a fence followed by an atomic publishes what a block did before; an atomic of another block after
-    that
-    receives it. Which address the atomics use is not looked at, so some races through unrelated atomics go unseen.
+    that receives it. Which address the atomics use is not looked at, so some races through unrelated atomics go unseen.
     """
 
     def __init__(self, total_blocks: int) -> None:
@@ -33,7 +34,7 @@ class HappensBefore:
         self.warp_epoch = np.zeros((1, geometry.lanes // 32), np.int64)
 
     def block_barrier(self, rows: Array) -> None:
-        """rows: bool (1 or rows, 1), the blocks whose threads all passed."""
+        """Pass a block barrier. rows: bool (1 or rows, 1), the blocks whose threads all passed."""
         self.block_epoch = self.block_epoch + (1 if rows.all() else rows)
 
     def warp_barrier(self, lanes: Array) -> None:
@@ -43,7 +44,7 @@ class HappensBefore:
         self._fenced[self._blocks_with(lanes)] = True
 
     def atomic(self, lanes: Array) -> None:
-        """Blocks do their atomics in order: each receives what those before it published."""
+        """Order the blocks' atomics: each receives what those before it published."""
         blocks = self._blocks_with(lanes)
         times = self._clock + np.arange(len(blocks))
         self._clock += len(blocks)
@@ -52,7 +53,7 @@ class HappensBefore:
         self._published[blocks[publishing]] = np.minimum(self._published[blocks[publishing]], times[publishing])
 
     def between(self, earlier: Array, later: Array) -> Array:
-        """Where what block `earlier` published reached block `later`; False where `earlier` is negative (several
+        """Tell where what block `earlier` published reached block `later`; False where `earlier` is negative (several
         blocks).
         """
         published: Array = self._published[np.maximum(earlier, 0)]

@@ -1,9 +1,8 @@
-"""Reads of memory that nobody wrote: shared and local memory, and arrays that were declared empty.
+"""Find reads of memory that was never written: shared and local memory, and arrays that were declared empty.
 
 An empty array is filled with a pattern that depends on the place (`fill_untouched`); at a launch, whatever 16-byte
-piece
-still shows it counts as never written, by a kernel or by NumPy. A value that happens to equal the pattern is 2⁻¹²⁸
-likely.
+piece still shows it counts as never written, by a kernel or by NumPy.
+A value that happens to equal the pattern is 2⁻¹²⁸ likely.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _CHUNK_WORDS = 1 << 16
 
 
 def fill_untouched(array: Array) -> None:
-    """Fills an array that owns its memory, of any dtype, with the pattern that stands for "never written"."""
+    """Fill an array that owns its memory, of any dtype, with the pattern that stands for "never written"."""
     if array.base is not None:
         raise UsageError("fill_untouched: found a view, expected an array that owns its memory; copy it first")
     data, _ = flat_bytes(array)
@@ -35,9 +34,7 @@ def fill_untouched(array: Array) -> None:
 
 
 def untouched(array: Array) -> Array:
-    """Per byte of the array's allocation, whether it still shows the pattern, in pieces of 16 bytes: bool of
-    (bytes,).
-    """
+    """Tell per byte of the array's allocation whether it still shows the pattern, in pieces of 16: bool of (bytes,)."""
     data, _ = flat_bytes(array)
     same = np.zeros(data.size, np.bool_)
     for start in range(0, data.size, _CHUNK_WORDS * 8):
@@ -52,15 +49,17 @@ def untouched(array: Array) -> Array:
 
 
 def _pattern(first_word: int, words: int) -> Array:
-    """SplitMix64's finaliser of the word's number (Steele, Lea and Flood 2014), little-endian uint64."""
+    """Compute SplitMix64's finaliser of each word's number (Steele, Lea and Flood 2014), little-endian uint64."""
     z = np.arange(first_word + 1, first_word + 1 + words, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (z ^ (z >> np.uint64(31))).astype("<u8")
 
 
-class InitialisationObserver:
-    """written: per global region that was declared empty, uint8 flags of (1, bytes), 1 where initialised."""
+class InitialisationChecker:
+    """Flag what was written. written: per global region that was declared empty, uint8 flags of (1, bytes),
+    1 where initialised.
+    """
 
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int], written: Mapping[Region, Array]) -> None:
         self._faults = faults
@@ -81,7 +80,9 @@ class InitialisationObserver:
             self._check(access, self._written[region], 1, *least(access.offset, access.mask))
 
     def _see_window(self, access: Access) -> None:
-        """Flags have one row as long as all blocks (or, for local memory, all threads) did the same."""
+        """Check an access of shared or local memory. Flags have one row as long as all blocks (or, for local memory,
+        all threads) did the same.
+        """
         region, geometry = access.region, self._geometry
         assert geometry is not None
         granule = self._granules.get(region.kind, 1)

@@ -1,12 +1,10 @@
-"""Accesses to one place that nothing orders, at least one of them a write.
+"""Find accesses to one place that nothing orders, at least one of them a write.
 
 Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, who last wrote and who
-read,
-and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came between
-(inside
-a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and atomics order
-them.
-Two writes of the same value are no race that anyone could see, and are not reported. Atomics conflict with nothing.
+read, and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came
+between (inside a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and
+atomics order them. Two writes of the same value are no race that anyone could see, and are not reported. Atomics
+conflict with nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.ptx.arrays import Array, spread
-from pytest_bandwidth.ptx.checkers.benign_stores import harmless
+from pytest_bandwidth.ptx.checkers.benign_stores import benign
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.ptx.checkers.happens_before import HappensBefore
 from pytest_bandwidth.ptx.lanes import Geometry
@@ -24,7 +22,7 @@ from pytest_bandwidth.ptx.loops import races
 from pytest_bandwidth.ptx.memory import Access, Region
 
 
-class SharedRaceObserver:
+class SharedRaceChecker:
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
         self._faults = faults
         self._granule = granule_bytes.get("shared", 1)
@@ -75,7 +73,7 @@ class SharedRaceObserver:
         hit = spread(hit, everywhere)
         hits = hit != 0
         if access.kind == "store":
-            hits = hits & ~harmless(access, hits)
+            hits = hits & ~benign(access, hits)
         if not hits.any():
             return
         word = int(hit[tuple(np.argwhere(hits)[0])])
@@ -92,7 +90,7 @@ class SharedRaceObserver:
         self._faults.add("race", access.site, access.region, hits & access.mask, access.offset, sentence)
 
 
-class GlobalRaceObserver:
+class GlobalRaceChecker:
     def __init__(self, faults: FaultLog, granule_bytes: Mapping[str, int]) -> None:
         self._faults = faults
         self._granule = granule_bytes.get("global", 1)
@@ -138,7 +136,7 @@ class GlobalRaceObserver:
         assert order is not None
         hits = (hit != 0) & ~order.between(hit - 1, spread(geometry.blocks[:, None], hit.shape))
         if access.kind == "store" and hits.any():
-            hits &= ~harmless(access, hits)
+            hits &= ~benign(access, hits)
         if not hits.any():
             return
         other = int(hit[tuple(np.argwhere(hits)[0])]) - 1
@@ -156,8 +154,8 @@ def _block_name(number: int, geometry: Geometry) -> str:
 
 
 def _zeros(known: dict[tuple[int, int], Array], shape: tuple[int, int]) -> Array:
-    """An array of zeros, kept for the next access of that shape: conflicts are rare, and clearing it each time is
-    not free.
+    """Return an array of zeros that is kept for the next access of that shape: conflicts are rare, and clearing it each
+    time is not free.
     """
     if shape not in known:
         known[shape] = np.zeros(shape, np.int64)

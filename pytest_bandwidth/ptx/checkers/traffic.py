@@ -1,4 +1,4 @@
-"""Counts what every access asks of memory, per instruction: sectors, patterns, bank passes, distinct bytes."""
+"""Count what every access asks of memory, per instruction: sectors, patterns, bank passes, distinct bytes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _PATTERNS: tuple[tuple[Pattern, int], ...] = (
 )
 
 
-class TrafficObserver:
-    """granule_bytes: the narrowest global access of the kernel. sites: its instructions."""
+class TrafficCounter:
+    """Count accesses. granule_bytes: the narrowest global access of the kernel. sites: its instructions."""
 
     def __init__(self, granule_bytes: int, sites: Sequence[Site]) -> None:
         self._sites = sites
@@ -74,7 +74,7 @@ class TrafficObserver:
         self._shared.setdefault((access.site, access.kind), np.zeros(4, np.int64))[:] += found
 
     def _spread(self, access: Access) -> tuple[Array, Array]:
-        """Offsets and mask over all threads, and over all blocks only where blocks differ."""
+        """Spread offsets and mask over all threads, and over all blocks only where blocks differ."""
         geometry = self._geometry
         assert geometry is not None
         shape = (max(access.offset.shape[0], access.mask.shape[0]), geometry.lanes)
@@ -97,7 +97,7 @@ class TrafficObserver:
         return self._sum(self._seen())
 
     def figures(self) -> Array:
-        """Totals that tell blocks apart: per kind of access its requests, sectors (or bank passes) and threads."""
+        """Total what tells blocks apart: per kind of access its requests, sectors (or bank passes) and threads."""
         total = np.zeros(9)
         for (_, kind), counts in self._global.items():
             places = [counting.REQUESTS, counting.SECTORS, counting.LANES]
@@ -107,7 +107,7 @@ class TrafficObserver:
         return total
 
     def arrays(self, regions: Sequence[Region]) -> tuple[ArrayCounts, ...]:
-        """Distinct bytes of each array argument, and of each module variable that was touched."""
+        """Count the distinct bytes of each array argument, and of each module variable that was touched."""
         found: list[ArrayCounts] = []
         for region in regions:
             for view in region.views or (View(region.name, (), 0, region.nbytes),):
@@ -118,7 +118,7 @@ class TrafficObserver:
         return tuple(sorted(found, key=lambda counts: (not counts.arguments, counts.arguments)))
 
     def bytes_read(self, regions: Sequence[Region]) -> int:
-        """Distinct bytes over all allocations, those that two arguments share counted once."""
+        """Count the distinct bytes read over all allocations, those that two arguments share once."""
         return sum(self._distinct.read(region, 0, region.nbytes) for region in regions)
 
     def bytes_written(self, regions: Sequence[Region]) -> int:

@@ -1,4 +1,4 @@
-"""Read-modify-write, one lane after the other."""
+"""Carry out atomics: read, modify, write, one lane after the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _signature(kind: Any, *operands: Any) -> Any:
 def atomic_integer(
     data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, code: Any, value: Any, other: Any, old: Any
 ) -> None:
-    """Read-modify-write lane after lane, blocks and threads in order; `old` gets what was there before."""
+    """Read, modify and write lane after lane, blocks and threads in order; `old` gets what was there before."""
     one, zero = data.dtype.type(1), data.dtype.type(0)  # literals would turn uint64 into float64
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
@@ -54,7 +54,7 @@ def atomic_integer(
 
 @compiled(*(_signature(kind, given(kind)) for kind in _ATOMIC_TYPES[4:]))
 def atomic_float(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, value: Any, old: Any) -> None:
-    """As `atomic_integer`, for add, the only operation that floats have."""
+    """Do as `atomic_integer` does, for add, the only operation that floats have."""
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
             if mask[b, t]:

@@ -1,4 +1,4 @@
-"""Numba with exactly the signatures that are needed, compiled at the first call and then kept on disk."""
+"""Compile loops with exactly the signatures that are needed, at the first call, and keep them on disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ U8, I32, I64, U64, BOOL = types.uint8, types.int32, types.int64, types.uint64, t
 
 
 def given(kind: Any) -> Any:
-    """A plane that is only read; NumPy's broadcasts are read-only, and any layout will do."""
+    """Type a plane that is only read; NumPy's broadcasts are read-only, and any layout will do."""
     return types.Array(kind, 2, "A", readonly=True)
 
 
@@ -23,12 +23,12 @@ def plane(kind: Any) -> Any:
 
 
 def memory(kind: Any) -> Any:
-    """Memory that users own: its start may suit no element wider than theirs."""
+    """Type memory that users own: its start may suit no element wider than theirs."""
     return types.Array(kind, 2, "A", aligned=False)
 
 
 def seen(kind: Any) -> Any:
-    """The same, only read."""
+    """Type memory that users own and that is only read."""
     return types.Array(kind, 2, "A", readonly=True, aligned=False)
 
 
@@ -41,7 +41,7 @@ def four(kind: Any) -> Any:
 
 
 def cached(decorate: Any, signatures: Sequence[Any], function: Callable[..., Any], **options: Any) -> Any:
-    """Numba's decorator with its cache on disk; without it where no folder can be written to."""
+    """Apply Numba's decorator with its cache on disk; without it where no folder can be written to."""
     try:
         return decorate(list(signatures), cache=True, **options)(function)
     except RuntimeError as error:
@@ -51,7 +51,7 @@ def cached(decorate: Any, signatures: Sequence[Any], function: Callable[..., Any
 
 
 def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Numba with exactly these signatures, when first called."""
+    """Compile a function with exactly these signatures when it is first called."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache

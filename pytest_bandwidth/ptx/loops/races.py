@@ -1,4 +1,4 @@
-"""The shadows that tell which accesses nothing orders."""
+"""Keep the shadows that tell which accesses nothing orders."""
 
 from __future__ import annotations
 
@@ -36,14 +36,11 @@ def race_between_threads(
     warp_epoch: Any,
     hit: Any,
 ) -> int:
-    """Shared memory: brings the shadow up to date and finds accesses that no barrier orders; returns how many lanes
-    hit.
+    """Update the shadow of shared memory and count the lanes whose access no barrier orders.
 
     A shadow word is barrier epoch · 2⁴⁴ + warp epoch · 2²⁶ + site · 2¹² + thread + 1. `hit`, all 0 before, gets the
-    word that an
-    access conflicts with. Two accesses of one block conflict if one of them writes, no block barrier came between,
-    and, for
-    threads of one warp, no warp barrier either.
+    word that an access conflicts with. Two accesses of one block conflict if one of them writes, no block barrier came
+    between, and, for threads of one warp, no warp barrier either.
     """
     found = 0
     for b in range(granule.shape[0]):
@@ -92,7 +89,8 @@ def race_between_threads(
 def race_between_blocks(
     writers: Any, readers: Any, granule: Any, mask: Any, count: Any, stores: Any, block: Any, hit: Any
 ) -> int:
-    """Global memory: nothing orders two blocks of a launch. Shadows hold block + 1, readers also −1 for several.
+    """Update the shadow of global memory and count the lanes that conflict with another block. Nothing orders two
+    blocks of a launch. Shadows hold block + 1, readers also −1 for several.
 
     `hit`, all 0 before, gets the block that an access conflicts with plus one, or −1 for several.
     """

@@ -1,4 +1,4 @@
-"""Sectors and access patterns of global memory, passes over the banks of shared memory."""
+"""Count sectors and access patterns of global memory, and passes over the banks of shared memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNTS = 11
 
 @compiled(types.void(given(I64), given(BOOL), I64, I64, row(I64)))
 def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) -> None:
-    """Adds up, over every warp that takes part, its request's sectors and its access pattern.
+    """Add up, over every warp that takes part, its request's sectors and its access pattern.
 
     offset: byte offset from a 32-byte boundary. width: bytes per lane. repeat: how many blocks each row stands for.
     A sector is 32 bytes of memory, aligned; the ideal number is that of the distinct bytes asked for, packed.
@@ -101,11 +101,10 @@ def count_sectors(offset: Any, mask: Any, width: Any, repeat: Any, counts: Any) 
 
 @compiled(four(I64)(given(I64), given(BOOL), I64, I64))
 def count_bank_passes(offset: Any, mask: Any, width: Any, repeat: Any) -> Any:
-    """Requests, passes over the 32 four-byte banks of shared memory, passes without any conflict, and lanes.
+    """Count requests, passes over the 32 four-byte banks of shared memory, passes without any conflict, and lanes.
 
     A bank serves one 4-byte word a pass, to any number of lanes. 8-byte accesses go by half warps, 16-byte ones by
-    quarters
-    (CUDA C++ Programming Guide, compute capability 5.x and later).
+    quarters (CUDA C++ Programming Guide, compute capability 5.x and later).
     """
     requests, passes, least, lanes = 0, 0, 0, 0
     group = WARP if width <= 4 else WARP * 4 // width

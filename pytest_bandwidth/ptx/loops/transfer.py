@@ -1,4 +1,4 @@
-"""Addresses looked over, bytes moved, flags set."""
+"""Look addresses over, move bytes, set flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_bandwidth.ptx.loops.numba_cache import BOOL, I64, U8, U64, compiled,
 
 @compiled(four(U64)(given(U64), given(BOOL)))
 def span(address: Any, mask: Any) -> Any:
-    """Lowest and highest address of the lanes that take part, the OR of all, and how many they are."""
+    """Return the lowest and the highest address of the lanes that take part, the OR of all, and how many they are."""
     low, high, together, lanes = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0), np.uint64(0), 0
     for b in range(address.shape[0]):
         for t in range(address.shape[1]):
@@ -29,7 +29,7 @@ _UNSIGNED = (types.uint8, types.uint16, types.uint32, types.uint64)
 
 @compiled(*(types.void(seen(k), I64, I64, given(I64), given(BOOL), I64, plane(k)) for k in _UNSIGNED))
 def gather(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, out: Any) -> None:
-    """out[b, t] = data[b·block_step + t·thread_step, index + plus]; 0 where a lane takes no part."""
+    """Set out[b, t] = data[b·block_step + t·thread_step, index + plus]; 0 where a lane takes no part."""
     for b in range(out.shape[0]):
         for t in range(out.shape[1]):
             # Not as one expression: Numba would unify uint64 and the literal's int64 to float64.
@@ -41,7 +41,7 @@ def gather(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, 
 
 @compiled(*(types.void(memory(k), I64, I64, given(I64), given(BOOL), I64, given(k)) for k in _UNSIGNED))
 def scatter(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any, plus: Any, values: Any) -> None:
-    """data[…] = values; of lanes that store to one place the last wins."""
+    """Set data[…] = values; of lanes that store to one place the last wins."""
     for b in range(index.shape[0]):
         for t in range(index.shape[1]):
             if mask[b, t]:
@@ -50,7 +50,7 @@ def scatter(data: Any, block_step: Any, thread_step: Any, index: Any, mask: Any,
 
 @compiled(types.void(plane(U8), I64, I64, given(I64), given(BOOL), I64, U8))
 def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, bits: Any) -> None:
-    """Sets `bits` in `count` flags from each lane's granule on."""
+    """Set `bits` in `count` flags from each lane's granule on."""
     for b in range(granule.shape[0]):
         for t in range(granule.shape[1]):
             if mask[b, t]:
@@ -61,7 +61,7 @@ def mark(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any,
 
 @compiled(I64(plane(U8), I64, I64, given(I64), given(BOOL), I64, plane(BOOL)))
 def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, mask: Any, count: Any, hit: Any) -> int:
-    """How many lanes touch a granule whose flag is not set; they are set in `hit`, where the first is found."""
+    """Count the lanes that touch a granule whose flag is not set, and set `hit` for them."""
     found = 0
     for b in range(granule.shape[0]):
         for t in range(granule.shape[1]):
@@ -78,7 +78,7 @@ def find_unmarked(flags: Any, block_step: Any, thread_step: Any, granule: Any, m
 
 @compiled(row(I64)(row(U8)))
 def histogram(values: Any) -> Any:
-    """How often each of the 256 values occurs."""
+    """Count how often each of the 256 values occurs."""
     counts = np.zeros(256, np.int64)
     for place in range(values.shape[0]):
         counts[values[place]] += 1

@@ -1,4 +1,4 @@
-"""What bit-manipulation opcodes compute."""
+"""Compute bit-manipulation opcodes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def _bits(a: Array) -> int:
 
 
 def shift_left(a: Array, count: Array) -> Array:
-    """shl: counts beyond the width give 0 (PTX clamps them; NumPy's shifts, unlike C's, do so too)."""
+    """Compute shl: counts beyond the width give 0 (PTX clamps them; NumPy's shifts, unlike C's, do so too)."""
     return np.left_shift(a, _as_count(a, count))
 
 
 def shift_right(a: Array, count: Array) -> Array:
-    """shr: arithmetic for signed types; counts beyond the width leave the sign or 0."""
+    """Compute shr: arithmetic for signed types; counts beyond the width leave the sign or 0."""
     return np.right_shift(a, _as_count(a, count))
 
 
@@ -30,8 +30,8 @@ def _as_count(a: Array, count: Array) -> Array:
 
 
 def funnel_shift(choice: Choice) -> Meaning:
-    """shf: the pair (b:a) shifted left (upper word kept) or right (lower word kept), by c clamped to 32 or modulo
-    32.
+    """Compute shf: the pair (b:a) shifted left (upper word kept) or right (lower word kept),
+    by c clamped to 32 or modulo 32.
     """
     left, wrap = choice["leftright"] == "l", choice["clampwrap"] == "wrap"
 
@@ -50,7 +50,7 @@ def population_count(a: Array) -> Array:
 
 
 def count_leading_zeros(a: Array) -> Array:
-    """clz: the width for 0."""
+    """Compute clz: the width for 0."""
     filled = a
     for shift in (1, 2, 4, 8, 16, 32):
         if shift < _bits(a):
@@ -59,7 +59,7 @@ def count_leading_zeros(a: Array) -> Array:
 
 
 def reverse(a: Array) -> Array:
-    """brev: bit 0 to the top."""
+    """Compute brev: bit 0 to the top."""
     masks = ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F))
     kind = a.dtype.type
     for shift, mask in masks:
@@ -69,7 +69,7 @@ def reverse(a: Array) -> Array:
 
 
 def find_leading(choice: Choice) -> Meaning:
-    """bfind: position of the highest bit that differs from the sign (0xFFFFFFFF where none); with .shiftamt its
+    """Compute bfind: position of the highest bit that differs from the sign (0xFFFFFFFF where none); with .shiftamt its
     distance from the top.
     """
     distance = "shiftamt" in choice
@@ -85,8 +85,8 @@ def find_leading(choice: Choice) -> Meaning:
 
 
 def extract_field(a: Array, start: Array, length: Array) -> Array:
-    """bfe: `length` bits of `a` from bit `start`, sign-extended for signed types (also from the top bit beyond the
-    word).
+    """Compute bfe: `length` bits of `a` from bit `start`, sign-extended for signed types (also from the top bit beyond
+    the word).
     """
     width = _bits(a)
     start, length = (start & 255).astype(np.int64), (length & 255).astype(np.int64)
@@ -103,7 +103,7 @@ def extract_field(a: Array, start: Array, length: Array) -> Array:
 
 
 def insert_field(a: Array, b: Array, start: Array, length: Array) -> Array:
-    """bfi: the low `length` bits of a, put into b from bit `start`."""
+    """Compute bfi: the low `length` bits of a, put into b from bit `start`."""
     width = _bits(a)
     start, length = start & 255, (length & 255).astype(np.int64)
     mask = shift_left(_low_mask(length, width, a.dtype), start)
@@ -118,8 +118,8 @@ def _low_mask(length: Array, width: int, dtype: np.dtype[Any]) -> Array:
 
 
 def permute_bytes(choice: Choice) -> Meaning:
-    """prmt: each result byte picked from the eight of (b:a); the selector's top bit replicates the sign. Modes as in
-    the PTX manual.
+    """Compute prmt: each result byte picked from the eight of (b:a); the selector's top bit replicates the sign. Modes
+    as in the PTX manual.
     """
     mode = choice.get("pmode")
 
@@ -153,7 +153,7 @@ def _picked(mode: str | None, byte: int, selector: Array) -> tuple[Array, Any]:
 
 
 def logic3(a: Array, b: Array, c: Array, table: Array) -> Array:
-    """lop3: bit i of the result is bit (a_i·4 + b_i·2 + c_i) of the immediate truth table."""
+    """Compute lop3: bit i of the result is bit (a_i·4 + b_i·2 + c_i) of the immediate truth table."""
     result = np.zeros(1, np.uint32)
     for index in range(8):
         chosen = ((table >> np.uint32(index)) & 1) != 0
@@ -163,7 +163,7 @@ def logic3(a: Array, b: Array, c: Array, table: Array) -> Array:
 
 
 def bit_mask(choice: Choice) -> Meaning:
-    """bmsk: `b` ones from bit `a`, both clamped to 32 or modulo 32."""
+    """Compute bmsk: `b` ones from bit `a`, both clamped to 32 or modulo 32."""
     wrap = choice["clampwrap"] == "wrap"
 
     def compute(a: Array, b: Array) -> Array:
@@ -174,7 +174,7 @@ def bit_mask(choice: Choice) -> Meaning:
 
 
 def sign_extend(choice: Choice) -> Meaning:
-    """szext: the low `b` bits of a, extended to the word by sign or zero."""
+    """Compute szext: the low `b` bits of a, extended to the word by sign or zero."""
     wrap = choice["clampwrap"] == "wrap"
 
     def compute(a: Array, b: Array) -> Array:
@@ -186,5 +186,5 @@ def sign_extend(choice: Choice) -> Meaning:
 
 
 def conditional_not(a: Array) -> Array:
-    """cnot: 1 where a is 0, else 0."""
+    """Compute cnot: 1 where a is 0, else 0."""
     return (a == 0).astype(a.dtype)

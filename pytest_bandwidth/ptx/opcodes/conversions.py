@@ -1,4 +1,4 @@
-"""What cvt computes: between integers, between floats, and from one to the other, in every rounding mode.
+"""Compute cvt: between integers, between floats, and from one to the other, in every rounding mode.
 
 Rules (PTX ISA, cvt): floats clamp to the integer's range; NaN becomes 0, or the top bit alone where a 64-bit type is
 involved; integers wrap unless .sat.
@@ -19,7 +19,7 @@ _INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def convert(choice: Choice) -> Meaning:
-    """cvt[.rounding][.ftz][.sat].dst.src"""
+    """Compute cvt[.rounding][.ftz][.sat].dst.src."""
     to, of = choice["dst"], choice["src"]
     if to in _FLOATS and of in _FLOATS:
         return _float_to_float(choice, to, of)
@@ -82,7 +82,7 @@ def _integer_to_float(choice: Choice, to: str) -> Meaning:
 
 
 def _odd_double(a: Array) -> Array:
-    """An integer as binary64, with a sticky last bit where 64-bit integers do not fit."""
+    """Convert an integer to binary64, with a sticky last bit where 64-bit integers do not fit."""
     if a.dtype.itemsize < 8:
         return a.astype(np.float64)
     high = (a >> a.dtype.type(11)) << a.dtype.type(11)
@@ -90,8 +90,8 @@ def _odd_double(a: Array) -> Array:
 
 
 def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
-    """Truncate the magnitude to the format's digits, then step away from zero where bits were lost and the mode says
-    so.
+    """Truncate the magnitude to the format's digits,
+    then step away from zero where bits were lost and the mode says so.
     """
     digits = np.finfo(dtype).nmant + 1
     negative = a < 0
@@ -131,14 +131,14 @@ def _float_to_float(choice: Choice, to: str, of: str) -> Meaning:
 
 
 def to_tf32(a: Array) -> Array:
-    """cvt.rna.tf32.f32: ten mantissa bits, ties away from zero."""
+    """Compute cvt.rna.tf32.f32: ten mantissa bits, ties away from zero."""
     bits = a.view(np.uint32)
     rounded = (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(a), rounded, bits)
 
 
 def _narrow_directed(value: Array, to: str, mode: str) -> Array:
-    """Binary64 or binary32 to a narrower float: to the nearest, then one place over where the mode asks for it."""
+    """Convert binary64 or binary32 to a narrower float: to the nearest, then one place over where the mode asks."""
     if to == "bf16":
         return _narrow_bf16_directed(value, mode)
     nearest = value.astype(DTYPES[to])
@@ -165,12 +165,12 @@ def _narrow_bf16_directed(value: Array, mode: str) -> Array:
 
 
 def convert_half(choice: Choice) -> Meaning:
-    """cvt.rn.relu.f16.f32 and its like."""
+    """Compute cvt.rn.relu.f16.f32 and its like."""
     return _float_to_float(choice, choice["dst16"], "f32")
 
 
 def convert_pair(choice: Choice) -> Meaning:
-    """cvt.rn.f16x2.f32 d, a, b: a to the upper half, b to the lower."""
+    """Compute cvt.rn.f16x2.f32 d, a, b: a to the upper half, b to the lower."""
     kind = choice["packed"]
     to = kind[:-2]
     single = _float_to_float(choice, to, "f32")

@@ -1,9 +1,8 @@
-"""What binary32 and binary64 opcodes compute.
+"""Compute binary32 and binary64 opcodes.
 
 Correctly rounded operations are exact in every rounding mode (see `rounding`). The ``.approx`` ones, which hardware
-computes
-to a few units in the last place, are computed here to within one: results may differ from a GPU's by its own error.
-NaNs are NaNs; their payloads are not modelled.
+computes to a few units in the last place, are computed here to within one: results may differ from a GPU's by its own
+error. NaNs are NaNs; their payloads are not modelled.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from pytest_bandwidth.ptx.opcodes.rounding import MODES
 
 
 def flush(a: Array) -> Array:
-    """Subnormal binary32 values to zero of the same sign (.ftz)."""
+    """Flush subnormal binary32 values to zero of the same sign (.ftz)."""
     return np.where(np.abs(a) < np.finfo(a.dtype).tiny, np.copysign(a.dtype.type(0), a), a)
 
 
 def saturate(a: Array) -> Array:
-    """Clamped to [0, 1]; NaN becomes 0 (.sat)."""
+    """Clamp to [0, 1]; NaN becomes 0 (.sat)."""
     return np.fmin(np.fmax(a, a.dtype.type(0)), a.dtype.type(1)) + a.dtype.type(0)  # + 0: −0 becomes +0
 
 
 def modified(choice: Choice, compute: Callable[..., Any]) -> Meaning:
-    """`compute` with the opcode's .ftz on operands and result, and its .sat on the result."""
+    """Apply the opcode's .ftz to operands and result of `compute`, and its .sat to the result."""
     ftz, sat = "ftz" in choice and ("f32" in choice.values()), "sat" in choice
     if not ftz and not sat:
         return compute
@@ -44,7 +43,7 @@ def modified(choice: Choice, compute: Callable[..., Any]) -> Meaning:
 
 
 def arithmetic(name: str) -> Callable[[Choice], Meaning]:
-    """add, sub, mul, div and sqrt in the opcode's rounding mode, nearest unless it says otherwise."""
+    """Compute add, sub, mul, div and sqrt in the opcode's rounding mode, nearest unless it says otherwise."""
     nearest: Meaning = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt}[name]
 
     def meaning(choice: Choice) -> Meaning:
@@ -91,7 +90,7 @@ def _narrow_root(x: Array, mode: int) -> Array:
 
 
 def fused(choice: Choice) -> Meaning:
-    """fma and mad: one rounding."""
+    """Compute fma and mad: one rounding."""
     mode = MODES[choice.get("rnd", "rn")]
     if mode == rounding.NEAREST:
         return modified(choice, rounding.fused_multiply_add)
@@ -110,7 +109,7 @@ def reciprocal_root(choice: Choice) -> Meaning:
 
 
 def approximate(function: Callable[[Array], Array]) -> Callable[[Choice], Meaning]:
-    """A binary32 transcendental through binary64: within one unit in the last place."""
+    """Compute a binary32 transcendental through binary64: within one unit in the last place."""
     return lambda choice: modified(choice, lambda a: function(a.astype(np.float64)).astype(a.dtype))
 
 
@@ -119,7 +118,9 @@ def exponential(choice: Choice) -> Meaning:
 
 
 def approximate_double(function: Callable[[Array], Array]) -> Callable[[Choice], Meaning]:
-    """rcp and rsqrt.approx.ftz.f64: computed on the upper word only, the lower word of operand and result being 0."""
+    """Compute rcp and rsqrt.approx.ftz.f64: computed on the upper word only,
+    the lower word of operand and result being 0.
+    """
 
     def compute(a: Array) -> Array:
         upper = (np.asarray(a).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
@@ -138,7 +139,7 @@ def negative(choice: Choice) -> Meaning:
 
 
 def minmax(name: str) -> Callable[[Choice], Meaning]:
-    """min and max: a number beats a NaN unless .NaN; −0 is less than +0; three operands on newer architectures."""
+    """Compute min and max: a number beats a NaN unless .NaN; −0 is less than +0; newer ones take three operands."""
     smaller = name == "min"
 
     def meaning(choice: Choice) -> Meaning:
@@ -162,7 +163,7 @@ def minmax(name: str) -> Callable[[Choice], Meaning]:
 
 
 def copysign(a: Array, b: Array) -> Array:
-    """The magnitude of b with the sign of a."""
+    """Combine the magnitude of b with the sign of a."""
     return np.copysign(b, a)
 
 
@@ -180,7 +181,7 @@ def has_property(choice: Choice) -> Meaning:
 
 
 def compare(choice: Choice) -> Meaning:
-    """The ordered comparisons are false on NaN, those ending in u true; num and nan test for numbers."""
+    """Compare: the ordered comparisons are false on NaN, those ending in u true; num and nan test for numbers."""
     ftz = "ftz" in choice
     test = FLOAT_COMPARISONS[choice["fcmp"]]
     return (lambda a, b: test(flush(a), flush(b))) if ftz else test

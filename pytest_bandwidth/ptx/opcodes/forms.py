@@ -1,4 +1,4 @@
-"""How a row of the opcode table is written, and how an opcode finds its row.
+"""Read the rows of the opcode table, and find the row of an opcode.
 
 A row's syntax is the PTX manual's: ``add[.rnd][.ftz][.sat].f32``. A modifier that names a set in `SETS` stands for any
 member of it, anything else for itself; brackets make it optional. A row's operands are types, ``results <- sources``,
@@ -97,7 +97,7 @@ SETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "nearzero": ("rn", "rz"),
         "dst16": ("f16", "bf16"),
         "packed": ("f16x2", "bf16x2"),
-        "eighths": ("e4m3x2", "e5m2x2"),
+        "fp8": ("e4m3x2", "e5m2x2"),
         "word": ("u16", "s16", "u32", "s32"),
         "settype": ("u32", "s32", "f32"),
         "atype": ("u32", "s32"),
@@ -125,13 +125,13 @@ DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType({name: np.dtype(kind) for
 
 
 def chosen(choice: Choice, *names: str) -> str:
-    """The modifier that the opcode has of these sets; empty where it has none."""
+    """Return the modifier that the opcode has of these sets; empty where it has none."""
     return next((choice[name] for name in names if name in choice), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One row of the table: what it looks like, its operands' types, and what computes it.
+    """Hold one row of the table: what it looks like, its operands' types, and what computes it.
 
     meaning: given the chosen modifiers by set name (literal modifiers map to themselves), returns a function of NumPy
     arrays; for rows that are no computation it is the name of the action that the decoder takes.
@@ -147,14 +147,14 @@ class Form:
 
     @property
     def slots(self) -> tuple[tuple[str, bool], ...]:
-        """The modifiers in order, and which may be left out: ``add[.rnd].f32`` → ((rnd, True), (f32, False))."""
+        """Return the modifiers in order, and which may be left out: ``add[.rnd].f32`` → ((rnd, True), (f32, False))."""
         parts = self.syntax.replace("[.", " ?").replace("].", " ").replace("]", "").replace(".", " ").split()[1:]
         return tuple((part.lstrip("?"), part.startswith("?")) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An opcode's row with what it chose. `results` and `sources` are PTX type names; optional sources end in ``?``."""
+    """Hold an opcode's row with what it chose. `results` and `sources` are PTX types; optional sources end in ``?``."""
 
     form: Form
     choice: Choice
@@ -163,7 +163,7 @@ class Match:
 
 
 class Table:
-    """Rows by their first word; a later row never shadows an earlier one."""
+    """Find rows by their first word; a later row never shadows an earlier one."""
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self.forms = tuple(forms)
@@ -172,7 +172,7 @@ class Table:
             self._rows.setdefault(form.base, []).append((form, form.slots))
 
     def find(self, opcode: str) -> Match | None:
-        """The first row that the opcode fits, or None where the table has none."""
+        """Return the first row that the opcode fits, or None where the table has none."""
         return _find(self, opcode)
 
     def match(self, opcode: str) -> Match | None:

@@ -1,4 +1,4 @@
-"""What converts 8-bit floats, two in a 16-bit word: e4m3 and e5m2 (OCP 8-bit Floating Point Specification 1.0)."""
+"""Convert 8-bit floats, two in a 16-bit word: e4m3 and e5m2 (OCP 8-bit Floating Point Specification 1.0)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NAN = 0x7F
 
 
 def to_halves(choice: Choice) -> Meaning:
-    """cvt.rn.f16x2.e4m3x2 and e5m2x2: exact, since halves hold every value of both."""
-    kind, relu = choice["eighths"], "relu" in choice
+    """Compute cvt.rn.f16x2.e4m3x2 and e5m2x2: exact, since halves hold every value of both."""
+    kind, relu = choice["fp8"], "relu" in choice
 
     def compute(word: Array) -> Array:
         values = _TABLES[kind][np.ascontiguousarray(word)[..., None].view(np.uint8)]
@@ -31,7 +31,7 @@ def to_halves(choice: Choice) -> Meaning:
 
 
 def from_halves(choice: Choice) -> Meaning:
-    """cvt.rn.satfinite.e4m3x2.f16x2."""
+    """Compute cvt.rn.satfinite.e4m3x2.f16x2."""
 
     def compute(word: Array) -> Array:
         both = _narrow(halves.unpack(word, "f16x2"), choice)
@@ -41,7 +41,7 @@ def from_halves(choice: Choice) -> Meaning:
 
 
 def from_singles(choice: Choice) -> Meaning:
-    """cvt.rn.satfinite.e4m3x2.f32 d, a, b: a to the upper byte, b to the lower."""
+    """Compute cvt.rn.satfinite.e4m3x2.f32 d, a, b: a to the upper byte, b to the lower."""
 
     def compute(upper: Array, lower: Array) -> Array:
         high, low = np.broadcast_arrays(_narrow(upper, choice), _narrow(lower, choice))
@@ -51,8 +51,8 @@ def from_singles(choice: Choice) -> Meaning:
 
 
 def _narrow(value: Array, choice: Choice) -> Array:
-    """To the nearest, ties to even; what is too large becomes the largest finite value."""
-    kind = choice["eighths"]
+    """Round to the nearest, ties to even; what is too large becomes the largest finite value."""
+    kind = choice["fp8"]
     bits, lowest = _MANTISSA_BITS[kind], _SMALLEST_NORMAL_EXPONENT[kind]
     wide = value.astype(np.float64)
     magnitude = np.minimum(np.abs(wide), _LARGEST[kind])
@@ -69,7 +69,7 @@ def _narrow(value: Array, choice: Choice) -> Array:
 
 
 def _values(kind: str) -> Any:
-    """The 256 values of a format, as halves."""
+    """Return the 256 values of a format, as halves."""
     codes = np.arange(256)
     bits, lowest = _MANTISSA_BITS[kind], _SMALLEST_NORMAL_EXPONENT[kind]
     biased, mantissa = codes >> bits & (0x7F >> bits), codes & ((1 << bits) - 1)

@@ -1,8 +1,7 @@
-"""What 16-bit floating-point opcodes compute: f16, bf16 and their packed pairs.
+"""Compute 16-bit floating-point opcodes: f16, bf16 and their packed pairs.
 
-Each operation runs in a wider format whose result rounds once more without harm: binary32 has more than 2·11 + 2
-bits, so
-add, sub and mul of halves round correctly through it (Figueroa 1995); fma goes through binary64 with round-to-odd
+Each operation runs in a wider format whose result rounds once more without harm: binary32 has more than 2·11 + 2 bits,
+so add, sub and mul of halves round correctly through it (Figueroa 1995); fma goes through binary64 with round-to-odd
 (Boldo and Melquiond 2008).
 """
 
@@ -23,31 +22,31 @@ def half_kind(choice: Choice) -> str:
 
 
 def widen_bf16(bits: Array) -> Array:
-    """bf16 bits to binary32, exactly."""
+    """Convert bf16 bits to binary32, exactly."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def narrow_bf16(value: Array, mode: str = "rn") -> Array:
-    """binary32 to bf16 bits: to the nearest, ties to even, or towards zero (rz)."""
+    """Convert binary32 to bf16 bits: to the nearest, ties to even, or towards zero (rz)."""
     bits = value.view(np.uint32)
     rounded = bits if mode == "rz" else bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
     return np.where(np.isnan(value), np.uint16(0x7FFF), (rounded >> np.uint32(16)).astype(np.uint16)).astype(np.uint16)
 
 
 def widen(a: Array, kind: str) -> Array:
-    """Halves (float16, or bf16 bits) to binary32."""
+    """Convert halves (float16, or bf16 bits) to binary32."""
     return widen_bf16(a) if kind.startswith("bf16") else a.astype(np.float32)
 
 
 def narrow(value: Array, kind: str) -> Array:
-    """Binary32 or binary64 to halves, to the nearest."""
+    """Convert binary32 or binary64 to halves, to the nearest."""
     if not kind.startswith("bf16"):
         return value.astype(np.float16)
     return narrow_bf16(_to_odd_single(value) if value.dtype == np.float64 else value)
 
 
 def unpack(word: Array, kind: str) -> Array:
-    """Packed pairs as a further axis of two halves, the low one first."""
+    """View packed pairs as a further axis of two halves, the low one first."""
     return np.ascontiguousarray(word)[..., None].view(np.uint16 if kind == "bf16x2" else np.float16)
 
 
@@ -56,19 +55,19 @@ def pack(halves: Array) -> Array:
 
 
 def on_halves(kind: str, compute: Callable[..., Array]) -> Meaning:
-    """`compute` on single halves, applied to both halves of a packed word where the type is packed."""
+    """Apply `compute`, on single halves, to both halves of a packed word where the type is packed."""
     if not kind.endswith("x2"):
         return compute
     return lambda *words: pack(compute(*(unpack(word, kind) for word in words)))
 
 
 def floored(value: Array) -> Array:
-    """.relu: whatever is below zero, and −0, becomes +0; NaN stays."""
+    """Apply .relu: whatever is below zero, and −0, becomes +0; NaN stays."""
     return np.where((value > 0) | np.isnan(value), value, value.dtype.type(0))
 
 
 def _finished(choice: Choice, value: Array) -> Array:
-    """.sat and .relu on a binary32 or binary64 result that will be narrowed."""
+    """Apply .sat and .relu to a binary32 or binary64 result that will be narrowed."""
     if "sat" in choice:
         return floats.saturate(value)
     if "relu" in choice:
@@ -77,14 +76,14 @@ def _finished(choice: Choice, value: Array) -> Array:
 
 
 def _flushed(choice: Choice, value: Array, kind: str) -> Array:
-    """.ftz: subnormal f16 values (below 2⁻¹⁴) to zero; the ISA defines it for f16 only."""
+    """Apply .ftz: subnormal f16 values (below 2⁻¹⁴) to zero; the ISA defines it for f16 only."""
     if "ftz" not in choice or kind.startswith("bf16"):
         return value
     return np.where(np.abs(value) < 2.0**-14, np.copysign(value.dtype.type(0), value), value)
 
 
 def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
-    """An operation of one rounding on halves, through binary32."""
+    """Compute an operation of one rounding on halves, through binary32."""
 
     def meaning(choice: Choice) -> Meaning:
         kind = half_kind(choice)
@@ -100,7 +99,7 @@ def arithmetic(operation: Meaning) -> Callable[[Choice], Meaning]:
 
 
 def fused(choice: Choice) -> Meaning:
-    """fma: one rounding of the exact a·b + c."""
+    """Compute fma: one rounding of the exact a·b + c."""
     kind = half_kind(choice)
 
     def compute(a: Array, b: Array, c: Array) -> Array:
@@ -113,7 +112,7 @@ def fused(choice: Choice) -> Meaning:
 
 
 def _odd_sum(a: Array, b: Array) -> Array:
-    """a + b rounded to odd in binary64: where inexact, the last bit is set on the side of the exact value."""
+    """Compute a + b rounded to odd in binary64: where inexact, the last bit is set on the side of the exact value."""
     total = a + b
     virtual = total - a
     error = (a - (total - virtual)) + (b - virtual)
@@ -126,7 +125,7 @@ def _odd_sum(a: Array, b: Array) -> Array:
 
 
 def _to_odd_single(value: Array) -> Array:
-    """Binary64 to binary32, rounded to odd."""
+    """Convert binary64 to binary32, rounded to odd."""
     nearest = value.astype(np.float32)
     back = nearest.astype(np.float64)
     inexact = np.isfinite(value) & (back != value)
@@ -136,7 +135,7 @@ def _to_odd_single(value: Array) -> Array:
 
 
 def sign_operation(name: str) -> Callable[[Choice], Meaning]:
-    """neg and abs: on the sign bit alone, of subnormals that .ftz makes zero."""
+    """Compute neg and abs: on the sign bit alone, of subnormals that .ftz makes zero."""
 
     def meaning(choice: Choice) -> Meaning:
         kind = half_kind(choice)
@@ -152,7 +151,7 @@ def sign_operation(name: str) -> Callable[[Choice], Meaning]:
 
 
 def minmax(name: str) -> Callable[[Choice], Meaning]:
-    """min and max as for binary32 (see `floats.minmax`); exact, so nothing rounds."""
+    """Compute min and max as for binary32 (see `floats.minmax`); exact, so nothing rounds."""
 
     def meaning(choice: Choice) -> Meaning:
         kind = half_kind(choice)
@@ -167,7 +166,7 @@ def minmax(name: str) -> Callable[[Choice], Meaning]:
 
 
 def compare(choice: Choice) -> Meaning:
-    """A setp on halves; packed ones give two predicates, the low half's first."""
+    """Compute a setp on halves; packed ones give two predicates, the low half's first."""
     kind = half_kind(choice)
     test = floats.FLOAT_COMPARISONS[choice["fcmp"]]
 
@@ -185,7 +184,7 @@ def compare(choice: Choice) -> Meaning:
 
 
 def set_halves(choice: Choice) -> Meaning:
-    """set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
+    """Compute set.cmp.f16x2.f16x2 and its like: 1.0 or 0.0 per half; with an integer result all ones or 0 per half."""
     kind = half_kind(choice)
     result = chosen(choice, "word", "i32") or kind
     test = floats.FLOAT_COMPARISONS[choice["fcmp"]]

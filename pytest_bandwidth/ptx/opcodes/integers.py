@@ -1,4 +1,4 @@
-"""What integer opcodes compute: wrap-around two's complement arithmetic on NumPy arrays of any broadcastable shapes."""
+"""Compute integer opcodes: wrap-around two's complement arithmetic on NumPy arrays of any broadcastable shapes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_bandwidth.ptx.opcodes.forms import Choice, Meaning, chosen
 
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The integer type of twice the width."""
+    """Return the integer type of twice the width."""
     return np.dtype(f"{dtype.kind}{dtype.itemsize * 2}")
 
 
 def saturating(operation: Any) -> Meaning:
-    """add.sat and sub.sat of s32: clamped to the type's range instead of wrapped."""
+    """Compute add.sat and sub.sat of s32: clamped to the type's range instead of wrapped."""
 
     def compute(a: Array, b: Array) -> Array:
         info = np.iinfo(a.dtype)
@@ -31,7 +31,7 @@ def multiply_wide(a: Array, b: Array) -> Array:
 
 
 def multiply_high(a: Array, b: Array) -> Array:
-    """The upper half of the double-width product."""
+    """Compute the upper half of the double-width product."""
     if a.dtype.itemsize < 8:
         return (multiply_wide(a, b) >> (a.dtype.itemsize * 8)).astype(a.dtype)
     # Schoolbook on 32-bit halves; for signed types the correction of Hacker's Delight (2nd ed., §8-2) follows.
@@ -48,7 +48,7 @@ def multiply_high(a: Array, b: Array) -> Array:
 
 
 def multiply_add(choice: Choice) -> Meaning:
-    """mad.lo, mad.hi and mad.wide."""
+    """Compute mad.lo, mad.hi and mad.wide."""
     if "wide" in choice:
         return lambda a, b, c: multiply_wide(a, b) + c
     if choice["lohi"] == "hi":
@@ -57,7 +57,7 @@ def multiply_add(choice: Choice) -> Meaning:
 
 
 def multiply24(choice: Choice) -> Meaning:
-    """mul24 and mad24: the product of the low 24 bits, its low (bits 31..0) or high (bits 47..16) word."""
+    """Compute mul24 and mad24: the product of the low 24 bits, its low (bits 31..0) or high (bits 47..16) word."""
     high = choice["lohi"] == "hi"
 
     def compute(a: Array, b: Array, c: Array | None = None) -> Array:
@@ -73,7 +73,7 @@ def multiply24(choice: Choice) -> Meaning:
 
 
 def divide(a: Array, b: Array) -> Array:
-    """Division that truncates towards zero; by zero gives all ones, as GPUs do (PTX leaves it open)."""
+    """Divide, truncating towards zero; by zero gives all ones, as GPUs do (PTX leaves it open)."""
     zero = b == 0
     safe = np.where(zero, b.dtype.type(1), b)
     quotient = a // safe if a.dtype.kind == "u" else (a - np.fmod(a, safe)) // safe
@@ -81,18 +81,18 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def remainder(a: Array, b: Array) -> Array:
-    """The remainder with the dividend's sign; by zero gives the dividend."""
+    """Compute the remainder with the dividend's sign; by zero gives the dividend."""
     zero = b == 0
     return np.where(zero, a, np.fmod(a, np.where(zero, b.dtype.type(1), b)))
 
 
 def absolute_difference_sum(a: Array, b: Array, c: Array) -> Array:
-    """sad: c + |a − b|."""
+    """Compute sad: c + |a − b|."""
     return c + np.where(a < b, b - a, a - b)
 
 
 def compare(choice: Choice) -> Meaning:
-    """The comparison of a setp or set on integers."""
+    """Compute the comparison of a setp or set on integers."""
     return COMPARISONS[chosen(choice, "cmp", "ucmp", "same")]
 
 
@@ -111,7 +111,7 @@ COMPARISONS: dict[str, Meaning] = {
 
 
 def add_with_carry(a: Array, b: Array, carry: Any = None) -> Any:
-    """add.cc, addc and addc.cc: the sum, and the carry out of the top bit (compared unsigned)."""
+    """Compute add.cc, addc and addc.cc: the sum, and the carry out of the top bit (compared unsigned)."""
     unsigned = np.dtype(f"u{a.dtype.itemsize}")
     total = a + b
     overflow = total.view(unsigned) < a.view(unsigned)
@@ -122,7 +122,7 @@ def add_with_carry(a: Array, b: Array, carry: Any = None) -> Any:
 
 
 def subtract_with_borrow(a: Array, b: Array, carry: Any = np.True_) -> Any:
-    """sub.cc, subc and subc.cc: a + ~b + 1 with the carry of that sum, which is set where nothing was borrowed.
+    """Compute sub.cc, subc and subc.cc: a + ~b + 1 with the carry of that sum, which is set where nothing was borrowed.
 
     The ISA calls it the borrow and leaves open how it is kept. Only chains that add after they subtract can tell, and
     those of NVRTC's own 128-bit division count on the adder's carry.
@@ -131,7 +131,7 @@ def subtract_with_borrow(a: Array, b: Array, carry: Any = np.True_) -> Any:
 
 
 def multiply_add_with_carry(choice: Choice) -> Meaning:
-    """mad.cc, madc and madc.cc on u32, s32, u64 and s64: the carry is that of the unsigned addition."""
+    """Compute mad.cc, madc and madc.cc on u32, s32, u64 and s64: the carry is that of the unsigned addition."""
     high = choice["lohi"] == "hi"
 
     def compute(a: Array, b: Array, c: Array, carry: Array | None = None) -> Any:
@@ -141,8 +141,8 @@ def multiply_add_with_carry(choice: Choice) -> Meaning:
 
 
 def dot_product(choice: Choice) -> Meaning:
-    """dp4a: c + Σ over the four bytes of a·b. dp2a: c + Σ over the two 16-bit halves of a, times the low or high
-    bytes of b.
+    """Compute dp4a: c + Σ over the four bytes of a·b; and dp2a: c + Σ over the two 16-bit halves of a, times the low or
+    high bytes of b.
 
     The parts of each word are signed or not as its type says.
     """
@@ -166,12 +166,12 @@ def _letter(ptx_type: str) -> str:
 
 
 def with_floor(operation: Meaning) -> Callable[[Choice], Meaning]:
-    """min and max with .relu: negative results become 0."""
+    """Compute min and max with .relu: negative results become 0."""
     return lambda _: lambda a, b: np.maximum(operation(a, b), 0)
 
 
 def on_pairs(operation: Meaning) -> Callable[[Choice], Meaning]:
-    """An operation on both 16-bit halves of a word."""
+    """Apply an operation to both 16-bit halves of a word."""
 
     def meaning(choice: Choice) -> Meaning:
         half = np.dtype(np.int16 if "s16x2" in choice.values() else np.uint16)
@@ -189,7 +189,7 @@ def on_pairs(operation: Meaning) -> Callable[[Choice], Meaning]:
 
 
 def byte_differences(choice: Choice) -> Meaning:
-    """vabsdiff4: |a − b| of each byte, packed; with .add their sum, plus c."""
+    """Compute vabsdiff4: |a − b| of each byte, packed; with .add their sum, plus c."""
     accumulate = "add" in choice
 
     def compute(a: Array, b: Array, c: Array) -> Array:

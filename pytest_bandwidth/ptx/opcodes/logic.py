@@ -1,4 +1,4 @@
-"""What comparisons with predicates and selections compute."""
+"""Compute comparisons with predicates and selections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _COMBINE: dict[str, Meaning] = {"and": np.logical_and, "or": np.logical_or, "xor
 
 
 def setp(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
-    """setp p|q, a, b, c: p = (a cmp b) op c and q = !(a cmp b) op c; without an op they are the test and its opposite.
+    """Compute setp p|q, a, b, c: p = (a cmp b) op c and q = !(a cmp b) op c;
+    without an op they are the test and its opposite.
 
     The decoder adds ``pair`` to the choice where q is asked for.
     """
@@ -42,7 +43,7 @@ def _with_opposite(truth: Array) -> tuple[Array, Array]:
 
 
 def set_word(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning]:
-    """set: all ones or 0 for integer results, 1.0 or 0.0 for f32."""
+    """Compute set: all ones or 0 for integer results, 1.0 or 0.0 for f32."""
 
     def meaning(choice: Choice) -> Meaning:
         test = compare(choice)
@@ -54,7 +55,9 @@ def set_word(compare: Callable[[Choice], Meaning]) -> Callable[[Choice], Meaning
 
 
 def select_by_sign(choice: Choice) -> Meaning:
-    """slct: a where c is not negative, which −0 is not, nor with .ftz a subnormal; b elsewhere, and where c is NaN."""
+    """Compute slct: a where c is not negative, which −0 is not, nor with .ftz a subnormal;
+    b elsewhere, and where c is NaN.
+    """
     if "ftz" in choice:
         return lambda a, b, c: np.where(flush(c) >= 0, a, b)
     return lambda a, b, c: np.where(c >= 0, a, b)

@@ -1,12 +1,10 @@
-"""Exact and directed rounding: fused multiply-add in one rounding, and every operation towards zero, −∞ or +∞.
+"""Round exactly and in a direction: fused multiply-add in one rounding, every operation towards zero, −∞ or +∞.
 
-Compiled by Numba as NumPy ufuncs, because neither NumPy nor Python 3.10 has a fused multiply-add. A directed result
-is the
-nearest one, moved by one place where the exact rounding error (by error-free transformations: Dekker 1971, Knuth; for
-fma
-Boldo and Muller 2011, "Exact and approximated error of the FMA") says that it lies on the wrong side. Those are exact
-as long
-as nothing under- or overflows in binary64, so directed binary64 results near its limits may be off by one place.
+Compiled by Numba as NumPy ufuncs, because neither NumPy nor Python 3.10 has a fused multiply-add. A directed result is
+the nearest one, moved by one place where the exact rounding error (by error-free transformations: Dekker 1971, Knuth;
+for fma Boldo and Muller 2011, "Exact and approximated error of the FMA") says that it lies on the wrong side. Those are
+exact as long as nothing under- or overflows in binary64,
+so directed binary64 results near its limits may be off by one place.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ MODES = {"rn": NEAREST, "rz": ZERO, "rm": DOWN, "rp": UP}
 
 
 def _generate_fma(_typing: Any, a: Any, b: Any, c: Any) -> Any:
-    """LLVM's fma: the host's instruction where it has one, else the C library's exact routine."""
+    """Emit LLVM's fma: the host's instruction where it has one, else the C library's exact routine."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.fma(*arguments)
@@ -43,7 +41,7 @@ _njit: Any = numba.njit
 
 
 def _ufunc(*signatures: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compiles at the first call, then from Numba's cache on disk."""
+    """Compile at the first call, then take Numba's cache on disk."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.cache
@@ -73,7 +71,7 @@ def _inline(function: Callable[..., Any]) -> Any:
 
 @_inline
 def _two_sum_error(a: Any, b: Any, total: Any) -> Any:
-    """Knuth's TwoSum: total + error = a + b exactly."""
+    """Compute the error of Knuth's TwoSum: total + error = a + b exactly."""
     virtual = total - a
     return (a - (total - virtual)) + (b - virtual)
 
@@ -90,7 +88,7 @@ def _zero(a: Any, b: Any, mode: Any) -> Any:
 
 @_inline
 def _directed(nearest: Any, error: Any, mode: Any, below: Any, above: Any) -> Any:
-    """`nearest` moved one place where `error` = exact − nearest shows it on the wrong side for the mode."""
+    """Move `nearest` one place where `error` = exact − nearest shows it on the wrong side for the mode."""
     if error < 0 and (mode == DOWN or (mode == ZERO and nearest > 0)):
         return below
     if error > 0 and (mode == UP or (mode == ZERO and nearest < 0)):
@@ -100,7 +98,7 @@ def _directed(nearest: Any, error: Any, mode: Any, below: Any, above: Any) -> An
 
 @_ufunc(f32(f64, f64, i64))
 def narrow_directed(value: Any, error: Any, mode: Any) -> Any:
-    """value + error (|error| ≤ ulp(value) ÷ 2, both binary64) to binary32 in the given direction."""
+    """Narrow value + error (|error| ≤ ulp(value) ÷ 2, both binary64) to binary32 in the given direction."""
     nearest = np.float32(value)
     if value != value or np.isinf(value):
         return nearest

@@ -1,6 +1,7 @@
-"""The opcodes that are modelled, written as the PTX ISA writes them. Rows of computation give a function; the others
-name
-the action that the decoder takes. Whatever fits no row is refused by name.
+"""List the opcodes that are modelled, written as the PTX ISA writes them.
+
+Rows of computation give a function; the others name the action that the decoder takes.
+Whatever fits no row is refused by name.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytest_bandwidth.ptx.opcodes import bits, conversions, floats, halves, integers, logic
-from pytest_bandwidth.ptx.opcodes import fp8 as eighths
+from pytest_bandwidth.ptx.opcodes import bits, conversions, floats, fp8, halves, integers, logic
 from pytest_bandwidth.ptx.opcodes.forms import Choice, Form, Meaning, Table
 
 
 def same(function: Meaning) -> Callable[[Choice], Meaning]:
-    """A row whose modifiers change nothing but the type."""
+    """Return a row whose modifiers change nothing but the type."""
     return lambda _: function
 
 
@@ -192,13 +192,13 @@ CONVERSIONS = [
     Form("cvt[.irnd][.rnd][.ftz][.sat].dst.src", "dst <- src", conversions.convert),
     Form("cvt.nearzero.relu.dst16.f32", "dst16 <- f32", conversions.convert_half),
     Form("cvt.nearzero[.relu].packed.f32", "packed <- f32 f32", conversions.convert_pair),
-    Form("cvt.rn[.relu].f16x2.eighths", "f16x2 <- b16", eighths.to_halves),
-    Form("cvt.rn.satfinite[.relu].eighths.f16x2", "b16 <- f16x2", eighths.from_halves),
-    Form("cvt.rn.satfinite[.relu].eighths.f32", "b16 <- f32 f32", eighths.from_singles),
+    Form("cvt.rn[.relu].f16x2.fp8", "f16x2 <- b16", fp8.to_halves),
+    Form("cvt.rn.satfinite[.relu].fp8.f16x2", "b16 <- f16x2", fp8.from_halves),
+    Form("cvt.rn.satfinite[.relu].fp8.f32", "b16 <- f32 f32", fp8.from_singles),
     Form("cvt.rna.tf32.f32", "b32 <- f32", same(conversions.to_tf32)),
 ]
 
-# What the decoder or the executor does itself.
+# What the decoder or the interpreter does itself.
 ACTIONS = [
     Form("mov.mtype", "mtype <- mtype", "move"),
     Form("cvta[.to].holding.u64", "u64 <- u64", "convert address"),
