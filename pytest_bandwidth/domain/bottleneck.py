@@ -1,12 +1,10 @@
-"""What keeps a kernel from its bytes, in a sentence: from counted or modelled accesses, spills, and re-read bytes."""
+"""Say in a sentence what keeps a kernel from its bytes: counted or modelled accesses, spills, and re-read bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import Measurement
 
 # A finding of this code on a measurement is its bottleneck: what a suite's own model of an access pattern says.
 BOTTLENECK_FOUND = "bottleneck"
@@ -17,7 +15,7 @@ READ_AGAIN = 2.5
 
 
 def bottleneck_of(measurement: Measurement) -> str | None:
-    """The sentence, or None where nothing that is known wastes bandwidth. The surest evidence first."""
+    """Return the sentence, or None where nothing that is known wastes bandwidth. The surest evidence first."""
     for finding in measurement.findings:
         if finding.code == BOTTLENECK_FOUND:
             return finding.text
@@ -25,7 +23,7 @@ def bottleneck_of(measurement: Measurement) -> str | None:
 
 
 def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors") -> str | None:
-    """``strided reads ask for 8.0× the sectors they need``; None below a factor that is worth telling.
+    """Word ``strided reads ask for 8.0× the sectors they need``; None below a factor that is worth telling.
 
     verb: ``reads`` or ``writes``; pattern: a word for their order, or nothing.
     """
@@ -35,7 +33,7 @@ def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors
 
 
 def _counted(detail: Mapping[str, object]) -> str | None:
-    """Of the loads and stores that a device counted, those that waste more sectors."""
+    """Name those of the counted loads and stores that waste more sectors."""
     wasted: list[tuple[float, str]] = []
     for verb, kind in (("reads", "loads"), ("writes", "stores")):
         access = detail.get(kind)
@@ -59,7 +57,7 @@ def _spilled(measurement: Measurement) -> str | None:
 
 
 def _asked_again(measurement: Measurement) -> str | None:
-    """By the operation's model: bytes asked for by all loads against the distinct ones."""
+    """Compare the bytes that all loads ask for, by the operation's model, with the distinct ones."""
     traffic = measurement.traffic
     if traffic.requested_read is None or not traffic.bytes_read:
         return None
