@@ -36,17 +36,18 @@ print(json.dumps([time.perf_counter() - begin, resource.getrusage(resource.RUSAG
 _LOAD = "baseline = baseline_files.load(path)\nassert all(baseline.find(key) is not None for key in keys)"
 # As a run does for its tests: every entry is matched with a measurement of its own and judged.
 _JUDGE = """
-from pytest_bandwidth.domain.judging.floors import Floors
+from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.judging.judge import Limits, judge_test, pools_of
+from pytest_bandwidth.domain.judging.judge import judge_test, pools_of
 rounds = Rounds(kernel_seconds=(2**29 / 1.754e12,), probe_seconds=(2**29 / 1.754e12,), kernel_first=(True,),
                 probe_bytes=2**29)
 settings = {"mig": "off", "ecc": "on"}
 device = replace(device, settings=settings)
 seen = Measurement(None, Traffic(2**28, 2**28), device, "events+block", rounds)
-limits = Limits(None, 0.05, Floors(), None, 3)
+limits = Limits(MarkerOptions(), 0.05, 3)
 begin = time.perf_counter()
 baseline = baseline_files.load(path)
 pools = pools_of(baseline)

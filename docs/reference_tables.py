@@ -6,19 +6,16 @@ Sphinx calls `write_reference` before it reads the pages (docs/conf.py); nothing
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.comparison import Comparison, Ratio
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.session.fixture import Bandwidth
-from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, dest
-from pytest_bandwidth.session.settings import MarkerOptions
-
-_FIELD = re.compile(r"^(\w+(?:, \w+)*): ", re.MULTILINE)
+from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, described, dest
 
 
 def options_table() -> str:
@@ -49,17 +46,6 @@ def fixture_entries() -> str:
         parts.append(f"## {title}\n\n{inspect.getdoc(owner)}\n")
         parts += [_entry(name, member, value) for member, value in _public(owner)]
     return "\n".join(parts)
-
-
-def described(owner: type) -> dict[str, str]:
-    """What a class's docstring says of its fields: lines that begin with ``name: `` or ``name, name: ``."""
-    text = inspect.getdoc(owner) or ""
-    found: dict[str, str] = {}
-    marks = list(_FIELD.finditer(text))
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        said = " ".join(text[mark.end() : following.start() if following else None].split())
-        found.update(dict.fromkeys(mark[1].split(", "), said))
-    return found
 
 
 def write_reference(folder: Path) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_bandwidth.session import hooks
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
-from pytest_bandwidth.session.options import MARKER_HELP, add_options, given
+from pytest_bandwidth.session.options import add_options, given, marker_help
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.fixture import Bandwidth
@@ -21,17 +22,21 @@ _SESSION = pytest.StashKey["BandwidthSession"]()
 _FIXTURE = pytest.StashKey["Bandwidth"]()
 
 
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hooks)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(parser)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", MARKER_HELP)
+    config.addinivalue_line("markers", marker_help())
     if given(config):
-        from pytest_bandwidth.session.settings import read_settings
+        from pytest_bandwidth.session.settings import settings_of
 
-        read_settings(config)  # a mistake is told now, whether or not bandwidth tests turn up
+        settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
     if controller.is_child:
         from pytest_bandwidth.session.fresh.child_plugin import configure_child
@@ -55,10 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wanted and not given(config):
         return
     from pytest_bandwidth.session.fresh.child import request_of_environment
-    from pytest_bandwidth.session.settings import read_settings
+    from pytest_bandwidth.session.settings import settings_of
 
-    settings, order = read_settings(config), request_of_environment()
-    if settings.only or order is not None:
+    settings, request = settings_of(config), request_of_environment()
+    if settings.only or request is not None:
         _keep_only(config, items, wanted)
     if settings.skip:
         for item in wanted:
@@ -68,8 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     elif wanted:
         from pytest_bandwidth.session.session import start_session
 
-        if order is not None and order.nodeid is not None:
-            _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, order.nodeid)][:1])
+        if request is not None and request.nodeid is not None:
+            _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, request.nodeid)][:1])
         config.stash[_SESSION] = start_session(config)
         config.stash[_SESSION].note_absent(items)
 
@@ -129,7 +134,7 @@ def _failing_in_one_line(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     from pytest_bandwidth.session.session import one_line_failures
 
-    with one_line_failures():
+    with one_line_failures(item):
         return (yield)
 
 
@@ -141,11 +146,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     from pytest_bandwidth.session.session import one_line_failures
 
     session = _session_of(item.config)
-    with one_line_failures():
+    with one_line_failures(item):
         try:
             result = yield
-        except BaseException:
-            session.tell_findings(item, fixture)
+        except (Exception, pytest.fail.Exception):
+            session.judge_failed(item, fixture)
             raise
         finally:
             fixture.ended = True
@@ -159,7 +164,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     session = item.config.stash.get(_SESSION, None)
-    if session is not None and call.when == "call":
+    if session is not None and call.when != "teardown" and is_bandwidth_test(item):
         session.attach(item, report)
     # What fails while it is torn down has been judged.
     unjudged = report.failed and call.when != "teardown" and "bandwidth_rows" not in vars(report)

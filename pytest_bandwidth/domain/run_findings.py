@@ -1,4 +1,4 @@
-"""Findings about a whole run: its device changed, or tests failed before they were judged."""
+"""Say what is to be told of a whole run: its device changed, tests failed unjudged, entries went unmeasured."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pytest_bandwidth.domain.verdict import Status
 
 DEVICE_CHANGED = "device-changed"
 UNJUDGED = "failed-unjudged"
+NOT_MEASURED = "not-measured"
 # Of what a test failed with, so much is kept.
 SAID_AT_MOST = 400
 
@@ -31,3 +32,8 @@ def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
     """
     first = said.strip().partition("\n")[0][:SAID_AT_MOST]
     return {"code": UNJUDGED, "text": f"{nodeid} failed before it was judged: {first}"}
+
+
+def not_measured_finding(key: str, why: str) -> dict[str, str]:
+    """Name an entry of the baseline whose test ran and measured nothing for it, as the document holds it."""
+    return {"code": NOT_MEASURED, "text": f"{key} is in the baseline and was not measured: {why[:SAID_AT_MOST]}"}

@@ -9,7 +9,7 @@ import pytest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.settings import read_settings
+from pytest_bandwidth.session.settings import settings_of
 
 _REVISION = pytest.StashKey[Revision]()
 # Options of pytest after which no test's body runs.
@@ -21,7 +21,7 @@ def check_out(config: pytest.Config) -> Revision | None:
 
     Raises pytest.UsageError, one line, where there is no such revision.
     """
-    settings = read_settings(config)
+    settings = settings_of(config)
     name = settings.against
     runs_nothing = any(config.getoption(option, False) for option in _RUNS_NOTHING)
     if name is None or runs_nothing or settings.disable or settings.skip:

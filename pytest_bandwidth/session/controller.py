@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.session.device_report import Gathered
-    from pytest_bandwidth.session.publish import Published
+    from pytest_bandwidth.session.device_report import DeviceReport, Gathered
 
 
 def is_bandwidth_test(item: pytest.Item) -> bool:
@@ -25,21 +24,21 @@ class Controller:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._started = time.time()
-        # `processes` says what the variable holds; its import is not worth it here.
+        # `fresh.child` says what the variable holds; its import is not worth it here.
         self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_REQUEST"))
         self._gathered: Gathered | None = None
         # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()
-        self._published: list[Published] = []
+        self._reports: list[DeviceReport] = []
         self._all_collected = True
         self._interrupted = False
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """xdist is about to start its workers, where a bad baseline would fail each test by itself."""
-        from pytest_bandwidth.session.settings import read_settings
+        from pytest_bandwidth.session.settings import settings_of
 
-        settings = read_settings(config)
+        settings = settings_of(config)
         if settings.baseline is None or settings.against is not None or settings.skip:
             return
         from pytest_bandwidth.domain.errors import BaselineError
@@ -81,8 +80,8 @@ class Controller:
         elif report.when == "call":
             self._failed.discard((worker, report.nodeid))
         told = vars(report)
-        rows, unjudged = told.get("bandwidth_rows"), told.get("bandwidth_unjudged")
-        if not rows and unjudged is None:
+        rows, unjudged, missing = (told.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
+        if not rows and unjudged is None and missing is None:
             return
         if self._gathered is None:
             from pytest_bandwidth.session.device_report import Gathered
@@ -90,7 +89,9 @@ class Controller:
             self._gathered = Gathered()
         if rows:
             self._gathered.add(worker, told["bandwidth_device"], rows)
-        elif unjudged is not None:
+        if missing is not None and "bandwidth_device" in told:
+            self._gathered.add_missing(worker, report.nodeid, told["bandwidth_device"], **missing)
+        if not rows and unjudged is not None:
             self._gathered.add_unjudged(worker, report.nodeid, unjudged, told.get("bandwidth_device"))
 
     def pytest_keyboard_interrupt(self) -> None:
@@ -101,28 +102,29 @@ class Controller:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._gathered is None:
             return
-        runs = self._gathered.runs(self._failed)
-        if not runs:
+        reports = self._gathered.reports(self._failed)
+        if not reports:
             return
         if self.is_child:
             from pytest_bandwidth.session.fresh.child import report_to_parent
 
-            report_to_parent([row for run in runs for row in run.succeeded])
+            report_to_parent([outcome.to_plain() for report in reports for outcome in report.succeeded])
             return
         from pytest_bandwidth.session.publish import publish
         from pytest_bandwidth.session.stale_entries import ABSENT
 
         absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
-        self._published = publish(self._config, runs, self._started, absent, interrupted=self._interrupted)
+        publish(self._config, reports, self._started, absent, interrupted=self._interrupted)
+        self._reports = reports
         if self._interrupted:  # its exit status is told already, and `pytest.exit` may have chosen it
             return
-        if any(one.interrupted for one in self._published):
+        if any(one.interrupted for one in self._reports):
             session.exitstatus = pytest.ExitCode.INTERRUPTED
-        elif any(one.problems for one in self._published) and session.exitstatus == pytest.ExitCode.OK:
+        elif any(one.problems for one in self._reports) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._published:
+        if self._reports:
             from pytest_bandwidth.session.publish import show
 
-            show(terminalreporter, self._published, verbose=self._config.option.verbose > 0)
+            show(self._config, terminalreporter, self._reports)

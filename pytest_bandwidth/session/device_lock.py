@@ -71,7 +71,6 @@ class DeviceLock:
     """A lock that processes of one user share; reentrant. `held_by_parent`: who started this process has it.
 
     Whoever waits stands in a line, by a second lock, so that a process that measures often does not take every turn.
-    on_wait, on_long_wait: told who holds the device, at once and after LONG_WAIT_SECONDS, once a wait.
     advice: what whoever waited in vain can do.
     """
 
@@ -81,8 +80,6 @@ class DeviceLock:
         timeout_seconds: float,
         *,
         held_by_parent: bool = False,
-        on_wait: Callable[[str], None] = lambda _: None,
-        on_long_wait: Callable[[str], None] = lambda _: None,
         advice: str = "wait for it, end it, or raise bandwidth_lock_timeout",
     ) -> None:
         # Devices without a serial of their own (a host) are one device a machine.
@@ -92,20 +89,24 @@ class DeviceLock:
         self._timeout_seconds = timeout_seconds
         self._held_by_parent = held_by_parent
         self._advice = advice
-        self._tellers = ((0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait))
         folder = lock_folder()
         self._lock = FileLock(folder / f"{identity.kind}-{name}.lock", mode=0o600)
         self._line = FileLock(folder / f"{identity.kind}-{name}.line", mode=0o600)
         self._holder = folder / f"{identity.kind}-{name}.holder"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Waits for the lock and holds it. Raises DeviceUnavailable that names the holder after the time-out."""
+    def held(
+        self, on_wait: Callable[[str], None] = lambda _: None, on_long_wait: Callable[[str], None] = lambda _: None
+    ) -> Iterator[None]:
+        """Wait for the lock and hold it. Raises DeviceUnavailable that names the holder after the time-out.
+
+        on_wait, on_long_wait: told who holds the device, at once and after LONG_WAIT_SECONDS, once a wait.
+        """
         if self._held_by_parent:
             yield
             return
         try:
-            self._acquire()
+            self._acquire([(0.0, on_wait), (LONG_WAIT_SECONDS, on_long_wait)])
         except Timeout:
             raise DeviceUnavailable(
                 f"{self._device} was not free for {self._timeout_seconds:.0f} s and is being measured by "
@@ -120,11 +121,11 @@ class DeviceLock:
                 self._holder.unlink()
             self._lock.release()
 
-    def _acquire(self) -> None:
+    def _acquire(self, untold: list[tuple[float, Callable[[str], None]]]) -> None:
         if self._lock.is_locked:  # who waits at the head of the line waits for this very process
             self._lock.acquire()
             return
-        begun, untold = time.monotonic(), list(self._tellers)
+        begun = time.monotonic()
         self._wait_for(self._line, begun, untold)
         try:
             self._wait_for(self._lock, begun, untold)

@@ -1,83 +1,163 @@
-"""A run's reports, device by device: under pytest-xdist each worker may have a device of its own."""
+"""One report for each device of a run: its tests' rows, and what was done with them at the end.
+
+Under pytest-xdist's --dist=each every worker may have a device of its own; otherwise there is one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.domain.outcome import Plain
+from pytest_bandwidth.domain.device import HOST_KINDS
+from pytest_bandwidth.domain.judging import fleet
+from pytest_bandwidth.domain.judging.fleet import Member, model_of
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.judging.reference import prior_spread
+from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.reports.terminal import Line
+from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.baseline.locate import slug
+
+LONGEST_SUFFIX = 60
+
+Device = Mapping[str, Any]
+# Kind, name and serial.
+_Told = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceRun:
-    """What one device's tests reported.
+class Row:
+    """One judged measurement, and what its test's marker asks for: an update goes by that."""
 
-    device: as `device_plain` gives it; rows: outcomes as plain data; failed: tests that failed on this device.
-    further: the fresh whole runs that the device's worker took for an update, each a list of rows; None where it was
-    not asked to. trouble: why they are missing. unjudged: what tests said that failed before they were judged.
+    outcome: Outcome
+    asked: MarkerOptions = field(default_factory=MarkerOptions)
+
+    def to_plain(self) -> Plain:
+        """Make it plain data, which travels with pytest's report of the test."""
+        return {"outcome": self.outcome.to_plain(), "asked": asdict(self.asked)}
+
+
+def row_of(plain: Plain) -> Row:
+    """Make a row of `Row.to_plain`'s data."""
+    return Row(from_plain(plain["outcome"]), MarkerOptions(**plain["asked"]))
+
+
+@dataclass(slots=True)
+class DeviceReport:
+    """What one device's tests reported, and what was done for the device at the end of the run.
+
+    device: as `device_plain` gives it; rows: of its tests; failed: tests that failed on this device.
+    further: outcomes of the fresh whole runs that the device's worker took for an update, one list a run; None where it
+    was not asked to. trouble: why they are missing. unjudged: what tests said that failed before they were judged.
+    not_measured: entries of the baseline that were not measured though their test ran, and why. skipped: how many tests
+    skipped on this device, by reason.
+
+    name: tells it from the run's other devices. baseline: what it was judged by, or written to.
+    unlike: how it differs from others of its model. changes: of the baseline.
+    not_updated: why its baseline could not be. left_out: why this device's figures did not enter; each "" otherwise.
+    interrupted: a person ended the run, or the update's further runs, before the baseline was updated.
+    problems: what could not be done. notes: lines of no consequence. findings: about the run, for the document.
+    commands: what the CI system reads on standard output, one a line.
     """
 
-    device: Mapping[str, Any]
-    rows: Sequence[Plain]
-    failed: frozenset[str]
+    device: Device
+    rows: list[Row]
+    failed: frozenset[str] = frozenset()
     further: Sequence[Sequence[Plain]] | None = None
     trouble: str | None = None
     unjudged: Mapping[str, str] = field(default_factory=dict)
+    not_measured: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    name: str = ""
+    baseline: str | None = None
+    unlike: Finding | None = None
+    not_updated: str = ""
+    left_out: str = ""
+    changes: list[Line] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    findings: list[dict[str, str]] = field(default_factory=list)
+    commands: str = ""
+    interrupted: bool = False
 
     @property
-    def succeeded(self) -> list[Plain]:
-        """The rows of tests that did not fail."""
-        return [row for row in self.rows if row["nodeid"] not in self.failed]
+    def outcomes(self) -> list[Outcome]:
+        """Every row's outcome."""
+        return [row.outcome for row in self.rows]
+
+    @property
+    def succeeded(self) -> list[Outcome]:
+        """The outcomes of tests that did not fail."""
+        return [row.outcome for row in self.rows if row.outcome.nodeid not in self.failed]
 
 
 class Gathered:
-    """Fills as reports arrive. A device is told by kind, name and serial; the last report of a test on it counts."""
+    """Gather rows as tests' reports arrive; the last report of a test on a device counts."""
 
     def __init__(self) -> None:
-        self._devices: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._devices: dict[_Told, Mapping[str, Any]] = {}
         # By device, then by key: the worker, and the row.
-        self._rows: dict[tuple[str, str, str], dict[str, tuple[str, Plain]]] = {}
-        self._further: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._rows: dict[_Told, dict[str, tuple[str, Row]]] = {}
+        self._further: dict[_Told, Mapping[str, Any]] = {}
         # By worker and test.
         self._unjudged: dict[tuple[str, str], str] = {}
+        # By device: why, by the entry's key; and the reason of each test that skipped on it.
+        self._not_measured: dict[_Told, dict[str, str]] = {}
+        self._skipped: dict[_Told, dict[str, str]] = {}
         # A worker opens one device.
-        self._opened: dict[str, tuple[str, str, str]] = {}
+        self._opened: dict[str, _Told] = {}
 
     def add(self, worker: str, device: Mapping[str, Any], rows: Sequence[Plain]) -> None:
-        """The rows of one report."""
+        """Take in the rows of one report, as plain data."""
         told = self._opened[worker] = _told_by(device)
         self._devices[told] = device
-        self._rows.setdefault(told, {}).update({row["key"]: (worker, row) for row in rows})
+        self._rows.setdefault(told, {}).update({row.outcome.key: (worker, row) for row in map(row_of, rows)})
 
     def add_unjudged(self, worker: str, nodeid: str, said: str, device: Mapping[str, Any] | None) -> None:
-        """A test that failed without rows. device: None where none was opened."""
+        """Take in a test that failed without rows. device: None where none was opened."""
         self._unjudged[worker, nodeid] = said
         if device is not None:
             self.add(worker, device, ())
 
+    def add_missing(
+        self, worker: str, nodeid: str, device: Device, not_measured: Mapping[str, str], skipped: str | None
+    ) -> None:
+        """Take in a test that gave less than it could: entries that it left unmeasured, why it skipped."""
+        self.add(worker, device, ())
+        told = _told_by(device)
+        self._not_measured.setdefault(told, {}).update(not_measured)
+        if skipped is not None:
+            self._skipped.setdefault(told, {})[nodeid] = skipped
+
     def add_further(self, given: Mapping[str, Any]) -> None:
-        """What a worker measured for an update: `device`, and `further` or `trouble`."""
+        """Take in what a worker measured for an update: `device`, and `further` or `trouble`."""
         self._further[_told_by(given["device"])] = given
 
-    def runs(self, failed: set[tuple[str, str]]) -> list[DeviceRun]:
-        """One for each device that there is something to tell of, in a lasting order. failed: (worker, node id)."""
-        runs = [self._run(told, failed) for told in sorted(self._devices)]
-        return [run for run in runs if run.rows or run.unjudged]
+    def reports(self, failed: set[tuple[str, str]]) -> list[DeviceReport]:
+        """Report on each device that there is something to tell of, in a lasting order. failed: (worker, node id)."""
+        found = [self._report(told, failed) for told in sorted(self._devices)]
+        return [report for report in found if report.rows or report.unjudged or report.not_measured]
 
-    def _run(self, told: tuple[str, str, str], failed: set[tuple[str, str]]) -> DeviceRun:
+    def _report(self, told: _Told, failed: set[tuple[str, str]]) -> DeviceReport:
         rows = self._rows[told].values()
         further = self._further.get(told, {})
-        return DeviceRun(
+        return DeviceReport(
             self._devices[told],
             [row for _, row in rows],
-            frozenset(row["nodeid"] for worker, row in rows if (worker, row["nodeid"]) in failed),
+            frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
             further.get("further"),
             further.get("trouble"),
             self._unjudged_on(told, failed),
+            self._not_measured.get(told, {}),
+            Counter(self._skipped.get(told, {}).values()),
         )
 
-    def _unjudged_on(self, told: tuple[str, str, str], failed: set[tuple[str, str]]) -> dict[str, str]:
+    def _unjudged_on(self, told: _Told, failed: set[tuple[str, str]]) -> dict[str, str]:
         """Those that failed in the end, on this device: all of them where there is no other."""
         return {
             nodeid: said
@@ -86,5 +166,54 @@ class Gathered:
         }
 
 
-def _told_by(device: Mapping[str, Any]) -> tuple[str, str, str]:
+def _told_by(device: Mapping[str, Any]) -> _Told:
     return device["kind"], str(device["name"]), str(device["serial"])
+
+
+def names_of(devices: Sequence[Device]) -> list[str]:
+    """How sentences name each device: with its serial where its name does not tell it from the others."""
+    return [printable(name) for name in _told_apart(devices, lambda name, serial: f"{name} ({serial})")]
+
+
+def suffixes_of(devices: Sequence[Device]) -> list[str]:
+    """A part of a file's name for each device, safe and unique: its name, with its serial where others share that."""
+    found: list[str] = []
+    for text in _told_apart(devices, lambda name, serial: f"{name} {serial}"):
+        # The end tells devices of one model apart.
+        base = slug(text)[-LONGEST_SUFFIX:].strip("-")
+        suffix, others = base, 2
+        while suffix in found:
+            suffix, others = f"{base}-{others}", others + 1
+        found.append(suffix)
+    return found
+
+
+def apart(path: Path, suffix: str) -> Path:
+    """A device's own file: ``run.json`` → ``run.SUFFIX.json``."""
+    return path.with_name(f"{path.stem}.{suffix}{path.suffix}")
+
+
+def fleet_findings(
+    devices: Sequence[Device], outcomes: Sequence[Sequence[Outcome]], tolerance: float
+) -> list[Finding | None]:
+    """For each device whether it is unlike the others of its model, by all valid figures of the run."""
+    names = names_of(devices)
+    found: list[Finding | None] = [None] * len(devices)
+    for model in dict.fromkeys(map(model_of, devices)):
+        of_model = [i for i, device in enumerate(devices) if model_of(device) == model]
+        members = [Member(names[i], _gbps(outcomes[i])) for i in of_model]
+        prior = prior_spread("gbps", on_host=model[0] in HOST_KINDS)
+        for i, finding in zip(of_model, fleet.findings_of(members, tolerance, prior), strict=True):
+            found[i] = finding
+    return found
+
+
+def _gbps(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    return {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid}
+
+
+def _told_apart(devices: Sequence[Device], with_serial: Callable[[str, str], str]) -> list[str]:
+    names = Counter(str(device["name"]) for device in devices)
+    return [
+        with_serial(str(d["name"]), str(d["serial"])) if names[str(d["name"])] > 1 else str(d["name"]) for d in devices
+    ]

@@ -12,15 +12,25 @@ from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
-from pytest_bandwidth.session.arguments import checked_callable, checked_label, checked_launch, checked_shape
-from pytest_bandwidth.session.declaration import Declaration, declared
-from pytest_bandwidth.session.run import BandwidthRun
-from pytest_bandwidth.session.settings import MarkerOptions
-from pytest_bandwidth.session.user_errors import told_apart
+from pytest_bandwidth.session.measuring import MeasuringRun
+from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.user_errors import with_named_errors
+from pytest_bandwidth.session.user_input import (
+    Declaration,
+    checked_callable,
+    checked_label,
+    checked_launch,
+    checked_shape,
+    declared,
+)
+
+# Where no test runs, nothing shows progress.
+_UNSEEN = Progress()
 
 
 class Bandwidth:
@@ -29,9 +39,10 @@ class Bandwidth:
     Every measurement is judged when the test's body has passed. `measurements` holds them by label.
     """
 
-    def __init__(self, run: BandwidthRun, marker: MarkerOptions, test_file: Path) -> None:
+    def __init__(self, run: MeasuringRun, marker: MarkerOptions, test_file: Path, progress: Progress = _UNSEEN) -> None:
         self._run = run
         self.marker = marker
+        self.progress = progress
         self._folders = (test_file.parent, run.root)
         self.measurements: dict[str | None, Measurement] = {}
         self.tags: dict[str, Any] = {}
@@ -174,10 +185,11 @@ class Bandwidth:
             self._refuse_second(name)
         declaration = self._declared(reads, writes, flop, None)
         workloads = [
-            told_apart(declaration.workload(call, name)) for name, call in zip(names, functions.values(), strict=True)
+            with_named_errors(declaration.workload(call, name))
+            for name, call in zip(names, functions.values(), strict=True)
         ]
         together = replace(workloads[0], stream=stream, interleaved=tuple(other.call for other in workloads[1:]))
-        first = self._run.measure(together, self.marker)
+        first = self._run.measure(together, self.marker, self.progress)
         taken = (first, *_besides(first, names[1:]))
         found = {name: with_regime(one) for name, one in zip(names, taken, strict=True)}
         self.measurements.update(found)
@@ -204,7 +216,9 @@ class Bandwidth:
 
     def _measure(self, workload: Workload) -> Measurement:
         self._refuse_second(workload.label)
-        measurement = with_regime(with_doubled_batch(self._run.measure(told_apart(workload), self.marker)))
+        measurement = with_regime(
+            with_doubled_batch(self._run.measure(with_named_errors(workload), self.marker, self.progress))
+        )
         self.measurements[workload.label] = measurement
         return measurement
 
@@ -226,10 +240,9 @@ def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
     return [interleaved_measurement(first, *one) for one in zip(names, first.rounds.interleaved, strict=True)]
 
 
-def refuse_other_devices(marker: MarkerOptions, run: BandwidthRun) -> None:
-    """Raises NotOnThisDevice where the marker asks for another kind of device."""
+def refuse_other_devices(marker: MarkerOptions, identity: DeviceIdentity) -> None:
+    """Raise NotOnThisDevice where the marker asks for another kind of device."""
     if marker.device is None or marker.device == "auto":
         return
-    kind = run.device.identity.kind
-    if marker.device.partition(":")[0] != kind:
-        raise NotOnThisDevice(f"the test asks for device {marker.device!r}, this run measures on {kind!r}")
+    if marker.device.partition(":")[0] != identity.kind:
+        raise NotOnThisDevice(f"the test asks for device {marker.device!r}, this run measures on {identity.kind!r}")

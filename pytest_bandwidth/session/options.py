@@ -1,19 +1,18 @@
-"""The options: their names, their help, and their declaration to pytest. Read by `settings`.
+"""Declare the options and the marker to pytest, with their help. `settings` reads them.
 
-Loaded in every pytest run, so it imports pytest alone and builds no dataclass.
+Loaded in every pytest run, so it imports nothing of weight.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+
 import pytest
 
-MARKER_HELP = (
-    "bandwidth(min_gbps=, min_utilization=, min_relative=, tolerance=, judged_on=, max_time=, min_samples=, device=, "
-    "blocks=): limits and budget of a memory-bandwidth test (pytest-bandwidth). tolerance='3%' replaces "
-    "--bandwidth-tolerance; min_* are floors that hold whatever the baseline says; judged_on is 'relative' or 'gbps'; "
-    "device='cuda' skips the test on other devices; blocks=N counts only N of a grid's blocks on the traffic device."
-)
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 
+_FIELD = re.compile(r"^ *(\w+(?:, \w+)*): ", re.MULTILINE)
 # Name, placeholder (None: a switch), help.
 OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("baseline", "PATH", "YAML baseline, or a folder that holds one per device (default: measure only)"),
@@ -51,6 +50,25 @@ INI_ONLY: tuple[tuple[str, str | None, str], ...] = (
 def dest(name: str) -> str:
     """Name of an option in the ini file and in pytest's own namespace."""
     return f"bandwidth_{name.replace('-', '_')}"
+
+
+def marker_help() -> str:
+    """Describe the marker as `pytest --markers` shows it, from the fields of MarkerOptions and their meanings."""
+    meanings = described(MarkerOptions)
+    arguments = ", ".join(f"{field.name}=" for field in fields(MarkerOptions))
+    return f"bandwidth({arguments}): limits and budget of a memory-bandwidth test (pytest-bandwidth). " + " ".join(
+        f"{field.name}: {meanings[field.name]}" for field in fields(MarkerOptions)
+    )
+
+
+def described(owner: type) -> dict[str, str]:
+    """Read what a class's docstring says of its fields: lines that begin with ``name: `` or ``name, name: ``."""
+    marks = list(_FIELD.finditer(owner.__doc__ or ""))
+    found: dict[str, str] = {}
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        text = (owner.__doc__ or "")[mark.end() : following.start() if following else None]
+        found.update(dict.fromkeys(mark[1].split(", "), " ".join(text.split())))
+    return found
 
 
 def add_options(parser: pytest.Parser) -> None:

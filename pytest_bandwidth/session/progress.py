@@ -1,11 +1,11 @@
-"""A line that shows what a long measurement is doing; where nobody watches, only what a log should hold."""
+"""Show what a long measurement is doing: one line on a terminal, in a log only what should last."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from dataclasses import dataclass
 
 import pytest
 
@@ -14,55 +14,70 @@ from pytest_bandwidth.reports.text_safe import printable, shortened
 _START_OF_LINE = "\r\x1b[2K"
 
 
-class Progress:
-    """Writes to the terminal behind pytest's output capture, over itself."""
+class ProgressLine:
+    """Write to the terminal behind pytest's output capture, over itself."""
 
     def __init__(self, config: pytest.Config) -> None:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
-        writer = None if reporter is None or hasattr(config, "workerinput") else config.get_terminal_writer()
-        self._reporter = reporter if writer is not None else None
-        watched = writer is not None and writer._file.isatty() and not os.environ.get("CI")
-        self._writer = writer if watched else None
+        self._reporter = None if reporter is None or hasattr(config, "workerinput") else reporter
+        self._watched = self._reporter is not None and self._reporter.isatty and not os.environ.get("CI")
         self._capture = config.pluginmanager.get_plugin("capturemanager")
+        self._width = config.get_terminal_writer().fullwidth if self._watched else 0
         self._showing = False
 
-    def teller(self, test: str) -> Callable[[str], None]:
-        """A function that shows what `test` is doing."""
-        return lambda text: self._show(printable(test), printable(text))
+    def of_test(self, test: str) -> Progress:
+        """Return what one test's measuring and judging report to."""
+        return Progress(test, self)
 
-    def noter(self, test: str) -> Callable[[str], None]:
-        """A function that writes to the log what `test` is doing, where no line shows it."""
-        return lambda text: self._note(f"bandwidth: {test} {text}")
-
-    def clear(self) -> None:
-        """Takes the line away, if there is one."""
-        if self._showing:
-            self._write(_START_OF_LINE)
-            self._showing = False
-
-    def _show(self, test: str, text: str) -> None:
-        if self._writer is not None:
-            self._write(f"{_START_OF_LINE}{_line_of(test, text, self._writer.fullwidth - 1)}")
+    def show(self, test: str, text: str) -> None:
+        """Show what `test` is doing, where a person watches."""
+        if self._watched:
+            self._write(f"{_START_OF_LINE}{_line_of(printable(test), printable(text), self._width - 1)}")
             self._showing = True
 
-    def _note(self, text: str) -> None:
-        if self._writer is None and self._reporter is not None:
+    def note(self, text: str) -> None:
+        """Write a line that stays, where no person watches."""
+        if not self._watched and self._reporter is not None:
             with self._uncaptured():
                 self._reporter.ensure_newline()
                 self._reporter.write_line(printable(text))
                 self._reporter.flush()
 
+    def clear(self) -> None:
+        """Take the line away, if there is one."""
+        if self._showing:
+            self._write(_START_OF_LINE)
+            self._showing = False
+
     def _write(self, text: str) -> None:
-        writer: Any = self._writer
+        # Not through the reporter, which would count the line towards its own.
         with self._uncaptured():
-            writer._file.write(text)
-            writer._file.flush()
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     def _uncaptured(self) -> AbstractContextManager[None]:
         return nullcontext() if self._capture is None else self._capture.global_and_fixture_disabled()
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Report what one test's measuring or judging is doing; without a line, to nobody."""
+
+    test: str = ""
+    line: ProgressLine | None = None
+
+    def show(self, text: str) -> None:
+        """Show a state that the next one replaces."""
+        if self.line is not None:
+            self.line.show(self.test, text)
+
+    def note(self, text: str) -> None:
+        """Keep a sentence in a log, such as a long wait."""
+        if self.line is not None:
+            self.line.note(f"bandwidth: {self.test} {text}")
+
+
 def _line_of(test: str, text: str, width: int) -> str:
-    """Both in one line: a long name gives way, down to a third of it, then the text's end does."""
+    """Fit both in one line: a long name gives way, down to a third of it, then the text's end does."""
     line = f"{shortened(test, max(width // 3, width - len(text) - 2))}: {text}"
     return line if len(line) <= width else f"{line[: width - 1]}…"

@@ -3,100 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.run_findings import device_finding, unjudged_finding
+from pytest_bandwidth.domain.run_findings import device_finding, not_measured_finding, unjudged_finding
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Line, Span, header_line, summary_lines
-from pytest_bandwidth.session.device_report import DeviceRun
+from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines
+from pytest_bandwidth.session.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.environment import describe, new_run_id
 from pytest_bandwidth.session.github_actions import commands, is_github, write_summary
-from pytest_bandwidth.session.multi_device import fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.run_files import write_files
-from pytest_bandwidth.session.settings import Settings, read_settings
+from pytest_bandwidth.session.settings import Settings, settings_of
 from pytest_bandwidth.session.stale_entries import sentence
+from pytest_bandwidth.session.update import update_baselines
 from pytest_bandwidth.session.xdist import revision_of
-
-
-@dataclass(slots=True)
-class Published:
-    """What was done for one device at the end of a run, for the summary. `problems`: what could not be done.
-
-    name: tells it from the run's other devices. unlike: how it differs from others of its model.
-    not_updated: why its baseline could not be. left_out: why this device's figures did not enter; each "" otherwise.
-    interrupted: a person ended the run, or the update's further runs, before the baseline was updated.
-    notes: lines of no consequence. findings: about the run, for the document. commands: what the CI system reads on
-    standard output, one a line.
-    """
-
-    device: Mapping[str, Any]
-    name: str
-    outcomes: list[Outcome]
-    baseline: str | None
-    unlike: Finding | None = None
-    not_updated: str = ""
-    left_out: str = ""
-    changes: list[Line] = field(default_factory=list)
-    written: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    findings: list[dict[str, str]] = field(default_factory=list)
-    commands: str = ""
-    interrupted: bool = False
 
 
 def publish(
     config: pytest.Config,
-    runs: Sequence[DeviceRun],
+    reports: Sequence[DeviceReport],
     started: float,
     absent: Sequence[str] = (),
     *,
     interrupted: bool = False,
-) -> list[Published]:
-    """Updates the baseline and writes files; what goes wrong is told, not raised, so that everything else is done.
+) -> None:
+    """Update the baseline and write files; what goes wrong is noted, not raised, so that everything else is done.
 
-    runs: one a device; started: when the run did, in seconds since the epoch; absent: entries of the baseline that have
-    no test any more; interrupted: whether a person ended the run: then no baseline is updated.
+    reports: one a device, filled in with what was done; started: when the run did, in seconds since the epoch; absent:
+    entries of the baseline that have no test any more; interrupted: whether a person ended the run: then no baseline is
+    updated.
     """
-    settings = read_settings(config)
+    settings = settings_of(config)
     given = revision_of(config) or settings.baseline
-    judged_by = None if given is None else str(given)
-    devices = [run.device for run in runs]
-    published = [
-        Published(run.device, name, [from_plain(row) for row in run.rows], judged_by)
-        for run, name in zip(runs, names_of(devices), strict=True)
-    ]
-    for one, unlike in zip(
-        published, fleet_findings(devices, [one.outcomes for one in published], settings.tolerance), strict=True
-    ):
-        if unlike is not None:
-            one.unlike = unlike
-            one.findings.append(asdict(unlike))
-    for one in published:
-        changed = device_finding(one.outcomes)
-        if changed is not None:
-            one.findings.append(asdict(changed))
-    for run, one in zip(runs, published, strict=True):
-        one.findings += [unjudged_finding(nodeid, said) for nodeid, said in run.unjudged.items()]
+    devices = [report.device for report in reports]
+    names, outcomes = names_of(devices), [report.outcomes for report in reports]
+    unlike = fleet_findings(devices, outcomes, settings.tolerance)
+    for report, name, other in zip(reports, names, unlike, strict=True):
+        report.name, report.unlike, report.baseline = name, other, None if given is None else str(given)
+        report.findings += _findings(report)
     if settings.writes_baseline:
-        from pytest_bandwidth.session.update import update_baselines
-
-        update_baselines(config, settings, runs, published, interrupted=interrupted)
-    for one in published:
-        if absent and one.baseline:
-            text = sentence(absent, one.baseline)
-            one.findings.append({"code": "absent", "text": text})
-            one.notes.append(text)
+        update_baselines(config, settings, reports, interrupted=interrupted)
+    for report in reports:
+        if absent and report.baseline:
+            text = sentence(absent, report.baseline)
+            report.findings.append({"code": "absent", "text": text})
+            report.notes.append(text)
     run_id, environment = new_run_id(), describe(config.rootpath, started)
-    for one, suffix in zip(published, suffixes_of(devices) if len(runs) > 1 else [None], strict=True):
-        _write(config, settings, environment, run_id, one, suffix)
-    return published
+    config.hook.pytest_bandwidth_environment(config=config, environment=environment)
+    for report, suffix in zip(reports, suffixes_of(devices) if len(reports) > 1 else [None], strict=True):
+        _write(config, settings, environment, run_id, report, suffix)
+
+
+def _findings(report: DeviceReport) -> list[dict[str, str]]:
+    """What the document says of the device's run as a whole."""
+    found = [] if report.unlike is None else [asdict(report.unlike)]
+    changed = device_finding(report.outcomes)
+    if changed is not None:
+        found.append(asdict(changed))
+    found += [unjudged_finding(nodeid, said) for nodeid, said in report.unjudged.items()]
+    return found + [not_measured_finding(key, why) for key, why in report.not_measured.items()]
 
 
 def _write(
@@ -104,53 +73,59 @@ def _write(
     settings: Settings,
     environment: Mapping[str, Any],
     run_id: str,
-    published: Published,
+    report: DeviceReport,
     suffix: str | None,
 ) -> None:
     whole = document(
         run_id if suffix is None else f"{run_id}-{suffix}",
         environment,
-        published.device,
+        report.device,
         {name: str(v) if isinstance(v, Path) else v for name, v in asdict(settings).items()},
-        published.outcomes,
-        published.baseline,
-        published.findings,
+        report.outcomes,
+        report.baseline,
+        report.findings,
     )
-    published.written, problems = write_files(settings, config.invocation_params.dir, whole, published.outcomes, suffix)
-    published.problems += problems
+    config.hook.pytest_bandwidth_document(config=config, document=whole)
+    report.written, problems = write_files(settings, config.invocation_params.dir, whole, report.outcomes, suffix)
+    report.problems += problems
     if is_github():
-        published.commands = commands(whole, config.rootpath)
+        report.commands = commands(whole, config.rootpath)
         if refusal := write_summary(whole):
-            published.notes.append(refusal)
+            report.notes.append(refusal)
 
 
-def show(reporter: pytest.TerminalReporter, published: Sequence[Published], *, verbose: bool) -> None:
-    """The summary, after pytest's own sections."""
+def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequence[DeviceReport]) -> None:
+    """Show the summary, after pytest's own sections."""
     reporter.section("memory bandwidth", sep="=")
-    for one in published:
-        _show_device(reporter, one, verbose=verbose)
+    verbose, width = config.option.verbose > 0, config.get_terminal_writer().fullwidth
+    for report in reports:
+        if config.getoption("dist", "no") != "no":  # the workers' headers were not shown
+            _write_header(reporter, report)
+        _show_device(reporter, report, width, verbose=verbose)
     # Told last and once, where nobody has to look for it among the tables of many devices.
-    for text in dict.fromkeys(one.unlike.text for one in published if one.unlike is not None):
+    for text in dict.fromkeys(report.unlike.text for report in reports if report.unlike is not None):
         _write_line(reporter, (Span(f"FLEET {text}", ("yellow", "bold")),))
 
 
-def _show_device(reporter: pytest.TerminalReporter, published: Published, *, verbose: bool) -> None:
-    if getattr(reporter.config.option, "dist", "no") != "no":  # the workers' headers were not shown
-        peak = published.device.get("peak") or {}
-        kind = str(published.device["kind"])
-        reporter.write_line(header_line(published.name, peak.get("gbps"), peak.get("source"), published.baseline, kind))
-    width = reporter._tw.fullwidth
-    for line in (*summary_lines(published.outcomes, width, verbose=verbose), *published.changes):
+def _write_header(reporter: pytest.TerminalReporter, report: DeviceReport) -> None:
+    peak, kind = report.device.get("peak") or {}, str(report.device["kind"])
+    reporter.write_line(header_line(report.name, peak.get("gbps"), peak.get("source"), report.baseline, kind))
+
+
+def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width: int, *, verbose: bool) -> None:
+    for line in (*summary_lines(report.outcomes, width, verbose=verbose), *report.changes):
         _write_line(reporter, line)
-    for path in published.written:
+    for line in not_measured_lines(report.not_measured):
+        _write_line(reporter, line)
+    for path in report.written:
         reporter.write_line(f"wrote {path}")
-    for note in published.notes:
+    for note in (*skipped_lines(report.skipped), *report.notes):
         reporter.write_line(note)
-    for line_of_ci in published.commands.splitlines():
+    for line_of_ci in report.commands.splitlines():
         reporter.write_line(line_of_ci)
-    if published.interrupted:
+    if report.interrupted:
         _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
-    for problem in published.problems:
+    for problem in report.problems:
         _write_line(reporter, (Span(f"ERROR: {problem}", ("red", "bold")),))
 
 

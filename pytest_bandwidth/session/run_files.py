@@ -9,7 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.json import render_json
-from pytest_bandwidth.session.multi_device import apart
+from pytest_bandwidth.session.device_report import apart
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.storage.atomic import write_whole
 

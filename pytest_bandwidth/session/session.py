@@ -1,4 +1,4 @@
-"""One pytest process's bandwidth tests: their fixtures, their verdicts, and the rows that travel with their reports."""
+"""Measure and judge one pytest process's bandwidth tests; their rows travel with pytest's reports."""
 
 from __future__ import annotations
 
@@ -6,34 +6,41 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pytest
 
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.outcome import Outcome, Plain, outcome_of
+from pytest_bandwidth.domain.outcome import Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
+from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.json import device_plain
 from pytest_bandwidth.reports.message import drift_message, failure_message
 from pytest_bandwidth.reports.terminal import header_line
-from pytest_bandwidth.session.arguments import checked_tags
+from pytest_bandwidth.session.device_report import Row
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.session.fresh.child import request_of_environment
-from pytest_bandwidth.session.progress import Progress
-from pytest_bandwidth.session.run import BandwidthRun
-from pytest_bandwidth.session.settings import read_marker, read_settings
-from pytest_bandwidth.session.stale_entries import note_absent
+from pytest_bandwidth.session.fresh.child_run import ChildRun
+from pytest_bandwidth.session.fresh.whole_runs import further_runs
+from pytest_bandwidth.session.measuring import MeasuredTest, MeasuringRun
+from pytest_bandwidth.session.progress import ProgressLine
+from pytest_bandwidth.session.run import Run
+from pytest_bandwidth.session.settings import read_marker, settings_of
+from pytest_bandwidth.session.stale_entries import entries_of_test, note_absent
+from pytest_bandwidth.session.user_input import checked_tags
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test, tell_controller
 
-# What the test's marker asks for, in each of its rows: an update goes by it. It is no part of what was measured.
-ASKED = "asked"
-_ROWS = pytest.StashKey[list[Plain]]()
+_ROWS = pytest.StashKey[list[Row]]()
+# Why a test skipped that is for other devices than this one, or not to be had on it.
+_NOT_HERE = pytest.StashKey[str]()
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
 _STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -42,64 +49,49 @@ _STDLIB = Path(sysconfig.get_path("stdlib"))
 class BandwidthSession:
     """Built once bandwidth tests have been collected."""
 
-    def __init__(self, config: pytest.Config, run: BandwidthRun, problem: BandwidthError | None) -> None:
+    def __init__(self, config: pytest.Config, run: MeasuringRun, problem: BandwidthError | None) -> None:
         self._config = config
         self._run = run
         self._problem = problem
-        self._progress = Progress(config)
+        self._line = ProgressLine(config)
         self._writes = False
 
     def header(self) -> str:
-        """The line that names device, peak and baseline."""
+        """Name device, peak and baseline in a line."""
         run = self._run
-        judged_by = run.revision or run.baseline_file
-        peak = run.peak
-        return header_line(
-            run.device.identity.name,
-            None if peak is None else peak.gbps,
-            None if peak is None else peak.source,
-            None if judged_by is None else str(judged_by),
-            run.device.identity.kind,
-        )
+        identity, peak = run.device.identity, run.peak
+        gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
+        return header_line(identity.name, gbps, source, run.judged_by, identity.kind)
 
     def wait_for_turn(self) -> None:
-        """In a fresh process: waits for its turn, before any fixture of a test is set up."""
+        """Wait, in a fresh process, until it may measure: before any fixture of a test is set up."""
         self._run.wait_for_turn()
 
     def note_absent(self, items: Sequence[pytest.Item]) -> None:
-        """Remembers the baseline's entries for which nothing was collected."""
-        if self._problem is None and not self._config.option.collectonly and self._run.baseline is not None:
-            note_absent(self._config, {key_of(item) for item in items}, self._run.baseline.entries)
+        """Keep in mind the baseline's entries for which nothing was collected."""
+        baseline = self._run.baseline if self._problem is None else None
+        if baseline is not None and not self._config.option.collectonly:
+            note_absent(self._config, {key_of(item) for item in items}, baseline.entries)
 
     def fixture_for(self, item: pytest.Item) -> Bandwidth:
-        """The test's own fixture value. Raises what is wrong with device, baseline or marker."""
+        """Make the test's own fixture value. Raises what is wrong with device, baseline or marker."""
         if self._problem is not None:
             raise self._problem
         marker = read_marker(list(item.iter_markers("bandwidth")))
-        refuse_other_devices(marker, self._run)
+        refuse_other_devices(marker, self._run.device.identity)
         item.stash[_ROWS] = []
         self._run.begin_test()
-        self._run.tell = self._progress.teller(item.name)
-        self._run.note = self._progress.noter(item.name)
-        return Bandwidth(self._run, marker, item.path)
+        return Bandwidth(self._run, marker, item.path, self._line.of_test(item.name))
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
-        """Verdicts for all that the test measured; fails the test (pytest.fail) where one of them does."""
-        settings = self._run.settings
-        if settings.disable:
+        """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""
+        if self._run.settings.disable:
             return
         if not fixture.measurements:
             if self._run.strict and item.get_closest_marker("bandwidth") is not None:
                 pytest.fail("marked bandwidth, and measured nothing: there is nothing to judge", pytrace=False)
             return
-        key = key_of(item)
-        by_key = {key if label is None else f"{key} @ {label}": m for label, m in fixture.measurements.items()}
-        if self._run.order is not None:
-            judged = self._run.unjudged(by_key)
-        else:
-            seconds = sum(m.rounds.wall_seconds for m in by_key.values())
-            judged = self._run.judge(by_key, fixture.marker, item.nodeid, target_of(item), seconds)
-        self._progress.clear()
+        judged = self._judged(item, fixture)
         messages = self._record(item, fixture, judged)
         if not messages:
             return
@@ -108,34 +100,57 @@ class BandwidthSession:
             pytest.xfail(f"{expected[0]} (baseline): {next(iter(messages.values()))}")
         pytest.fail("\n".join(messages.values()), pytrace=False)
 
-    def tell_findings(self, item: pytest.Item, fixture: Bandwidth) -> None:
-        """Shows what the traffic device found about a test whose body failed: it may be why."""
-        traffic = [m for m in fixture.measurements.values() if m.device.counts_only]
-        findings = [f.text for m in traffic for f in m.findings]
+    def judge_failed(self, item: pytest.Item, fixture: Bandwidth) -> None:
+        """Judge what was counted in a test whose body failed, and show it with the failure: it may be why.
+
+        What was timed is not: its confirmation would run a test that is known to fail.
+        """
+        counted = fixture.measurements and self._run.device.identity.counts_only
+        if not counted or self._run.settings.disable:
+            return
+        findings = [f.text for m in fixture.measurements.values() for f in m.findings]
         if findings:
             item.add_report_section("call", "bandwidth findings", "\n".join(findings))
+        try:
+            messages = self._record(item, fixture, self._judged(item, fixture))
+        except BandwidthError as error:  # the test fails already, by its own
+            messages = {"": str(error)}
+        if messages:
+            item.add_report_section("call", "bandwidth verdict", "\n".join(messages.values()))
 
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Puts the test's rows on its report, as plain data that xdist can carry, and the figures into JUnit's XML."""
-        self._progress.clear()
-        if rows := item.stash.get(_ROWS, []):
+        """Put the test's rows on its report, as plain data that xdist can carry, and the figures into JUnit's XML.
+
+        With strict, fail a test that passed or skipped and left entries of the baseline unmeasured.
+        """
+        self._line.clear()
+        rows = item.stash.get(_ROWS, [])
+        if rows and report.when == "call":
             # pytest carries further attributes of a report through xdist as they are; user_properties would land in
             # JUnit's XML, samples and all.
-            vars(report)["bandwidth_rows"] = rows
+            vars(report)["bandwidth_rows"] = [row.to_plain() for row in rows]
+            self.attach_device(report)
+        if report.failed or hasattr(report, "wasxfail") or (report.when != "call" and not report.skipped):
+            return
+        reason = item.stash.get(_NOT_HERE, None)
+        not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
+        if not_measured and self._run.strict:
+            report.outcome = "failed"
+            report.longrepr = "\n".join(f"{key} is in the baseline, and {why}" for key, why in not_measured.items())
+        if not_measured or reason is not None:
+            vars(report)["bandwidth_missing"] = {"not_measured": not_measured, "skipped": reason}
             self.attach_device(report)
 
     def attach_device(self, report: pytest.TestReport) -> None:
-        """Puts the device on a test's report, where there is one and it is to measure."""
+        """Put the device on a test's report, where there is one and it is to measure."""
         if self._problem is None and not self._run.settings.disable:
             vars(report)["bandwidth_device"] = device_plain(self._run.device.identity, self._run.peak)
 
     def finish(self) -> None:
-        """In a worker with a device of its own: takes the further runs of an update, which only it may be able to."""
+        """Take the further runs of an update, in a worker with a device of its own, which only it may be able to."""
         settings = self._run.settings
         if not self._writes or settings.runs == 1 or not runs_every_test(self._config):
             return
-        from pytest_bandwidth.session.update import further_runs
-
         identity = self._run.device.identity
         self._run.device.release()
         given: Plain = {"device": device_plain(identity, self._run.peak)}
@@ -145,8 +160,36 @@ class BandwidthSession:
             given["trouble"] = str(error)
         tell_controller(self._config, given)
 
+    def _not_measured(self, item: pytest.Item, report: pytest.TestReport, measured: set[str]) -> dict[str, str]:
+        """Why each of the baseline's entries of this test went unmeasured, by key."""
+        settings = self._run.settings
+        if self._problem is not None or settings.disable or self._run.baseline is None:
+            return {}
+        missing = entries_of_test(key_of(item), self._run.baseline.entries) - measured
+        if not missing:
+            return {}
+        if report.skipped:
+            why = f"the test skipped: {_reason_of(report)}"
+        elif measured:
+            why = "the test passed without measuring it"
+        elif "bandwidth" not in getattr(item, "fixturenames", ()):
+            why = "the test does not take the fixture `bandwidth`"
+        else:
+            why = "the test passed and measured nothing"
+        return dict.fromkeys(sorted(missing), why)
+
+    def _judged(self, item: pytest.Item, fixture: Bandwidth) -> dict[str, Judged]:
+        key = key_of(item)
+        by_key = {key if label is None else f"{key} @ {label}": m for label, m in fixture.measurements.items()}
+        seconds = sum(m.rounds.wall_seconds for m in by_key.values())
+        test = MeasuredTest(item.nodeid, target_of(item), fixture.marker, seconds)
+        try:
+            return self._run.judge(by_key, test, fixture.progress)
+        finally:
+            self._line.clear()
+
     def _record(self, item: pytest.Item, fixture: Bandwidth, judged: Mapping[str, Judged]) -> dict[str, str]:
-        """Stores a row for each measurement; returns the messages of those that fail, by key."""
+        """Store a row for each measurement; return the messages of those that fail, by key."""
         failures = {}
         file, line, _ = item.location
         for key, one in judged.items():
@@ -154,13 +197,13 @@ class BandwidthSession:
             if one.verdict.status.fails(strict=self._run.strict):
                 name = _shown_name(item, one.measurement)
                 causes = likely_causes(one.measurement, one.entry)
-                against = self._run.revision is not None
+                against = self._run.settings.against is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)
             elif self._run.strict:
                 message = drift_message(_shown_name(item, one.measurement), one.measurement)
             if message is not None:
                 failures[key] = message
-            outcome: Outcome = outcome_of(
+            outcome = outcome_of(
                 item.nodeid,
                 key,
                 one.measurement,
@@ -173,8 +216,7 @@ class BandwidthSession:
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
                 fresh=one.fresh,
             )
-            asked = {"tolerance": fixture.marker.tolerance, "judged_on": fixture.marker.judged_on}
-            item.stash[_ROWS].append({**outcome.to_plain(), ASKED: asked})
+            item.stash[_ROWS].append(Row(outcome, fixture.marker))
             self._writes |= one.verdict.status is Status.UPDATED
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""
@@ -184,14 +226,18 @@ class BandwidthSession:
 
 
 def start_session(config: pytest.Config) -> BandwidthSession:
-    """Opens the device and reads the baseline, so that what is wrong is said before any test runs.
+    """Open the device and read the baseline, so that what is wrong is said before any test runs.
 
     Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
     test fails with it instead.
     """
-    order = request_of_environment()
-    revision = revision_of(config) if order is None else None
-    run = BandwidthRun(read_settings(config), invocation_of(config), config.rootpath, order, revision)
+    request, settings = request_of_environment(), settings_of(config)
+    hooked_peak = partial(peak_of_hook, config)
+    run: MeasuringRun
+    if request is not None:
+        run = ChildRun(settings, config.rootpath, request, hooked_peak)
+    else:
+        run = Run(settings, invocation_of(config), config.rootpath, revision_of(config), hooked_peak)
     problem: BandwidthError | None = None
     if not config.option.collectonly:
         try:
@@ -201,6 +247,17 @@ def start_session(config: pytest.Config) -> BandwidthSession:
                 raise pytest.UsageError(*str(error).splitlines()) from None
             problem = error
     return BandwidthSession(config, run, problem)
+
+
+def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None:
+    """Ask the user's hook for the device's peak. Raises pytest.UsageError for what is no bandwidth."""
+    said = config.hook.pytest_bandwidth_peaks(config=config, identity=identity)
+    if said is None:
+        return None
+    try:
+        return Peak(parse_gbps(str(said)) * 1e9, "the hook pytest_bandwidth_peaks")
+    except ValueError as error:
+        raise pytest.UsageError(f"pytest_bandwidth_peaks, for {identity.name}: {error}") from None
 
 
 def key_of(item: pytest.Item) -> str:
@@ -223,16 +280,23 @@ def target_of(item: pytest.Item) -> str:
     return f"{item.path}::{rest}"
 
 
+def _reason_of(report: pytest.TestReport) -> str:
+    """Why pytest says that a test was skipped."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return " ".join(reason.removeprefix("Skipped:").split())[:200]
+
+
 def _shown_name(item: pytest.Item, measurement: Measurement) -> str:
     return f"{item.name} @ {measurement.label}" if measurement.label else item.name
 
 
 @contextmanager
-def one_line_failures() -> Iterator[None]:
-    """Turns the package's own errors into a failure of one line with its place, and NotOnThisDevice into a skip."""
+def one_line_failures(item: pytest.Item) -> Iterator[None]:
+    """Turn the package's own errors into a failure of one line with its place, and NotOnThisDevice into a skip."""
     try:
         yield
     except NotOnThisDevice as reason:
+        item.stash[_NOT_HERE] = str(reason)
         raise pytest.skip.Exception(str(reason), _use_item_location=True) from None
     except BandwidthError as error:
         place = _place(error, error.__traceback__)

@@ -1,4 +1,4 @@
-"""What was given on command line, in ini and marker → frozen Settings and MarkerOptions. Read once, here."""
+"""Read what command line, ini file and marker say into frozen Settings and MarkerOptions."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps
 from pytest_bandwidth.session.options import given
-
-if TYPE_CHECKING:
-    from pytest_bandwidth.domain.baseline import Metric
-    from pytest_bandwidth.domain.judging.floors import Floors
 
 # What is written is what later runs are held against: where a measurement does not become as precise as it should in
 # its time, it may take so many times as long for its rounds (benchmarks/judge_simulation.py --longer has what for).
 BASELINE_ROUNDS_SHARE = 3.0
+
+
+_SETTINGS = pytest.StashKey["Settings"]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +62,6 @@ class Settings:
     def rounds_share(self) -> float:
         """Of a measurement's time budget, the share for rounds (see `Budget`)."""
         return BASELINE_ROUNDS_SHARE if self.writes_baseline else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class MarkerOptions:
-    """What `@pytest.mark.bandwidth(...)` says about one test; None where it is silent.
-
-    min_gbps: floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.
-    min_utilization: floor of the share of the peak; an error where the peak is unknown.
-    min_relative: floor of the share of the probe's bandwidth, which may pass 1.
-    tolerance: the drop that matters to this test, such as "3%".
-    judged_on: the figure that verdicts compare, "relative" or "gbps".
-    max_time: budget of each of the test's measurements, in seconds.
-    min_samples: samples of each measurement, time permitting.
-    device: the kind of device that the test is for; on others it skips.
-    blocks: the traffic device runs only so many of the grid's blocks, evenly spread (None: all).
-    """
-
-    min_gbps: float | None = None
-    min_utilization: float | None = None
-    min_relative: float | None = None
-    tolerance: float | None = None
-    judged_on: Metric | None = None
-    max_time: float | None = None
-    min_samples: int | None = None
-    device: str | None = None
-    blocks: int | None = None
-
-    @property
-    def floors(self) -> Floors:
-        from pytest_bandwidth.domain.judging.floors import Floors  # kept out of start-up
-
-        return Floors(self.min_gbps, self.min_utilization, self.min_relative)
 
 
 def _count(least: int) -> Callable[[str], int]:
@@ -189,16 +157,29 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
+def settings_of(config: pytest.Config) -> Settings:
+    """Return the run's settings, read when first asked for. Raises pytest.UsageError, one line."""
+    if _SETTINGS not in config.stash:
+        config.stash[_SETTINGS] = read_settings(config)
+    return config.stash[_SETTINGS]
+
+
 def read_settings(config: pytest.Config) -> Settings:
-    """The run's settings: command line before ini before default. Raises pytest.UsageError, one line."""
+    """Read the settings: command line before ini before default. Raises pytest.UsageError, one line.
+
+    A path in the ini file is relative to that file, as pytest's own are; one on the command line to the current folder.
+    """
     values: dict[str, Any] = {}
     found = given(config)
     for name, (value, where) in found.items():
         parse = _PARSERS.get(name)
         try:
-            values[name.replace("-", "_")] = bool(value) if parse is None else parse(str(value))
+            read = bool(value) if parse is None else parse(str(value))
         except ValueError as error:
             raise pytest.UsageError(f"{where}: {error}") from None
+        if isinstance(read, Path) and config.inipath is not None and not where.startswith("-"):
+            read = config.inipath.parent / read
+        values[name.replace("-", "_")] = read
     settings = Settings(**values)
     _refuse_contradictions(settings)
     # In an ini file it is the default of the runs that have a revision.

@@ -1,4 +1,7 @@
-"""Entries of the baseline whose test is gone: told by a run of everything, which alone can know."""
+"""Match a baseline's entries with tests: those of one test, and those whose test is gone.
+
+That a test is gone only a run of everything can know.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,14 @@ _NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", 
 
 
 def note_absent(config: pytest.Config, tests: Collection[str], entries: Iterable[str]) -> None:
-    """Remembers which entries' tests were not collected, where this run collects everything; `tests`: their keys."""
+    """Keep in mind which entries' tests were not collected, if this run collects everything; tests: those' keys."""
     if runs_everything(config):
         config.stash[ABSENT] = tuple(key for key in entries if not _has_test(key, tests))
+
+
+def entries_of_test(test: str, entries: Iterable[str]) -> set[str]:
+    """Choose the keys of one test's entries: its own key, and those with a label."""
+    return {key for key in entries if key == test or key.startswith(f"{test} @ ")}
 
 
 def runs_everything(config: pytest.Config) -> bool:
@@ -31,7 +39,7 @@ def runs_everything(config: pytest.Config) -> bool:
 
 
 def sentence(absent: Sequence[str], path: str) -> str:
-    """What is absent and how to remove it."""
+    """Say what is absent and how to remove it."""
     named = " ".join(quote(key) for key in absent[:MOST_NAMED])
     more = f" (and {len(absent) - MOST_NAMED} more)" if len(absent) > MOST_NAMED else ""
     what = "1 entry has" if len(absent) == 1 else f"{len(absent)} entries have"

@@ -1,4 +1,4 @@
-"""Writing what was measured to the baseline: this run, and as many fresh whole runs as were asked for.
+"""Write what was measured to the baseline: this run, and as many fresh whole runs as were asked for.
 
 A file belongs to a model: what its devices showed in one run is written together, but for outliers.
 """
@@ -10,46 +10,31 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.devices.open import name_of
-from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
+from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+from pytest_bandwidth.domain.evidence import entries_of
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of, tolerance_of
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.update import joined, merged, metric_of_update
-from pytest_bandwidth.domain.judging.update_evidence import evidence_of
 from pytest_bandwidth.domain.outcome import Outcome, Plain
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.json import identity_of
 from pytest_bandwidth.reports.terminal import Line
-from pytest_bandwidth.session.device_lock import DeviceLock
-from pytest_bandwidth.session.device_report import DeviceRun
-from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed, Invocation, run_fresh
+from pytest_bandwidth.session.device_report import DeviceReport
+from pytest_bandwidth.session.environment import now
+from pytest_bandwidth.session.fresh.child import FreshProcessFailed
+from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.git import current_commit
-from pytest_bandwidth.session.session import ASKED
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.locate import is_folder
-
-if TYPE_CHECKING:
-    from pytest_bandwidth.session.publish import Published
-
-# A fresh whole run may take so long; a hung one must not block an update for ever.
-WHOLE_RUN_SECONDS = 4 * 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a test's marker says of how it is judged; None where it is silent."""
-
-    tolerance: float | None = None
-    judged_on: Metric | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,69 +46,60 @@ class Update:
 
 
 def update_baselines(
-    config: pytest.Config,
-    settings: Settings,
-    runs: Sequence[DeviceRun],
-    published: Sequence[Published],
-    *,
-    interrupted: bool = False,
+    config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, interrupted: bool = False
 ) -> None:
-    """Writes each model's file; what was done, and what could not be, is noted in the devices' `published`.
+    """Write each model's file; what was done, and what could not be, is noted in the devices' reports.
 
     interrupted: whether the run was: then its files stay as they are.
     """
     if interrupted:
-        _interrupted(published)
+        _interrupted(reports)
     else:
-        _update_files(config, settings, runs, published)
-    for run, one in zip(runs, published, strict=True):
-        one.outcomes = [_as_written(outcome, run, one) for outcome in one.outcomes]
+        _update_files(config, settings, reports)
+    for report in reports:
+        report.rows = [replace(row, outcome=_as_written(row.outcome, report)) for row in report.rows]
 
 
-def _update_files(
-    config: pytest.Config, settings: Settings, runs: Sequence[DeviceRun], published: Sequence[Published]
-) -> None:
-    models = dict.fromkeys(model_of(run.device) for run in runs)
+def _update_files(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport]) -> None:
+    models = dict.fromkeys(model_of(report.device) for report in reports)
     if len(models) > 1 and settings.baseline is not None and not is_folder(settings.baseline):
         names = ", ".join(name for _, name, _ in models)
         _not_updated(
-            published,
+            reports,
             f"found {settings.baseline}, one file, and the devices {names}, "
             "expected a folder, which holds a file for each",
         )
         return
     for model in models:
-        of_model = [pair for pair in zip(runs, published, strict=True) if model_of(pair[0].device) == model]
-        _update_model(config, settings, of_model, alone=len(runs) == 1)
+        of_model = [report for report in reports if model_of(report.device) == model]
+        _update_model(config, settings, of_model, alone=len(reports) == 1)
 
 
-def _update_model(
-    config: pytest.Config, settings: Settings, devices: Sequence[tuple[DeviceRun, Published]], *, alone: bool
-) -> None:
+def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, alone: bool) -> None:
     known_commit = current_commit(config.rootpath)
     evidence: list[Mapping[str, Entry]] = []
-    asked: dict[str, Asked] = {}
-    written: list[Published] = []
-    for run, one in devices:
-        updated = [o for o in one.outcomes if o.status == Status.UPDATED.value and o.nodeid not in run.failed]
+    asked: dict[str, MarkerOptions] = {}
+    written: list[DeviceReport] = []
+    for report in reports:
+        updated = [o for o in report.succeeded if o.status == Status.UPDATED.value]
         if not updated:
             continue
-        if one.unlike is not None and one.unlike.code == OUTLIER:
-            one.left_out = "it is an outlier"
-            one.notes.append(f"{one.name} was left out of the baseline's update: {one.left_out}")
+        if report.unlike is not None and report.unlike.code == OUTLIER:
+            report.left_out = "it is an outlier"
+            report.notes.append(f"{report.name} was left out of the baseline's update: {report.left_out}")
             continue
-        identity = identity_of(run.device)
+        identity = identity_of(report.device)
         try:
-            further = _further(config, settings, run, identity, alone=alone)
+            further = _further(config, settings, report, identity, alone=alone)
         except (BandwidthError, OSError) as error:
-            _not_updated([one], str(error))
+            _not_updated([report], str(error))
             continue
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
-            _interrupted([one, *(other for _, other in devices)])
+            _interrupted([report, *reports])
             return
-        evidence.append(evidence_of(identity, updated, further, known_commit))
-        asked.update({row["key"]: Asked(**row[ASKED]) for row in run.rows})
-        written.append(one)
+        evidence.append(entries_of(identity, updated, further, known_commit, now()))
+        asked.update({row.outcome.key: row.asked for row in report.rows})
+        written.append(report)
     if not evidence:
         return
     try:
@@ -131,37 +107,37 @@ def _update_model(
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
-    for one in written:
-        one.baseline = summary.path
+    for report in written:
+        report.baseline = summary.path
     written[-1].changes = summary.lines
 
 
-def _interrupted(published: Sequence[Published]) -> None:
-    """Told once."""
-    published[0].interrupted = True
-    for one in published:
-        one.not_updated = one.not_updated or "the run was interrupted"
+def _interrupted(reports: Sequence[DeviceReport]) -> None:
+    """Say it once."""
+    reports[0].interrupted = True
+    for report in reports:
+        report.not_updated = report.not_updated or "the run was interrupted"
 
 
-def _not_updated(published: Sequence[Published], why: str) -> None:
-    """Told once, and in each device's document; its rows only say so."""
+def _not_updated(reports: Sequence[DeviceReport], why: str) -> None:
+    """Say it once, and in each device's document; its rows only say so."""
     text = f"the baseline was not updated: {why}"
-    published[0].problems.append(text)
-    for one in published:
-        one.not_updated = "the update failed"
-        one.findings.append({"code": "not-updated", "text": text})
+    reports[0].problems.append(text)
+    for report in reports:
+        report.not_updated = "the update failed"
+        report.findings.append({"code": "not-updated", "text": text})
 
 
-def _as_written(outcome: Outcome, run: DeviceRun, published: Published) -> Outcome:
-    """The row as it is after the update: what is not in the baseline is not UPDATED."""
+def _as_written(outcome: Outcome, report: DeviceReport) -> Outcome:
+    """Say of a row what became of it: what is not in the baseline is not UPDATED."""
     if outcome.status != Status.UPDATED.value:
         return outcome
-    if outcome.nodeid in run.failed:
+    if outcome.nodeid in report.failed:
         return _told(outcome, Status.NO_BASELINE, NOT_WRITTEN, "not written to the baseline: the test failed")
-    if published.left_out:  # others of its model wrote the entry
-        return _told(outcome, Status.UPDATED, "left-out", f"left out of the baseline's update: {published.left_out}")
-    if published.not_updated:
-        return _told(outcome, Status.NO_BASELINE, NOT_WRITTEN, f"not written to the baseline: {published.not_updated}")
+    if report.left_out:  # others of its model wrote the entry
+        return _told(outcome, Status.UPDATED, "left-out", f"left out of the baseline's update: {report.left_out}")
+    if report.not_updated:
+        return _told(outcome, Status.NO_BASELINE, NOT_WRITTEN, f"not written to the baseline: {report.not_updated}")
     return outcome
 
 
@@ -171,19 +147,19 @@ def _told(outcome: Outcome, status: Status, code: str, reason: str) -> Outcome:
 
 
 def _further(
-    config: pytest.Config, settings: Settings, run: DeviceRun, identity: DeviceIdentity, *, alone: bool
+    config: pytest.Config, settings: Settings, report: DeviceReport, identity: DeviceIdentity, *, alone: bool
 ) -> Sequence[Sequence[Plain]]:
-    """What the device's worker measured further; else it is measured now, if it is the run's only device.
+    """Return what the device's worker measured further; else measure it now, if it is the run's only device.
 
     Raises BandwidthError.
     """
-    if run.trouble is not None:
-        raise FreshProcessFailed(run.trouble)
-    if run.further is not None:
-        return run.further
+    if report.trouble is not None:
+        raise FreshProcessFailed(report.trouble)
+    if report.further is not None:
+        return report.further
     if not alone and settings.runs > 1:
         raise UsageError(
-            f"found several devices, and no further runs of {run.device['name']}, expected --dist=each with "
+            f"found several devices, and no further runs of {report.device['name']}, expected --dist=each with "
             "--bandwidth-runs: only its own worker is sure to reach a device"
         )
     return further_runs(settings, invocation_of(config), identity, _teller(config))
@@ -199,26 +175,11 @@ def _tell(reporter: pytest.TerminalReporter, text: str) -> None:
     reporter.write_line(text)
 
 
-def further_runs(
-    settings: Settings, invocation: Invocation, identity: DeviceIdentity, tell: Callable[[str], None]
-) -> list[list[Plain]]:
-    """The rows of `settings.runs` − 1 fresh whole runs on the device. Raises BandwidthError."""
-    # What is counted is the same in every process.
-    wanted = 1 if identity.counts_only else settings.runs
-    further = []
-    for i in range(1, wanted):
-        tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
-        with DeviceLock(identity, settings.lock_timeout, on_long_wait=tell).held():
-            order = ChildRequest(name_of(identity), rounds_share=settings.rounds_share)
-            further.append(run_fresh(invocation, order, WHOLE_RUN_SECONDS))
-    return further
-
-
 def update_baseline(
     settings: Settings,
     identity: DeviceIdentity,
     evidence: Sequence[Mapping[str, Entry]],
-    asked: Mapping[str, Asked] = MappingProxyType({}),
+    asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
 ) -> Update:
     """Writes what devices of one model showed to its file. asked: by key, what the tests' markers say.
 
@@ -237,7 +198,7 @@ def update_baseline(
 
 
 def _merge_in(
-    baseline: Baseline, settings: Settings, identity: DeviceIdentity, asked: Mapping[str, Asked]
+    baseline: Baseline, settings: Settings, identity: DeviceIdentity, asked: Mapping[str, MarkerOptions]
 ) -> baseline_files.Merge:
     """What merges runs into the file's entries by the gate that its tests are judged with."""
 
@@ -248,7 +209,7 @@ def _merge_in(
     def merge(old: Entry | None, new: Entry) -> Entry:
         if settings.update_new and not settings.update and old is not None:
             return old
-        of_marker = asked.get(new.key, Asked())
+        of_marker = asked.get(new.key, MarkerOptions())
         tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
         if old is None or not new.runs:  # nothing to hold to the gate
             return merged(old, new, tolerance, 0.0)

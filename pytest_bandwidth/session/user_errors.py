@@ -16,8 +16,8 @@ class WorkloadFailed(BandwidthError):
     """The measured callable raised; the original exception is the cause."""
 
 
-def told_apart(workload: Workload) -> Workload:
-    """The workload with its own exceptions as WorkloadFailed, so that they are not taken for the device's."""
+def with_named_errors(workload: Workload) -> Workload:
+    """Make the workload raise its own exceptions as WorkloadFailed, so that they are not taken for the device's."""
     name = f" ({workload.label})" if workload.label else ""
     return replace(
         workload,

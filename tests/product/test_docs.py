@@ -83,9 +83,9 @@ def test_the_site_has_every_page(site):
 def test_the_reference_is_the_codes(site):
     from dataclasses import fields
 
+    from pytest_bandwidth.domain.judging.marker import MarkerOptions
     from pytest_bandwidth.session.fixture import Bandwidth
     from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, dest
-    from pytest_bandwidth.session.settings import MarkerOptions
 
     text = re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8"))
     assert [name for name, _, _ in OPTIONS if f"--bandwidth-{name}" not in text] == []

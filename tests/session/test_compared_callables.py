@@ -5,11 +5,14 @@ from scripted import ScriptedDevice
 
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.session.fresh.child import Invocation
-from pytest_bandwidth.session.run import BandwidthRun
-from pytest_bandwidth.session.settings import MarkerOptions, Settings
+from pytest_bandwidth.session.measuring import MeasuredTest
+from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.run import Run
+from pytest_bandwidth.session.settings import Settings
 
 BYTES = 10**9
 PEAK = Peak(2000e9, "test")
@@ -28,7 +31,7 @@ def bandwidth(tmp_path, monkeypatch):
 
         device = device or ScriptedDevice(peak=PEAK)
         device.kernel_script = lambda _: seconds[running[-1]]
-        run = BandwidthRun(Settings(disable=disable), Invocation((), tmp_path, as_module=True), tmp_path)
+        run = Run(Settings(disable=disable), Invocation((), tmp_path, as_module=True), tmp_path)
         run.device = device
         fixture = Bandwidth(run, MarkerOptions(max_time=0.1), tmp_path / "test_it.py")
         return run, fixture.compare({name: function(name) for name in seconds}, reads=BYTES, writes=0)
@@ -38,7 +41,7 @@ def bandwidth(tmp_path, monkeypatch):
 
 def status(run, measurement):
     """What stands in the document of the verdict."""
-    judged = run.judge({"k": measurement}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)["k"]
+    judged = run.judge({"k": measurement}, MeasuredTest("t.py::t", "t.py::t", MarkerOptions(), 1.0), Progress())["k"]
     return outcome_of("t.py::t", "k", judged.measurement, judged.verdict).status
 
 

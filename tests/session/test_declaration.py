@@ -8,9 +8,8 @@ import pytest
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.session.arguments import checked_callable, checked_launch, checked_shape
-from pytest_bandwidth.session.declaration import LARGEST_COUNT, declared
-from pytest_bandwidth.session.user_errors import told_apart
+from pytest_bandwidth.session.user_errors import with_named_errors
+from pytest_bandwidth.session.user_input import LARGEST_COUNT, checked_callable, checked_launch, checked_shape, declared
 
 HUGE = bytes(3_000_000)
 
@@ -98,12 +97,12 @@ async def async_generator():
     ],
 )
 def test_what_has_not_run_when_it_returns_is_refused(call, kind):
-    workload = told_apart(Workload(call, Traffic(8, 0), label="f"))
+    workload = with_named_errors(Workload(call, Traffic(8, 0), label="f"))
     with pytest.raises(UsageError, match=rf"the measured callable \(f\) returned a {kind}, whose body has not run"):
         workload.call()
 
 
 def test_any_other_value_is_handed_on():
     values = iter((range(3), [1], None))
-    workload = told_apart(Workload(lambda: next(values), Traffic(8, 0)))
+    workload = with_named_errors(Workload(lambda: next(values), Traffic(8, 0)))
     assert [workload.call() for _ in range(3)] == [range(3), [1], None]

@@ -54,14 +54,14 @@ def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_
     told, noted = [], []
     with (
         pytest.raises(DeviceUnavailable),
-        DeviceLock(DEVICE, 0.3, on_wait=told.append, on_long_wait=noted.append).held(),
+        DeviceLock(DEVICE, 0.3).held(told.append, noted.append),
     ):
         pass
     assert (told, noted) == ([holder], [])
     monkeypatch.setattr(locking, "LONG_WAIT_SECONDS", 0.1)
     with (
         pytest.raises(DeviceUnavailable),
-        DeviceLock(DEVICE, 0.3, on_wait=told.append, on_long_wait=noted.append).held(),
+        DeviceLock(DEVICE, 0.3).held(told.append, noted.append),
     ):
         pass
     assert (told, noted) == ([holder] * 2, [holder])
@@ -69,8 +69,8 @@ def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_
 
 def test_nobody_is_told_where_nobody_waits():
     told = []
-    lock = DeviceLock(DEVICE, 0.3, on_wait=told.append, on_long_wait=told.append)
-    with lock.held(), lock.held():
+    lock = DeviceLock(DEVICE, 0.3)
+    with lock.held(told.append, told.append), lock.held(told.append, told.append):
         pass
     assert told == []
 

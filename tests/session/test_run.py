@@ -14,18 +14,24 @@ from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import noise_bound
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.validity import TAKEN_AGAIN
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.session import measuring
 from pytest_bandwidth.session import run as running
 from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.fresh import child_run
 from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation
-from pytest_bandwidth.session.run import BandwidthRun
-from pytest_bandwidth.session.settings import MarkerOptions, Settings
-from pytest_bandwidth.session.update import further_runs
+from pytest_bandwidth.session.fresh.child_run import ChildRun
+from pytest_bandwidth.session.fresh.whole_runs import further_runs
+from pytest_bandwidth.session.measuring import MeasuredTest
+from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.run import Run as JudgingRun
+from pytest_bandwidth.session.settings import Settings
 
 BYTES = 10**9
 # A stand-in for pytest that `python -m` finds first: it tells whether its parent holds a lock.
@@ -64,7 +70,24 @@ def run(tmp_path, monkeypatch):
     (tmp_path / "pytest.py").write_text(FRESH)
     fresh_rows(tmp_path, fresh_row())
     invocation = Invocation((), tmp_path, as_module=True)
-    return BandwidthRun(Settings(device="cpu", confirm=2), invocation, tmp_path)
+    return JudgingRun(Settings(device="cpu", confirm=2), invocation, tmp_path)
+
+
+SEEN = Progress()
+
+
+class Telling:
+    """Hands on what would be shown."""
+
+    def __init__(self, told):
+        self.show = told
+
+    def note(self, text):
+        """What a log would keep."""
+
+
+def a_test(**marker):
+    return MeasuredTest("t.py::t", "t.py::t", MarkerOptions(**marker), 1.0)
 
 
 def fresh_row(**more):
@@ -98,8 +121,8 @@ def is_free(run):
 
 def test_others_may_measure_between_fresh_processes_and_not_during_one(run, tmp_path):
     free = []
-    run.tell = lambda _: free.append(is_free(run))
-    judged = run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    progress = Telling(lambda _: free.append(is_free(run)))
+    judged = run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), progress)
     assert judged["t"].verdict.status is Status.REGRESSED
     assert free == [True, True]
     assert (tmp_path / "seen").read_text().split() == ["held", "held"]
@@ -115,7 +138,7 @@ def test_nobody_measures_beside_the_probe_alone(run, monkeypatch):
     monkeypatch.setattr(running, "probe_alone", probe_alone)
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
-    judged = run.judge({"t": measured(60.0, 66.7)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+    judged = run.judge({"t": measured(60.0, 66.7)}, a_test(), SEEN)
     assert judged["t"].verdict.status is Status.DEVICE
     assert free == [False]
 
@@ -123,7 +146,7 @@ def test_nobody_measures_beside_the_probe_alone(run, monkeypatch):
 def test_a_device_that_stays_taken_confirms_nothing(run):
     run.settings = replace(run.settings, lock_timeout=0.1)
     with DeviceLock(run.device.identity, 30.0).held():
-        judged = run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+        judged = run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), SEEN)
     verdict = judged["t"].verdict
     assert verdict.status is Status.UNCONFIRMED
     assert "is being measured by process" in verdict.reason
@@ -131,7 +154,7 @@ def test_a_device_that_stays_taken_confirms_nothing(run):
 
 def judged_by_floor(run, *labels):
     measurements = {str(label): measured(80.0, 100.0, label) for label in labels}
-    found = run.judge(measurements, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    found = run.judge(measurements, a_test(min_gbps=90.0), SEEN)
     return {key: one.verdict for key, one in found.items()}
 
 
@@ -158,22 +181,21 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
     # The state is asked for before and after the samples.
     states = [state for state in (*others, Conditions()) for _ in range(2)]
     run.device = ScriptedDevice(identity=DeviceIdentity("cuda", "a device", None, "1"), states=tuple(states))
-    measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1))
+    measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.1), SEEN)
     assert (measurement.invalid is not None) is invalid
     (finding,) = measurement.findings
     assert finding.code == TAKEN_AGAIN
     tries = re.findall(r"train\.py \((\d)\)", finding.text)
-    assert tries == [str(number) for number in range(min(busy, running.INVALID_RETRIES))]
+    assert tries == [str(number) for number in range(min(busy, measuring.INVALID_RETRIES))]
 
 
 def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
     told = []
-    run.tell = told.append
     faster = 146.0  # than the baseline's device: as many processes again may meet its pace
     fresh_rows(tmp_path, fresh_row(gbps=89.0, relative=0.61, probe_gbps=faster))
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
-    run.judge({"t": measured(89.0, 145.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+    run.judge({"t": measured(89.0, 145.0)}, a_test(), Telling(told.append))
     assert told == [
         f"suspect: fresh process {i}" for i in ("1 of at most 2", "2 of at most 2", "3 of at most 4", "4 of at most 4")
     ]
@@ -184,9 +206,7 @@ def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, ki
     run.device = ScriptedDevice(identity=DeviceIdentity(kind, "a device", None, "1"))
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("a device"), {"t": entry}, path="b.yaml")
-    assert run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)[
-        "t"
-    ].verdict.confirmations
+    assert run.judge({"t": measured(80.0, 100.0)}, a_test(), SEEN)["t"].verdict.confirmations
     told = paces_told(tmp_path)[0]
     assert [label for label, _ in told] == [None] * waits
     # A host's prior of 3 %, of which five equal runs leave the root of 5/9, past which memory is faster at 99.9 %.
@@ -198,29 +218,29 @@ def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(r
     monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
 
     def first_probe(label):
-        child = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
-        monkeypatch.setattr(running, "wait_for_turn", lambda: Go([("b", 1.05)], 4.0))
+        child = ChildRun(run.settings, run.root, ChildRequest("cpu"))
+        monkeypatch.setattr(child_run, "wait_for_turn", lambda: Go([("b", 1.05)], 4.0))
         child.wait_for_turn()
         child.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
         workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
-        return child.measure(workload, MarkerOptions(max_time=0.5)).rounds.probe_seconds[0]
+        return child.measure(workload, MarkerOptions(max_time=0.5), SEEN).rounds.probe_seconds[0]
 
     assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
 
 
 def test_the_measurements_of_a_process_share_what_it_may_wait(run, monkeypatch):
     monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
-    monkeypatch.setattr(running, "wait_for_turn", lambda: Go([(None, 1.05)], 0.1))
-    child = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, ChildRequest("cpu"))
+    monkeypatch.setattr(child_run, "wait_for_turn", lambda: Go([(None, 1.05)], 0.1))
+    child = ChildRun(run.settings, run.root, ChildRequest("cpu"))
     child.wait_for_turn()
     child.device = ScriptedDevice(probe_script=lambda _: 0.7e-3)
     workload = Workload(lambda: None, Traffic(500_000, 500_000))
-    measured = [child.measure(workload, MarkerOptions(max_time=0.1)) for _ in range(2)]
+    measured = [child.measure(workload, MarkerOptions(max_time=0.1), SEEN) for _ in range(2)]
     assert [one.rounds.waited_seconds for one in measured] == [pytest.approx(0.1, abs=0.01), 0.0]
 
 
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
-    run.judge({"t": measured(80.0, 100.0)}, MarkerOptions(min_gbps=90.0), "t.py::t", "t.py::t", 1.0)
+    run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), SEEN)
     assert (tmp_path / "shares").read_text().split() == ["0.75", "0.75"]
     assert rounds(run, ChildRequest("cpu", rounds_share=0.5)) == pytest.approx(
         rounds(run, ChildRequest("cpu")) / 2, abs=1
@@ -229,10 +249,11 @@ def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_pat
 
 def rounds(run, request=None):
     """How many a process takes of a kernel that never becomes precise."""
-    one = BandwidthRun(run.settings, Invocation((), run.root, True), run.root, request)
+    judging = JudgingRun(run.settings, Invocation((), run.root, True), run.root)
+    one = judging if request is None else ChildRun(run.settings, run.root, request)
     one.device = ScriptedDevice(kernel_script=lambda n: 1e-3 * (1 + n % 2))
     workload = Workload(lambda: None, Traffic(500_000, 500_000))
-    return len(one.measure(workload, MarkerOptions(max_time=1.0)).rounds.kernel_seconds)
+    return len(one.measure(workload, MarkerOptions(max_time=1.0), SEEN).rounds.kernel_seconds)
 
 
 @pytest.mark.parametrize("writes", ["update", "update_new"])
@@ -243,7 +264,7 @@ def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run,
     assert rounds(run, ChildRequest("cpu")) == judged  # its request says how long
 
 
-def test_further_runs_of_an_update_are_child_to_take_as_long(run, tmp_path):
+def test_further_runs_of_an_update_are_asked_to_take_as_long(run, tmp_path):
     settings = replace(run.settings, update=True, runs=3)
     further_runs(settings, Invocation((), tmp_path, as_module=True), run.device.identity, lambda _: None)
     assert (tmp_path / "shares").read_text().split() == ["3.0", "3.0"]
@@ -255,5 +276,5 @@ def test_nobody_waits_any_more_once_all_of_a_tests_processes_waited_in_vain(run,
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
     for _test in range(2):
-        run.judge({"t": measured(87.0, 146.0)}, MarkerOptions(), "t.py::t", "t.py::t", 1.0)
+        run.judge({"t": measured(87.0, 146.0)}, a_test(), SEEN)
     assert [bool(paces) for paces in paces_told(tmp_path)] == waits

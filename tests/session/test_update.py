@@ -8,9 +8,10 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.evidence import entries_of
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
 from pytest_bandwidth.domain.judging.update import merged
-from pytest_bandwidth.domain.judging.update_evidence import evidence_of
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
@@ -18,9 +19,10 @@ from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.settings import Settings
-from pytest_bandwidth.session.update import Asked, update_baseline
+from pytest_bandwidth.session.update import update_baseline
 from pytest_bandwidth.storage import baseline as baseline_files
 
+NOW = "2026-11-21T04:00:00Z"
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"
 BYTES = 10**9
 GPU = DeviceIdentity("cuda", "A device", 2**34, "1")
@@ -45,7 +47,7 @@ def update(
 ) -> Entry:
     """What the file holds after one more run at so many GB/s."""
     identity = replace(GPU, kind=kind)
-    evidence = evidence_of(identity, [row(gbps, identity, probe_gbps)], [], None)
+    evidence = entries_of(identity, [row(gbps, identity, probe_gbps)], [], None, NOW)
     settings = Settings(baseline=path, update=True, runs=1, tolerance=option)
     update_baseline(settings, identity, [evidence], {} if asked is None else {KEY: asked})
     return baseline_files.load(path).entries[KEY]
@@ -84,7 +86,7 @@ def test_runs_are_held_to_the_tolerance_that_the_test_is_judged_with(path, sourc
     if "entry" in given:
         text = text.replace("    judged_on:", f"    tolerance: {given['entry']:.0%}\n    judged_on:")
     path.write_text(text)
-    after = update(path, 80.0, option=given["option"], asked=Asked(given.get("marker")))
+    after = update(path, 80.0, option=given["option"], asked=MarkerOptions(tolerance=given.get("marker")))
     assert len(after.runs) == runs
     assert (after.anchor.gbps == anchor.gbps) == (runs == 2)
 
@@ -93,7 +95,7 @@ def test_runs_are_held_to_the_tolerance_that_the_test_is_judged_with(path, sourc
 def test_runs_are_held_to_the_old_ones_by_the_markers_figure(path, asked, runs):
     """The same GB/s beside a probe that became faster: only the share dropped."""
     assert update(path, 100.0, probe_gbps=100.0).judged_on == "relative"
-    assert len(update(path, 100.0, probe_gbps=130.0, asked=Asked(judged_on=asked)).runs) == runs
+    assert len(update(path, 100.0, probe_gbps=130.0, asked=MarkerOptions(judged_on=asked)).runs) == runs
 
 
 @pytest.mark.parametrize(("other", "runs"), [((100.0,) * 6, 1), ((80.0, 90.0, 100.0, 110.0, 120.0, 130.0), 2)])
@@ -136,5 +138,5 @@ def test_invalid_further_runs_are_no_evidence():
     invalid = Verdict(Status.INVALID, "others", "others kept 1.0 processors busy meanwhile")
     fresh = Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
     further = [[row(90.0, verdict=invalid).to_plain()], [row(101.0, verdict=fresh).to_plain()]]
-    entry = evidence_of(GPU, [row(100.0)], further, None)[KEY]
+    entry = entries_of(GPU, [row(100.0)], further, None, NOW)[KEY]
     assert [round(run.gbps, 6) for run in entry.runs] == [100.0, 101.0]

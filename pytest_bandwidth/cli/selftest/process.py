@@ -14,24 +14,26 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation
-from pytest_bandwidth.session.run import BandwidthRun
-from pytest_bandwidth.session.settings import MarkerOptions, Settings
+from pytest_bandwidth.session.fresh.child import ChildRequest
+from pytest_bandwidth.session.fresh.child_run import ChildRun
+from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.settings import Settings
 
 BLOCK = 256
 GRID = 132 * 16
 
 
-def run_of(asked: Mapping[str, Any]) -> BandwidthRun:
+def run_of(asked: Mapping[str, Any]) -> ChildRun:
     """What a fresh process of a test measures with: the device's lock is its parent's, and it judges nothing."""
     settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
-    return BandwidthRun(settings, Invocation((), Path(), as_module=True), Path(), ChildRequest(asked["device"]))
+    return ChildRun(settings, Path(), ChildRequest(asked["device"]))
 
 
-def answer(run: BandwidthRun, asked: Mapping[str, Any]) -> dict[str, Any]:
+def answer(run: ChildRun, asked: Mapping[str, Any]) -> dict[str, Any]:
     """`runs`: figures by drop, measured in an order that changes with the turn; or why one stayed `invalid`."""
     order = [0.0, *asked["drops"]]
     random.Random(asked["turn"]).shuffle(order)
@@ -49,7 +51,7 @@ def answer(run: BandwidthRun, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {"runs": runs}
 
 
-def measure(run: BandwidthRun, mib: int, drop: float) -> Measurement:
+def measure(run: ChildRun, mib: int, drop: float) -> Measurement:
     """A triad of `mib` MiB a vector that works 1/(1 − drop) times as much as it declares, measured as in a test."""
     device = run.device
     declared = mib * 2**20 // 4
@@ -69,7 +71,7 @@ def measure(run: BandwidthRun, mib: int, drop: float) -> Measurement:
             call()
 
     workload = Workload(work, Traffic(8 * declared, 4 * declared), launch=launch(declared))
-    return run.measure(workload, MarkerOptions())
+    return run.measure(workload, MarkerOptions(), Progress())
 
 
 def why_no_evidence(measurement: Measurement) -> str | None:

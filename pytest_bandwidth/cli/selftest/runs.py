@@ -54,8 +54,6 @@ def measure(plan: Plan, least: int) -> Seen:
     lock = DeviceLock(
         plan.device,
         LOCK_SECONDS,
-        on_wait=progress.show,
-        on_long_wait=progress.log,
         advice="wait for it or end it",  # no ini file is read here, so that its time-out is no way out
     )
     try:
@@ -70,7 +68,7 @@ def measure(plan: Plan, least: int) -> Seen:
 
 def _answer(plan: Plan, process: int, lock: DeviceLock, progress: Progress) -> dict[str, Any]:
     """What one process says, measured while nobody else measures."""
-    with lock.held():
+    with lock.held(progress.show, progress.log):
         progress.bar(process - 1)
         return _one_process(plan, process)
 

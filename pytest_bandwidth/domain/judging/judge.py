@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
@@ -20,6 +19,7 @@ from pytest_bandwidth.domain.judging.confirmation import (
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
+from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
@@ -32,25 +32,6 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 ProbeAlone = Callable[[int, int], float]
 # How the runs of all of a baseline's entries scatter, by figure.
 Pools = Mapping[Metric, Pool]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one test is held to: marker before options; a baseline's own tolerance lies between.
-
-    writes: which entries this run writes.
-    """
-
-    tolerance_of_marker: float | None
-    tolerance_of_options: float
-    floors: Floors
-    judged_on: Metric | None
-    confirm: int
-    writes: Literal["none", "new", "all"] = "none"
-
-    def written(self, entry: Entry | None) -> bool:
-        """Whether this run writes the entry instead of judging by it."""
-        return self.writes == "all" or (self.writes == "new" and entry is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +171,7 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
         return different
     if not entry.counts:
         return Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds no counts")
-    tolerance = next((t for t in (limits.tolerance_of_marker, entry.tolerance) if t is not None), 0.0)
+    tolerance = next((t for t in (limits.marker.tolerance, entry.tolerance) if t is not None), 0.0)
     lines = measurement.detail.get("lines", ())
     verdict = judge_counts(measurement.counts, entry.counts, measurement.traffic, lines, tolerance)
     known = entry.extra.get("pattern")
@@ -207,8 +188,8 @@ def _case(
     pools: Pools,
     limits: Limits,
 ) -> Case:
-    tolerance = tolerance_of(limits.tolerance_of_marker, entry, baseline, limits.tolerance_of_options)
-    settled = limits.judged_on or (entry.judged_on if entry else None)
+    tolerance = tolerance_of(limits.marker.tolerance, entry, baseline, limits.tolerance)
+    settled = limits.marker.judged_on or (entry.judged_on if entry else None)
     figure = choose_metric(settled, entry, figures, None if settled else _regime(measurement))
     if entry is None:
         return Case(measurement, figures, None, tolerance, None)

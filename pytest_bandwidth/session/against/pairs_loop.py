@@ -13,7 +13,8 @@ from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import NO_SHARE, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import is_by_floor
-from pytest_bandwidth.domain.judging.judge import Judged, Limits
+from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.paired import Pair, judge_pairs, steadier_of_pairs
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics, choose_metric, middle_of
@@ -111,7 +112,7 @@ def _judge_counts(
     """Counts are the same in every process: one of the other revision is enough."""
     with device_held():
         base = _by_label(worktrees.base())
-    tolerance = limits.tolerance_of_marker or 0.0  # no other is granted to what is exact
+    tolerance = limits.marker.tolerance or 0.0  # no other is granted to what is exact
     return {key: _judge_count(key, m, tolerance, base.get(m.label), worktrees) for key, m in measurements.items()}
 
 
@@ -170,7 +171,7 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
     if not pairs:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
         return Judged(measurement, entry, Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}"))
-    tolerance = limits.tolerance_of_options if limits.tolerance_of_marker is None else limits.tolerance_of_marker
+    tolerance = limits.tolerance if limits.marker.tolerance is None else limits.marker.tolerance
     figure = _figure(limits, pairs, rows)
     even = [pair for pair in pairs if pair.even]
     if figure == "relative" and even and middle_of([pair.base for pair in even]).share_told:
@@ -185,8 +186,8 @@ def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> M
     figures = middle_of([pair.base for pair in pairs])
     if figures.relative is None or any(pair.head.relative is None for pair in pairs):
         return "gbps"
-    figure = choose_metric(limits.judged_on, None, figures, rows[-1].regime)
-    return figure if limits.judged_on else steadier_of_pairs(figure, pairs)
+    figure = choose_metric(limits.marker.judged_on, None, figures, rows[-1].regime)
+    return figure if limits.marker.judged_on else steadier_of_pairs(figure, pairs)
 
 
 def _entry(key: str, rows: Sequence[Outcome], worktrees: Worktrees) -> Entry:

@@ -11,8 +11,9 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Ru
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import confirmation
-from pytest_bandwidth.domain.judging.floors import Floors
-from pytest_bandwidth.domain.judging.judge import Limits, judge_test
+from pytest_bandwidth.domain.judging.judge import judge_test
+from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.rounds import Rounds
@@ -51,8 +52,8 @@ def for_both(known):
 
 MEETS = Metrics(99.0, 0.99, 100.0)  # a floor of 95 GB/s
 FIVE = baseline(90.0, 90.0, 90.0, 90.0, 90.0)
-LIMITS = Limits(None, 0.05, Floors(), None, 3)
-LIMITS_10 = replace(LIMITS, tolerance_of_options=0.10)
+LIMITS = Limits(MarkerOptions(), 0.05, 3)
+LIMITS_10 = replace(LIMITS, tolerance=0.10)
 
 
 def never(_paces):
@@ -145,7 +146,7 @@ def test_a_doubt_that_fresh_processes_cannot_settle_changes_nothing():
 
 def test_a_doubtful_entry_of_too_few_runs_advises_none_where_it_tells_after_all():
     noisy = baseline(88.0, 92.0, 89.0, 91.0, 90.0)
-    limits = replace(LIMITS, tolerance_of_options=0.03)
+    limits = replace(LIMITS, tolerance=0.03)
     assert judge(measured(87.0), noisy, limits, fresh=fresh_processes(87.0, 87.0, 87.0)).status is Status.INSUFFICIENT
     found = judge(measured(87.0), noisy, limits, fresh=fresh_processes(80.0, 80.0))
     assert (found.status, found.runs_advised) == (Status.REGRESSED, None)
@@ -262,7 +263,7 @@ def test_what_is_judged_on_gbps_or_by_a_floor_is_evidence_at_any_pace():
 
     on_gbps = baseline(90.0, 90.0, 90.0, 90.0, 90.0, judged_on="gbps")
     assert judge(measured(80.0), on_gbps, fresh=run).status is Status.REGRESSED
-    floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    floor = replace(LIMITS, marker=MarkerOptions(min_gbps=95.0))
     assert judge(measured(80.0), FIVE, floor, fresh=run).status is Status.REGRESSED
     assert told == [{}] * (2 + LIMITS.confirm)  # two that agree, and all that a floor rests on
 
@@ -275,7 +276,7 @@ def test_a_floor_beside_a_drop_rests_on_processes_that_did_not_wait_and_no_more_
         return {None: Metrics(117.0, 0.8, 145.0), "b": Metrics(90.0, 0.9, 100.0) if len(told) <= 3 else MEETS}
 
     known = for_both(FIVE)
-    floor = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    floor = replace(LIMITS, marker=MarkerOptions(min_gbps=95.0))
     both = {KEY: measured(117.0, probe_gbps=145.0), OTHER: replace(measured(90.0), label="b")}
     judged = judge_test(both, known, floor, again(run), never_probe)
     assert told == [{}] * 2 * LIMITS.confirm  # the other hoped for the baseline's pace
@@ -332,7 +333,7 @@ def test_a_larger_share_of_a_slower_device_is_no_improvement():
 
 
 def test_floor_fails_whatever_the_baseline_says():
-    limits = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    limits = replace(LIMITS, marker=MarkerOptions(min_gbps=95.0))
     verdict = judge(measured(90.0), FIVE, limits, fresh=fresh_processes(90.0, 90.0, 90.0))
     assert (verdict.status, verdict.code) == (Status.REGRESSED, "floor:min_gbps")
 
@@ -344,19 +345,19 @@ def test_a_missed_floor_asks_for_no_more_processes_where_the_device_is_faster():
         processes.append(1)
         return {None: Metrics(90.0, 0.62, 145.0)}
 
-    limits = replace(LIMITS, floors=Floors(min_gbps=95.0))
+    limits = replace(LIMITS, marker=MarkerOptions(min_gbps=95.0))
     verdict = judge(measured(90.0, probe_gbps=145.0), FIVE, limits, fresh=run)
     assert (verdict.status, verdict.code) == (Status.REGRESSED, "floor:min_gbps")
     assert len(processes) == limits.confirm
 
 
 def test_floor_without_baseline_is_a_verdict():
-    verdict = judge(measured(90.0), None, replace(LIMITS, floors=Floors(min_gbps=80.0)))
+    verdict = judge(measured(90.0), None, replace(LIMITS, marker=MarkerOptions(min_gbps=80.0)))
     assert (verdict.status, verdict.code) == (Status.WITHIN, "floors")
 
 
 def test_floor_on_a_share_of_an_unknown_peak_is_an_error():
-    limits = replace(LIMITS, floors=Floors(min_utilization=0.8))
+    limits = replace(LIMITS, marker=MarkerOptions(min_utilization=0.8))
     with pytest.raises(UsageError, match=r"peak of A card is unknown: use min_relative"):
         judge(measured(90.0), FIVE, limits)
     on_peak = measured(90.0, peak=Peak(100e9, "test"))
@@ -364,7 +365,7 @@ def test_floor_on_a_share_of_an_unknown_peak_is_an_error():
 
 
 def test_floor_whose_figure_is_missing_does_not_pass():
-    limits = replace(LIMITS, floors=Floors(min_relative=0.8))
+    limits = replace(LIMITS, marker=MarkerOptions(min_relative=0.8))
     beside_a_probe = measured(90.0)
     alone = replace(beside_a_probe, rounds=replace(beside_a_probe.rounds, probe_seconds=(), probe_bytes=0))
     assert alone.relative is None
@@ -373,7 +374,7 @@ def test_floor_whose_figure_is_missing_does_not_pass():
 
 
 def test_a_floor_does_not_hold_by_a_share_that_tells_nothing():
-    limits = replace(LIMITS, floors=Floors(min_relative=0.8))
+    limits = replace(LIMITS, marker=MarkerOptions(min_relative=0.8))
     verdict = judge(measured(1577.0), None, limits)
     assert (verdict.status, verdict.code) == (Status.INVALID, "floor:unseen")
     assert verdict.reason == (
@@ -396,7 +397,7 @@ def test_what_was_always_past_its_probe_and_what_is_judged_on_gbps_is_judged():
     past_it = baseline(300.0, 300.0, 300.0, 300.0, 300.0, judged_on="relative")
     assert judge(measured(299.0), past_it).figure == "relative"
     hindered = measured(90.0, probe_gbps=6.0)
-    assert judge(hindered, FIVE, replace(LIMITS_10, judged_on="gbps")).status is Status.WITHIN
+    assert judge(hindered, FIVE, replace(LIMITS_10, marker=MarkerOptions(judged_on="gbps"))).status is Status.WITHIN
 
 
 def test_tolerance_of_the_marker_beats_entry_beats_file_beats_option():
@@ -404,9 +405,9 @@ def test_tolerance_of_the_marker_beats_entry_beats_file_beats_option():
     entry_allows = baseline(90.0, 90.0, 90.0, 90.0, 90.0, tolerance=0.3)
     assert judge(slow, entry_allows).status is Status.WITHIN
     assert judge(slow, replace(FIVE, tolerance=0.3)).status is Status.WITHIN
-    strict = replace(LIMITS, tolerance_of_marker=0.05)
+    strict = replace(LIMITS, marker=MarkerOptions(tolerance=0.05))
     assert judge(slow, entry_allows, strict, fresh=fresh_processes(80.0, 80.0, 80.0)).status is Status.REGRESSED
-    assert judge(slow, FIVE, replace(LIMITS, tolerance_of_options=0.3)).status is Status.WITHIN
+    assert judge(slow, FIVE, replace(LIMITS, tolerance=0.3)).status is Status.WITHIN
 
 
 def test_update_writes_instead_of_judging():
@@ -417,7 +418,7 @@ def test_update_writes_instead_of_judging():
 
 
 def test_an_update_does_not_write_what_misses_its_floor():
-    limits = replace(LIMITS, writes="all", floors=Floors(min_gbps=95.0))
+    limits = replace(LIMITS, writes="all", marker=MarkerOptions(min_gbps=95.0))
     assert judge(measured(90.0), FIVE, limits, fresh=fresh_processes(90.0, 90.0, 90.0)).status is Status.REGRESSED
 
 
@@ -463,7 +464,7 @@ SEEN = st.tuples(st.floats(0.75, 0.95), st.sampled_from((99.0, 100.0, 145.0)))
 )
 def test_the_processes_that_are_spared_would_have_changed_no_verdict(figures, confirm, runs, judged_on, tolerance):
     known = for_both(baseline(*[90.0] * runs, judged_on=judged_on))
-    limits = replace(LIMITS, confirm=confirm, tolerance_of_options=tolerance)
+    limits = replace(LIMITS, confirm=confirm, tolerance=tolerance)
     suspects = {KEY: measured(70.0), OTHER: replace(measured(70.0), label="b")}
 
     def statuses():
@@ -555,4 +556,4 @@ def test_a_markers_tolerance_of_nothing_holds_for_counts_before_the_entrys(of_ma
     counted = Measurement(None, Traffic(64, 0), device, "ptx", Rounds(), counts={"load_sectors": 102})
     entry = Entry(KEY, tolerance=0.05, counts={"load_sectors": 100})
     known = Baseline(BaselineDevice("traffic sm_90"), {KEY: entry}, path="b.yaml")
-    assert judge(counted, known, replace(LIMITS, tolerance_of_marker=of_marker)).status is status
+    assert judge(counted, known, replace(LIMITS, marker=MarkerOptions(tolerance=of_marker))).status is status

@@ -8,8 +8,9 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import likely_causes
-from pytest_bandwidth.domain.judging.floors import Floors
-from pytest_bandwidth.domain.judging.judge import Judged, Limits
+from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
@@ -22,7 +23,7 @@ from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
 BYTES = 10**9
 HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
-LIMITS = Limits(None, 0.05, Floors(), None, 3)
+LIMITS = Limits(MarkerOptions(), 0.05, 3)
 
 
 def measured(gbps, probe_gbps=100.0, label=None, reads=BYTES):
@@ -153,7 +154,7 @@ def test_the_other_revision_chooses_the_figure():
 )
 def test_a_share_that_cannot_be_believed_is_no_gain(judged_on, status):
     worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((80.0, 100.0)))
-    verdict = judge(worktrees, limits=replace(LIMITS, judged_on=judged_on))["None"]
+    verdict = judge(worktrees, limits=replace(LIMITS, marker=MarkerOptions(judged_on=judged_on)))["None"]
     assert verdict.status is status
     if status is Status.INVALID:
         assert verdict.reason == (
@@ -171,7 +172,10 @@ def test_pairs_that_do_not_count_take_no_belief_away():
 
 def test_a_share_that_was_past_belief_there_as_well_is_compared():
     worktrees = ScriptedWorktrees(only((400.0, 100.0)), only((390.0, 100.0)))
-    assert judge(worktrees, limits=replace(LIMITS, judged_on="relative"))["None"].status is Status.WITHIN
+    assert (
+        judge(worktrees, limits=replace(LIMITS, marker=MarkerOptions(judged_on="relative")))["None"].status
+        is Status.WITHIN
+    )
 
 
 def test_absent_there():
@@ -269,8 +273,8 @@ def test_the_markers_tolerance_holds_for_counts_and_the_options_does_not():
         found = judge_against({"k": counted(104)}, limits, worktrees, 5, str, worktrees.held)
         return found["k"].verdict.status
 
-    assert status(Limits(None, 0.05, Floors(), None, 3)) is Status.REGRESSED
-    assert status(Limits(0.05, 0.05, Floors(), None, 3)) is Status.WITHIN
+    assert status(Limits(MarkerOptions(), 0.05, 3)) is Status.REGRESSED
+    assert status(Limits(MarkerOptions(tolerance=0.05), 0.05, 3)) is Status.WITHIN
 
 
 def test_what_the_compiler_gave_there_is_known_to_the_messages():

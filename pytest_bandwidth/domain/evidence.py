@@ -1,4 +1,4 @@
-"""What an update knows of each measurement: its outcomes in this run and in further ones, as a baseline's entries."""
+"""Turn what an update measured, in this run and in further ones, into a baseline's entries."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import pattern_of
 from pytest_bandwidth.domain.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
-from pytest_bandwidth.session.environment import now
 
 # Facts that a later drop may be explained by, recorded with each run.
 EXPLAINING_FACTS = ("driver_version", "cuda_runtime_version")
 
 
-def evidence_of(
-    identity: DeviceIdentity, outcomes: Sequence[Outcome], further: Sequence[Sequence[Plain]], known_commit: str | None
+def entries_of(
+    identity: DeviceIdentity,
+    outcomes: Sequence[Outcome],
+    further: Sequence[Sequence[Plain]],
+    commit: str | None,
+    at: str,
 ) -> dict[str, Entry]:
-    """What one device's update knows of each measurement, by key. outcomes: this run's; further: whole runs' rows."""
+    """Make an entry for each measurement of one device's update, by key.
+
+    outcomes: this run's; further: whole runs' rows; commit, at: of every run, the moment as ISO 8601.
+    """
     found = {outcome.key: [outcome] for outcome in outcomes}
     for outcome in map(from_plain, chain.from_iterable(further)):
         # Invalid runs never enter a baseline.
         measured = outcome.is_valid and (outcome.gbps or outcome.counts)
         if measured and outcome.key in found:
             found[outcome.key].append(outcome)
-    return {key: _entry(outcomes_of_key, identity, known_commit) for key, outcomes_of_key in found.items()}
+    return {key: _entry(outcomes_of_key, identity, commit, at) for key, outcomes_of_key in found.items()}
 
 
-def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str | None) -> Entry:
-    """What this update knows of one measurement: its newest conduct and one run for each fresh process."""
+def _entry(found: Sequence[Outcome], identity: DeviceIdentity, commit: str | None, at: str) -> Entry:
+    """Join one measurement's processes: the newest set-up, and one run for each."""
     last = found[-1]
     figures = Metrics(last.gbps or 0.0, last.relative, last.probe_gbps)
     judged_on = choose_metric(None, None, figures, last.regime) if last.gbps else None
@@ -55,8 +61,8 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, known_commit: str
                 relative=o.relative,
                 samples=len(o.samples),
                 gpu=identity.serial,
-                commit=known_commit,
-                at=now(),
+                commit=commit,
+                at=at,
                 extra=explaining,
             )
             for o in found

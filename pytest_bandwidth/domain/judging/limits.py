@@ -1,0 +1,33 @@
+"""Say what one test is held to: its marker's arguments, and the run's options behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.judging.floors import Floors
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one test is held to: its marker before the options; a baseline's own tolerance lies between.
+
+    tolerance: the options'. confirm: fresh processes that have to agree. writes: which entries this run writes.
+    """
+
+    marker: MarkerOptions
+    tolerance: float
+    confirm: int
+    writes: Literal["none", "new", "all"] = "none"
+
+    @property
+    def floors(self) -> Floors:
+        """The marker's limits that hold whatever a baseline says."""
+        marker = self.marker
+        return Floors(marker.min_gbps, marker.min_utilization, marker.min_relative)
+
+    def written(self, entry: Entry | None) -> bool:
+        """Whether this run writes the entry instead of judging by it."""
+        return self.writes == "all" or (self.writes == "new" and entry is None)

@@ -1,0 +1,64 @@
+"""Measure for the process that started this one, in turn with its siblings; judge nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_bandwidth.devices.base import Budget, ReadyDevice
+from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.session.fresh.child import ChildRequest, Go, wait_for_turn
+from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
+from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.settings import Settings
+
+
+class ChildRun(MeasuringRun):
+    """The run of a fresh process: its parent holds the device's lock, has the baseline, and judges."""
+
+    held_by_parent = True
+
+    def __init__(
+        self, settings: Settings, root: Path, request: ChildRequest, hooked_peak: HookedPeak = no_hook
+    ) -> None:
+        super().__init__(settings, root, request.device, hooked_peak)
+        self._request = request
+        self._go = Go()
+        self._wait_seconds = 0.0
+
+    @property
+    def strict(self) -> bool:
+        """Nothing of a fresh process fails for want of a verdict."""
+        return False
+
+    def wait_for_turn(self) -> None:
+        """Do what comes before a test is measured, then wait until the parent says Go."""
+        if isinstance(self.device, ReadyDevice):
+            self.device.make_ready()
+        self._go = wait_for_turn()
+        self._wait_seconds = self._go.wait_seconds
+
+    def judge(
+        self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
+    ) -> dict[str, Judged]:
+        """Report figures without a verdict."""
+        del test, progress  # the parent shows what is done
+        return {key: Judged(m, None, _no_verdict(m)) for key, m in measurements.items()}
+
+    def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
+        budget = self._budget_of(marker, self._request.rounds_share)
+        return replace(budget, fastest_probe_gbps=self._go.fastest_probe(label), wait_seconds=self._wait_seconds)
+
+    def _spend_wait(self, seconds: float) -> None:
+        # All measurements of a process share what it may wait.
+        self._wait_seconds = max(0.0, self._wait_seconds - seconds)
+
+
+def _no_verdict(measurement: Measurement) -> Verdict:
+    if measurement.invalid is not None:
+        return Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
+    return Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")

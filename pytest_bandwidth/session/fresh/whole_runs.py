@@ -1,0 +1,30 @@
+"""Take an update's further runs: all that the run measured, again in fresh processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_bandwidth.devices.open import name_of
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.outcome import Plain
+from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_fresh
+from pytest_bandwidth.session.settings import Settings
+
+# A fresh whole run may take so long; a hung one must not block an update for ever.
+WHOLE_RUN_SECONDS = 4 * 3600.0
+
+
+def further_runs(
+    settings: Settings, invocation: Invocation, identity: DeviceIdentity, tell: Callable[[str], None]
+) -> list[list[Plain]]:
+    """Measure `settings.runs` − 1 fresh whole runs on the device; outcomes of each. Raises BandwidthError."""
+    # What is counted is the same in every process.
+    wanted = 1 if identity.counts_only else settings.runs
+    further = []
+    for i in range(1, wanted):
+        tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
+        with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=tell):
+            request = ChildRequest(name_of(identity), rounds_share=settings.rounds_share)
+            further.append(run_fresh(invocation, request, WHOLE_RUN_SECONDS))
+    return further

@@ -1,0 +1,179 @@
+"""Measure on the run's device, under its lock, again where a result is invalid: what a run and its children share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
+from pytest_bandwidth.devices.open import name_of, open_device
+from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.errors import DeviceLost
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.validity import validated, with_earlier_tries
+from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.settings import Settings
+
+# An invalid measurement is taken again so often before INVALID stands.
+INVALID_RETRIES = 2
+
+
+# What a conftest.py says of the device's peak; None where it says nothing.
+HookedPeak = Callable[[DeviceIdentity], Peak | None]
+
+
+def no_hook(_: DeviceIdentity) -> None:
+    """Stand in for a hook where pytest does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTest:
+    """A test whose body has passed.
+
+    nodeid, target: the test, as pytest names it and as a command-line argument. measured_seconds: how long it was
+    measured.
+    """
+
+    nodeid: str
+    target: str
+    marker: MarkerOptions
+    measured_seconds: float
+
+
+class MeasuringRun(ABC):
+    """Everything of a run that outlives one test. Opens the device when first asked."""
+
+    held_by_parent = False
+
+    def __init__(self, settings: Settings, root: Path, device: str, hooked_peak: HookedPeak) -> None:
+        self.settings = settings
+        self.root = root
+        self._asked_device = device
+        self._hooked_peak = hooked_peak
+        self._lost: str | None = None
+
+    @cached_property
+    def device(self) -> Device:
+        """Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
+        return open_device(self._asked_device)
+
+    @property
+    def device_name(self) -> str:
+        """A name that a fresh process opens the same device by."""
+        return name_of(self.device.identity)
+
+    @property
+    def strict(self) -> bool:
+        """Whether what could not be judged fails."""
+        return self.settings.strict
+
+    @property
+    def judged_by(self) -> str | None:
+        """What the run holds its measurements to, for its header."""
+        return None
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        """What the run's measurements are compared with."""
+        return None
+
+    @cached_property
+    def peak(self) -> Peak | None:
+        """The user's before the device's own."""
+        return self._users_peak() or self.device.peak
+
+    @cached_property
+    def _lock(self) -> DeviceLock:
+        return DeviceLock(self.device.identity, self.settings.lock_timeout, held_by_parent=self.held_by_parent)
+
+    def prepare(self) -> None:
+        """Open the device and ask for its peak now, so that what is wrong is said before any test runs."""
+        with gc_disabled():  # the device's libraries are large, and stay
+            _ = self.device.identity
+        _ = self.peak
+
+    def wait_for_turn(self) -> None:
+        """Wait until this process may measure; one that a person started need not."""
+        return
+
+    def begin_test(self) -> None:
+        """Forget the tests before: nothing of them shows in what this one counts."""
+        if isinstance(self.device, ReproducibleDevice):
+            self.device.begin_test()
+
+    @contextmanager
+    def locked(self, progress: Progress) -> Iterator[None]:
+        """Keep others from measuring on the device meanwhile. What is counted is not timed, so it disturbs nobody."""
+        if self.device.identity.counts_only:
+            yield
+            return
+        with self._lock.held(progress.show, progress.note):
+            yield
+
+    def measure(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
+        """Measure under the device's lock; again where the result is invalid. With `disable`, run once, untimed."""
+        if self._lost is not None:
+            raise DeviceLost(f"not measured: {self._lost}")
+        try:
+            if self.settings.disable:
+                return self._run_untimed(workload)
+            with self.locked(progress):
+                return self._measure_valid(workload, marker, progress)
+        except DeviceLost as error:
+            self._lost = f"an earlier test in this process broke the device's context ({error})"
+            raise
+
+    @abstractmethod
+    def judge(
+        self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
+    ) -> dict[str, Judged]:
+        """Judge one test's measurements; verdicts by key."""
+
+    @abstractmethod
+    def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
+        """Give the sampling budget of the test's measurement of that label."""
+
+    def _budget_of(self, marker: MarkerOptions, rounds_share: float) -> Budget:
+        settings = self.settings
+        return Budget(
+            marker.min_samples or settings.min_samples,
+            marker.max_time or settings.max_time,
+            settings.precision,
+            rounds_share=rounds_share,
+        )
+
+    def _spend_wait(self, seconds: float) -> None:
+        """Take what a measurement waited off what the process may still wait; only a fresh process waits."""
+        del seconds
+
+    def _users_peak(self) -> Peak | None:
+        if self.settings.peak is not None:
+            return Peak(self.settings.peak * 1e9, "bandwidth_peak in the ini file")
+        return self._hooked_peak(self.device.identity)
+
+    def _run_untimed(self, workload: Workload) -> Measurement:
+        value = self.device.run(workload)
+        return Measurement(
+            workload.label, workload.traffic, self.device.identity, "disabled", Rounds(), self.peak, value=value
+        )
+
+    def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
+        earlier: list[str] = []
+        while True:
+            measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
+            self._spend_wait(measured.rounds.waited_seconds)
+            measurement = validated(measured, self.peak, self.settings.busy_processors)
+            if measurement.invalid is None or len(earlier) == INVALID_RETRIES:
+                return with_earlier_tries(measurement, earlier)
+            earlier.append(measurement.invalid.text)
+            progress.show(f"invalid, taken again: {measurement.invalid.text}")
