@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -42,8 +43,14 @@ def wrong_at_full_size(
     return [
         f"{name}: {count} of {array.size} elements were not written"
         for name, array in case.results.items()
-        if name not in poisoned_by_design and (count := int(bandwidth.xp.isnan(array).sum()))
+        if name not in poisoned_by_design and (count := _count_nan(bandwidth, array))
     ]
+
+
+def _count_nan(bandwidth: Bandwidth, array: Any) -> int:
+    # What a copy from the device filled lies on the host, and CuPy takes no NumPy arrays.
+    xp = np if isinstance(array, np.ndarray) else bandwidth.xp
+    return int(xp.isnan(array).sum())
 
 
 def calls_of(bandwidth: Bandwidth, case: Case) -> list[Callable[[], object]]:

@@ -1,6 +1,7 @@
 """Before an operation is measured it has to be right; beside it stands what its model knows of it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +68,21 @@ def test_the_measured_size_is_compared_where_that_is_cheap():
 
 def test_of_large_work_what_was_not_written_shows():
     assert full_size(spoilt(COPY, nan_last), 3 << 20) == [f"out: 1 of {3 << 20} elements were not written"]
+
+
+def test_results_on_the_host_are_looked_at_there():
+    class Gpu(Host):
+        """Its array module refuses the host's arrays, as CuPy does."""
+
+        def isnan(self, array):
+            raise TypeError(f"Unsupported type {type(array)}")
+
+        @property
+        def xp(self):
+            return SimpleNamespace(**{**vars(np), "isnan": self.isnan})
+
+    case = COPY.prepare(Host(), "float32", {"n": 3 << 20})
+    assert wrong_at_full_size(Gpu(), COPY, "float32", case, "quick") == []
 
 
 def test_the_full_profile_compares_larger_work():
