@@ -9,6 +9,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.document import RunDocument, read_document
+from pytest_bandwidth.reports.names import names_among
 from pytest_bandwidth.reports.summary import gravity, headline_of, signed_percent, tone_of
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import number
@@ -98,6 +99,7 @@ def _device_line(run: RunDocument) -> str:
 
 
 def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
+    name_of = names_among(run.outcomes)
     lines = [_line(_HEAD), _line(("---", "---", *("--:",) * (len(_HEAD) - 2)))]
     for outcome in outcomes:
         verdict, status = outcome.verdict, Status[outcome.status]
@@ -105,7 +107,7 @@ def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
         peak = outcome.utilization if outcome.utilization_of == "peak" else None
         cells = (
             f"{_SIGNS[tone_of(status, strict=run.strict)]} {outcome.status}",
-            one_line(outcome.short_name, 160),
+            one_line(name_of(outcome), 160),
             "–" if outcome.gbps is None else digits(outcome.gbps),
             _percent(peak),
             _percent(outcome.relative),

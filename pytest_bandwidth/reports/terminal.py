@@ -1,9 +1,9 @@
-"""The terminal's summary: a table sorted by what needs attention, and the counts of every status."""
+"""Write the terminal's summary: a table sorted by what needs attention, and the counts of every status."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.pairs import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.text_safe import printable
 
@@ -35,12 +36,14 @@ MOST_QUIET_ROWS = 30
 NARROWEST_NAME = 20
 MOST_REASONS = 4
 MOST_PAIRS = 12
+# Bytes that differ by less from those declared look alike in figures: a halo, or a counter.
+LEAST_DIFFERENCE = 0.01
 _AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line and how it is marked up (names of pytest's terminal writer)."""
+    """Hold a piece of a line and how it is marked up (names of pytest's terminal writer)."""
 
     text: str
     markup: tuple[str, ...] = ()
@@ -50,29 +53,36 @@ Line = tuple[Span, ...]
 
 
 def by_attention(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Failures first, then what could not be judged, then the rest; the larger drop first."""
+    """Sort failures first, then what could not be judged, then the rest; the larger drop first, then natural order."""
 
-    def order(outcome: Outcome) -> tuple[int, float, str]:
-        return _ATTENTION.index(Status(outcome.status)), -(outcome.verdict.get("drop") or 0.0), outcome.key
+    def order(outcome: Outcome) -> tuple[object, ...]:
+        return (
+            _ATTENTION.index(Status(outcome.status)),
+            -(outcome.verdict.get("drop") or 0.0),
+            natural(outcome.key),
+            outcome.key,
+        )
 
     return sorted(outcomes, key=order)
 
 
 def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[Line]:
-    """The table and the counts; the table is at most `width` columns wide, but for names that are longer themselves."""
+    """Write the table and the counts; the table is at most `width` columns wide, but for names that are longer."""
     rows = by_attention(outcomes)
     shown = rows if verbose else _shown(rows)
-    heading, names = told_apart([o.short_name for o in shown])
+    name_of = names_among(outcomes)
+    heading, names = without_common_part([name_of(o) for o in shown])
     rows_of_text = [_cells(o, printable(name)) for o, name in zip(shown, names, strict=True)]
     # A device that changed comes first: what it spoilt is not the kernels'.
-    lines = _reasons([o for o in shown if o.status == Status.DEVICE.value], verbose=verbose)
+    lines = _reasons([o for o in shown if o.status == Status.DEVICE.value], name_of, verbose=verbose)
     lines += _table(printable(heading), rows_of_text, [Status(o.status) for o in shown], width) if shown else []
     if len(shown) < len(rows):
-        lines.append((Span(f"… and {len(rows) - len(shown)} more that are fine (-v lists them)", ("light",)),))
+        more = f"… and {len(rows) - len(shown)} more" if shown else f"{len(rows)} rows"
+        lines.append((Span(f"{more} that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
-    lines.extend(_reasons([o for o in shown if o.status != Status.DEVICE.value], verbose=verbose))
-    lines.extend(_evidence(shown) if verbose else ())
-    lines.extend(_findings(outcomes, verbose=verbose))
+    lines.extend(_reasons([o for o in shown if o.status != Status.DEVICE.value], name_of, verbose=verbose))
+    lines.extend(_evidence(shown, name_of) if verbose else ())
+    lines.extend(_findings(rows, name_of, verbose=verbose))
     lines.append(_counts(outcomes))
     return lines
 
@@ -80,7 +90,7 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
 def header_line(
     device: str, peak_gbps: float | None, peak_source: str | None, baseline: str | None, kind: str = "cpu"
 ) -> str:
-    """bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml"""
+    """Write the run's first line: bandwidth: NVIDIA A100, peak 2039 GB/s (datasheet), baseline baselines/a100.yaml"""
     peak = (
         f"peak {format_gbps(peak_gbps)} ({peak_source})"
         if peak_gbps
@@ -93,28 +103,16 @@ def header_line(
 
 
 def _shown(rows: list[Outcome]) -> list[Outcome]:
-    quiet = (Status.WITHIN.value, Status.IMPROVED.value, Status.UPDATED.value)
-    loud = [o for o in rows if o.status not in quiet]
-    return loud + [o for o in rows if o.status in quiet][:MOST_QUIET_ROWS]
+    """Return the rows to list: of those that are fine none where they are many, of improved ones so many at most."""
+    fine = [o for o in rows if o.status in (Status.WITHIN.value, Status.UPDATED.value)]
+    improved = [o for o in rows if o.status == Status.IMPROVED.value]
+    loud = [o for o in rows if o.status not in (Status.WITHIN.value, Status.UPDATED.value, Status.IMPROVED.value)]
+    return [*loud, *improved[:MOST_QUIET_ROWS], *(fine if len(fine) <= MOST_QUIET_ROWS else ())]
 
 
-_HEADINGS = ("GB/s", "share", "bound by", "sectors/request", "access", "against baseline", "sees", "verdict")
-
-
-def told_apart(names: Sequence[str]) -> tuple[str, list[str]]:
-    """The first column's heading, and what tells the names apart: less the file, or the test, that all of them share.
-
-    Of one parametrized test the heading keeps the name, ``test_operation[…]``, and the rows their parameters.
-    """
-    if len(names) < 2:
-        return "test", list(names)
-    tests = {name.partition("[")[0] for name in names}
-    if len(tests) == 1 and all("[" in name and name.endswith("]") for name in names):
-        (test,) = tests
-        return f"{test.rpartition('::')[2]}[…]", [name[len(test) + 1 : -1] for name in names]
-    if len({name.partition("::")[0] for name in names}) == 1:
-        return "test", [name.partition("::")[2] or name for name in names]
-    return "test", list(names)
+_AGAINST = "against baseline"
+_HEADINGS = ("GB/s", "share", "bound by", "sectors/request", "access", _AGAINST, "sees", "verdict")
+_GAP = "  "
 
 
 def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
@@ -133,13 +131,13 @@ def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
 
 
 def _sectors(outcome: Outcome) -> str:
-    """Loads and stores of the traffic device: 4.0 + 4.0."""
+    """Write loads and stores of the traffic device: 4.0 + 4.0."""
     found = [_count_of(outcome, kind, "sectors_per_request") for kind in ("loads", "stores")]
     return " + ".join("–" if value is None else f"{value:.1f}" for value in found) if outcome.counts else ""
 
 
 def _access(outcome: Outcome) -> str:
-    """The commonest access pattern of loads and stores, said once where they agree."""
+    """Name the commonest access pattern of loads and stores, once where they agree."""
     found = [_count_of(outcome, kind, "pattern") for kind in ("loads", "stores")]
     names = list(dict.fromkeys(printable(str(name)) for name in found if name and name != "none"))
     return " / ".join(names)
@@ -163,22 +161,22 @@ def _against(outcome: Outcome) -> str:
 
 
 def _sees(outcome: Outcome) -> str:
-    """The smallest drop that this row could have seen."""
+    """Write the smallest drop that this row could have seen."""
     visible = outcome.verdict.get("visible_drop")
     return "" if visible is None else f"≥ {visible * 100:.1f} %"
 
 
 def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[Line]:
     # A column that says nothing in any row is left out: there may be no baseline, or no peak.
-    all_headings = (heading, *_HEADINGS)
-    kept = [i for i in range(len(all_headings)) if any(row[i] for row in rows)]
-    headings = [all_headings[i] for i in kept]
-    cells = [[row[i] for i in kept] for row in rows]
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    spare = width - sum(widths[1:]) - 2 * (len(widths) - 1)
+    filled = zip((heading, *_HEADINGS), zip(*rows, strict=True), strict=True)
+    columns, below = _fitted({title: cells for title, cells in filled if any(cells)}, width)
+    widths = _widths(columns)
+    spare = width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)
     widths[0] = min(widths[0], max(spare, NARROWEST_NAME))
     lines: list[Line] = []
-    for row, span in zip([headings, *cells], [None, *statuses], strict=True):
+    for row, span, more in zip(
+        [tuple(columns), *zip(*columns.values(), strict=True)], [None, *statuses], ["", *below], strict=True
+    ):
         markup = ("bold",) if span is None else ()
         name, *others = row
         if len(name) > widths[0]:
@@ -187,16 +185,54 @@ def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], wi
             name = ""
         figures = _joined((name, *others[:-1], ""), widths)
         lines.append((Span(figures, markup), Span(others[-1], markup if span is None else _MARKUP[span])))
+        lines += [(Span(f"  {more}", ("light",)),)] if more else []
     return lines
+
+
+def _fitted(columns: Mapping[str, Sequence[str]], width: int) -> tuple[Mapping[str, Sequence[str]], list[str]]:
+    """Move below its row, leave out or shorten what does not fit, the least missed first; return the lines below, too.
+
+    Access patterns but the plain one go below, what bounds a row is told by -v, too, and a change without its
+    reference is one still.
+    """
+    below = [""] * max(map(len, columns.values()))
+    without = {title: cells for title, cells in columns.items() if title != "access"}
+    # Where names have room beside the other columns then, or the others themselves would have none.
+    if without != columns and (_too_wide(columns, width) or _width(columns) > width >= _width(without)):
+        below = ["" if cell == "coalesced" else cell for cell in columns["access"]]
+        columns = without
+    if _too_wide(columns, width):
+        columns = {title: cells for title, cells in columns.items() if title != "bound by"}
+    if _too_wide(columns, width):
+        columns = {
+            "change" if title == _AGAINST else title: [cell.partition(" on ")[0] for cell in cells]
+            if title == _AGAINST
+            else cells
+            for title, cells in columns.items()
+        }
+    return columns, below
+
+
+def _too_wide(columns: Mapping[str, Sequence[str]], width: int) -> bool:
+    return _width(columns, NARROWEST_NAME) > width
+
+
+def _width(columns: Mapping[str, Sequence[str]], longest_name: int | None = None) -> int:
+    name, *others = _widths(columns)
+    return min(name, longest_name or name) + sum(others) + len(_GAP) * len(others)
+
+
+def _widths(columns: Mapping[str, Sequence[str]]) -> list[int]:
+    return [max(map(len, (title, *cells))) for title, cells in columns.items()]
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
     middle = (cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True))
-    return "  ".join((cells[0].ljust(widths[0]), *middle, cells[-1]))
+    return _GAP.join((cells[0].ljust(widths[0]), *middle, cells[-1]))
 
 
-def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
-    """Why rows could not be judged: one line for all that share code and reason, few lines for each status."""
+def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[Line]:
+    """Say why rows could not be judged: one line for all that share code and reason, few lines for each status."""
     shared: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in rows:
         if Status(outcome.status).warns:
@@ -208,7 +244,7 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
     for (status, _), outcomes in shared.items():
         told[status] += 1
         if verbose or told[status] <= MOST_REASONS:
-            who = printable(outcomes[0].short_name) if len(outcomes) == 1 else f"{len(outcomes)} tests"
+            who = printable(name_of(outcomes[0])) if len(outcomes) == 1 else f"{len(outcomes)} tests"
             reason = printable(_in_one_line(outcomes[0].reason))
             lines.append((Span(status, _MARKUP[Status(status)]), Span(f" {who}: {reason}")))
     for status, count in told.items():
@@ -221,19 +257,19 @@ def _reasons(rows: Sequence[Outcome], *, verbose: bool) -> list[Line]:
 
 
 def _in_one_line(reason: str) -> str:
-    """Of a reason that quotes what a process printed, the sentence and the last line of it."""
+    """Shorten a reason that quotes what a process printed to the sentence and the last line of it."""
     first, *quoted = reason.splitlines() or [""]
     return " ".join((first, *(line.strip() for line in quoted[-1:])))
 
 
 def _beside_others_on_host(outcome: Outcome) -> bool:
-    """On a GPU nothing is measured of the host's processors."""
+    """Return whether others kept a host's processors busy; on a GPU nothing is measured of those."""
     after = outcome.conditions.get("after") or {}
     return not outcome.is_valid and outcome.code == "others" and after.get("others_processors") is not None
 
 
 def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
-    """The same work in FP32 and FP16: GB/s of each, and FP16's share of FP32's time."""
+    """Compare the same work in FP32 and FP16: GB/s of each, and FP16's share of FP32's time."""
     pairs = precision_pairs(outcomes)
     shown = pairs if verbose else pairs[:MOST_PAIRS]
     lines: list[Line] = [(Span("FP32 against FP16", ("bold",)),)] if pairs else []
@@ -250,28 +286,46 @@ def _pair_text(pair: PrecisionPair) -> str:
     return f"{printable(pair.name)}: {rates}{ratio}{time}"
 
 
-def _evidence(outcomes: Sequence[Outcome]) -> list[Line]:
-    """Each regime with the figures that say so, and what keeps a kernel from its bytes."""
-    lines: list[Line] = []
+def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[Line]:
+    """Return each regime with the figures that say so, and what keeps a kernel from its bytes."""
+    said: dict[str, list[str]] = {}
     for outcome in outcomes:
-        said = [f"{outcome.regime}: {outcome.regime_evidence}"] if outcome.regime else []
-        said += [outcome.bottleneck] if outcome.bottleneck else []
-        lines += [(Span("WHY", ("bold",)), Span(f" {printable(outcome.short_name)}: {printable(t)}")) for t in said]
-    return lines
+        told = [f"{outcome.regime}: {outcome.regime_evidence}"] if outcome.regime else []
+        for sentence in [*told, *([outcome.bottleneck] if outcome.bottleneck else [])]:
+            said.setdefault(sentence, []).append(name_of(outcome))
+    return [_note("WHY", "bold", names, sentence) for sentence, names in said.items()]
 
 
-def _findings(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
-    """What is worth telling beside the verdicts: all of it with -v, else what bears on a verdict or a declaration."""
-    lines: list[Line] = []
+def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[Line]:
+    """Return what is worth telling beside the verdicts: all of it with -v, else what bears on a verdict or declaration.
+
+    Tests of which the same is to be said share a line.
+    """
+    said: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:
         told = (outcome.bottleneck, outcome.regime_evidence)
         for finding in outcome.findings:
-            code = str(finding.get("code", ""))
-            always = code in (DRIFT, PROBE_ALONE) or code.startswith("declared-")
-            if always or (verbose and finding.get("text") not in told):
-                text = f" {printable(outcome.short_name)}: {printable(str(finding.get('text', '')))}"
-                lines.append((Span("DRIFT" if code == DRIFT else "NOTE", ("yellow",)), Span(text)))
-    return lines
+            code, text = str(finding.get("code", "")), str(finding.get("text", ""))
+            always = code in (DRIFT, PROBE_ALONE) or _declared_otherwise(outcome, code)
+            if always or (verbose and text not in told):
+                said.setdefault(("DRIFT" if code == DRIFT else "NOTE", text), []).append(name_of(outcome))
+    return [_note(word, "yellow", names, text) for (word, text), names in said.items()]
+
+
+def _declared_otherwise(outcome: Outcome, code: str) -> bool:
+    """Return whether a finding tells declared bytes that differ by so much that it shows (`LEAST_DIFFERENCE`)."""
+    if not code.startswith("declared-"):
+        return False
+    verb = code.rpartition("-")[2]
+    declared, touched = getattr(outcome, f"bytes_{verb}", None), outcome.counts.get(f"distinct_bytes_{verb}")
+    if declared is None or touched is None:
+        return True
+    return bool(abs(declared - touched) >= LEAST_DIFFERENCE * max(declared, touched))
+
+
+def _note(word: str, colour: str, names: Sequence[str], text: str) -> Line:
+    others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return (Span(word, (colour,)), Span(f" {printable(names[0])}{others}: {printable(text)}"))
 
 
 def _counts(outcomes: Sequence[Outcome]) -> Line:

@@ -24,6 +24,7 @@ from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.json import device_plain
 from pytest_bandwidth.reports.message import drift_message, failure_message
+from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import header_line
 from pytest_bandwidth.session.device_report import Row
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
@@ -287,7 +288,10 @@ def _reason_of(report: pytest.TestReport) -> str:
 
 
 def _shown_name(item: pytest.Item, measurement: Measurement) -> str:
-    return f"{item.name} @ {measurement.label}" if measurement.label else item.name
+    """Return the test's name with its label; among tests of one name as much of its path as tells it apart."""
+    alike = [other.nodeid for other in item.session.items if other.name == item.name]
+    name = item.name if len(alike) == 1 else shortest_unique(alike)[item.nodeid]
+    return f"{name} @ {measurement.label}" if measurement.label else name
 
 
 @contextmanager

@@ -128,6 +128,16 @@ def test_a_missed_floor_fails_without_any_baseline(project):
     result.stdout.re_match_lines([r".*GB/s, min_gbps asks for 90000 GB/s.*Confirmed in 1 fresh process"])
 
 
+def test_failures_of_tests_of_one_name_say_which(project):
+    floor = COPY.replace("def test", "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test")
+    for folder in ("a", "b"):
+        project.file(f"{folder}/__init__.py", "")
+        project.file(f"{folder}/test_copy.py", floor)
+    result = project.run("--bandwidth-confirm=0")
+    result.assert_outcomes(failed=2)
+    result.stdout.re_match_lines([rf".*\b{folder}/test_copy\.py::test_copy moved .*" for folder in ("a", "b")])
+
+
 def test_changed_byte_counts_are_not_comparable(known):
     known.file("test_kernel.py", SLEEPY.replace("reads=a, writes=b", "reads=a"))
     result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel")

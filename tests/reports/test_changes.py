@@ -41,6 +41,26 @@ def test_an_anchor_without_the_judged_figure_tells_nothing():
     assert shown((entry(90.0), after))[1] == "~ t  90.0 → 90.0 GB/s, +0.0 % (2 runs)"
 
 
-def test_long_updates_are_cut():
-    lines = shown(*[(None, entry(1.0))] * (MOST_LINES + 2))
-    assert (len(lines), lines[-1]) == (MOST_LINES + 2, "… and 2 more")
+def test_of_many_new_entries_only_their_number_is_told():
+    assert shown(*[(None, entry(1.0))] * (MOST_LINES + 2)) == [f"baseline b.yaml: {MOST_LINES + 2} new, 0 updated"]
+
+
+def test_of_many_changes_the_largest_are_listed_and_the_rest_is_counted():
+    stayed = [(entry(100.0, key=f"s{i}"), entry(100.0, 100.0, key=f"s{i}")) for i in range(2000)]
+    moved = [(entry(100.0, key=f"m{i}"), entry(100.0, 90.0 - i / 10, key=f"m{i}")) for i in range(MOST_LINES + 2)]
+    lines = shown(*stayed, *moved, (None, entry(1.0)))
+    assert lines[0] == f"baseline b.yaml: 1 new, {2000 + len(moved)} updated, 2000 of them as before"
+    assert [line.split()[1] for line in lines[1:3]] == [f"m{MOST_LINES + 1}", f"m{MOST_LINES}"]
+    assert (len(lines), lines[-1]) == (MOST_LINES + 2, "… and 2 more that changed")
+
+
+def test_counts_are_told_as_before_and_after():
+    def counts(key, sectors):
+        return Entry(key, counts={"load_sectors": sectors, "store_sectors": 24})
+
+    assert shown((counts("t[10]", 1000), counts("t[10]", 2024)), (None, counts("t[2]", 8))) == [
+        "baseline b.yaml: 1 new, 1 updated",
+        "+ t[2]  32 sectors",
+        "~ t[10]  1,024 → 2,048 sectors, +100.0 %",
+    ]
+    assert shown((counts("t", 8), counts("t", 8)))[0] == "baseline b.yaml: 0 new, 1 updated, 1 of them as before"

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import run_documents
 
-from pytest_bandwidth.reports.terminal import summary_lines, told_apart
+from pytest_bandwidth.reports.names import natural, shortest_unique, without_common_part
+from pytest_bandwidth.reports.terminal import summary_lines
 
 OUTCOME = run_documents.outcomes(1)[0]
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"
@@ -64,4 +65,91 @@ def test_figures_stand_in_columns_whether_names_fit_or_not() -> None:
     ],
 )
 def test_what_all_names_share_is_left_out(names: list[str], heading: str, left: list[str]) -> None:
-    assert told_apart(names) == (heading, left)
+    assert without_common_part(names) == (heading, left)
+
+
+def test_tests_of_one_name_are_told_apart_by_the_shortest_path() -> None:
+    nodeids = ["x/a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "x/a/t.py::test_b[c/d]"]
+    assert shortest_unique(nodeids) == dict(
+        zip(
+            nodeids,
+            ["a/t.py::test_a", "x/b/t.py::test_a", "y/b/t.py::test_a", "t.py::test_a", "t.py::test_b[c/d]"],
+            strict=True,
+        )
+    )
+
+
+def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
+    nodeids = ["a/t.py::test_a", "b/t.py::test_a"]
+    rows = [replace(OUTCOME, nodeid=n, key=n, status="INVALID", reason=f"because of {n[0]}") for n in nodeids]
+    drift = ({"code": "drift", "text": "crept"},)
+    rows = [replace(row, findings=drift if row.key[0] == "b" else ()) for row in rows]
+    lines = ["".join(span.text for span in line) for line in summary_lines(rows, 120)]
+    assert [line.split()[0] for line in lines[1:3]] == nodeids
+    assert "INVALID a/t.py::test_a: because of a" in lines
+    assert "DRIFT b/t.py::test_a: crept" in lines
+
+
+def test_numbers_stand_in_their_natural_order() -> None:
+    _, *rows = table([f"t.py::test_a[{n}]" for n in (10, 2, 33, 1)])
+    assert [row.split()[0] for row in rows] == ["1", "2", "10", "33"]
+
+
+def test_numbers_of_any_length_sort() -> None:
+    names = ["t[" + "9" * 5000 + "]", "t[1" + "0" * 5000 + "]", "t[007]", "t[x]", "t"]
+    assert sorted(names, key=natural) == ["t", "t[007]", names[0], names[1], "t[x]"]
+
+
+def test_rows_that_are_fine_are_only_counted_where_they_are_many() -> None:
+    fine = [replace(OUTCOME, nodeid=f"t.py::t{i}", key=f"t.py::t{i}", status="WITHIN", verdict={}) for i in range(31)]
+    slow = replace(OUTCOME, nodeid="t.py::slow", key="t.py::slow", status="REGRESSED", verdict={"drop": 0.1})
+    lines = ["".join(span.text for span in line) for line in summary_lines([*fine, slow], 80)]
+    assert [line.split()[0] for line in lines] == ["test", "t.py::slow", "…", "32"]
+    assert lines[2] == "… and 31 more that are fine (-v lists them)"
+    verbose = summary_lines([*fine, slow], 80, verbose=True)
+    assert sum(line[-1].text == "WITHIN" for line in verbose) == 31
+    assert len(summary_lines(fine[:30], 80)) == 32
+
+
+ACCESS = {
+    "loads": {"sectors_per_request": 32.0, "pattern": "strided (132 bytes)"},
+    "stores": {"sectors_per_request": 4.0, "pattern": "coalesced"},
+}
+
+
+def test_a_table_of_every_column_stays_within_80_columns() -> None:
+    known = {"drop": 0.106, "reference": 0.981, "figure": "relative", "visible_drop": 0.123}
+    whole = replace(OUTCOME, utilization=0.98, regime="compute-bound", status="NOT_COMPARABLE", verdict=known)
+    counts = replace(OUTCOME, gbps=None, utilization=None, counts={"x": 1}, detail=ACCESS, verdict=known)
+    for row in (whole, counts):
+        rows = [replace(row, nodeid=f"t.py::test_{LONG}[{i}]", key=str(i)) for i in range(3)]
+        lines = ["".join(span.text for span in line) for line in summary_lines(rows, 80)]
+        table_lines = lines[: next(i for i, line in enumerate(lines) if " measured: " in line)]
+        assert max(len(line) for line in table_lines if not line.startswith(LONG)) <= 80
+        assert any("-10.6 %" in line for line in table_lines)
+    assert table_lines.count("  strided (132 bytes) / coalesced") == 3
+
+
+def test_no_line_ends_in_a_space() -> None:
+    rows = [replace(OUTCOME, nodeid=f"t.py::test_a[{i}]", key=str(i), status="WITHIN", verdict={}) for i in range(3)]
+    counted = replace(OUTCOME, gbps=None, utilization=None, relative=None, counts={"x": 1}, detail=ACCESS)
+    for line in summary_lines([*rows, counted], 60, verbose=True):
+        text = "".join(span.text for span in line)
+        assert text == text.rstrip()
+
+
+def declared(written: int, touched: int) -> list[str]:
+    finding = {"code": "declared-bytes-written", "text": "declared otherwise"}
+    counts = {"distinct_bytes_written": touched}
+    rows = [
+        replace(OUTCOME, nodeid=f"t.py::t[{i}]", key=str(i), bytes_written=written, counts=counts, findings=(finding,))
+        for i in range(3)
+    ]
+    return ["".join(span.text for span in line) for line in summary_lines(rows, 80)]
+
+
+def test_declared_bytes_that_look_alike_are_no_note_and_equal_notes_are_one() -> None:
+    note = "NOTE t.py::t[0] and 2 more: declared otherwise"
+    assert note in declared(10_000, 9_900)
+    assert note in declared(9_900, 10_000)
+    assert not any("declared" in line for line in declared(10_000, 9_901))

@@ -19,6 +19,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.reports.names import natural
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.settings import Settings
 
@@ -47,7 +48,7 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     else:
         default = _default_tolerance(loaded[-1][1])
         compared = compare_sides(reference, fresh, tolerance, default, on_host=kind in HOST_KINDS)
-    compared.sort(key=lambda c: (_ORDER.index(c.verdict.status), -(c.verdict.drop or 0.0), c.key))
+    compared.sort(key=lambda c: (_ORDER.index(c.verdict.status), -(c.verdict.drop or 0.0), natural(c.key), c.key))
     missing = absent(reference, fresh)
     if options.fail_on and not any(c.verdict.status in (*_JUDGED, Status.NOT_COMPARABLE) for c in compared):
         raise UsageError(f"--fail-on {options.fail_on}: found no test that both sides measured, expected one or more")
