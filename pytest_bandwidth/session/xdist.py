@@ -1,48 +1,57 @@
-"""Under pytest-xdist: what the controller tells its workers, and what a worker hands back when it ends."""
+"""Share between pytest-xdist's processes what is one for the whole run: how it was started, its revision, its results.
+
+Without pytest-xdist a process is its own controller.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.checkout import check_out
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
+from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
+from pytest_bandwidth.session.settings import settings_of
 
+_REVISION = pytest.StashKey[Revision]()
+# Options of pytest after which no test's body runs.
+_RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 _FURTHER = "bandwidth_further"
 
 
 def tell_worker(node: Any) -> None:
-    """How the controller was started, the revision that it checked out, and whether each worker runs every test."""
+    """Tell a worker how the controller was started, its revision, and whether each worker runs every test."""
     node.workerinput["bandwidth_as_module"] = started_as_module()
     node.workerinput["bandwidth_every_test"] = node.config.option.dist == "each"
-    revision = check_out(node.config)
+    revision = _check_out(node.config)
     node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 
 
 def runs_every_test(config: pytest.Config) -> bool:
-    """Whether this process is a worker that runs all tests, on a device that may be its own."""
+    """Return whether this process is a worker that runs all tests, on a device that may be its own."""
     return bool(getattr(config, "workerinput", {}).get("bandwidth_every_test"))
 
 
 def tell_controller(config: pytest.Config, further: Mapping[str, Any]) -> None:
-    """In a worker: hands plain data to the controller when the worker's session ends."""
+    """Hand plain data from this worker to the controller when the worker ends."""
     # xdist sets this on a worker's config, and sends it to the controller.
     output: dict[str, Any] = vars(config)["workeroutput"]
     output[_FURTHER] = dict(further)
 
 
 def told_by_worker(node: Any) -> Mapping[str, Any] | None:
-    """In the controller: what `tell_controller` was given; None where nothing was, or the worker died."""
+    """Return what a worker gave to `tell_controller`; None where it gave nothing, or died."""
     output: Mapping[str, Any] = getattr(node, "workeroutput", {})
     return output.get(_FURTHER)
 
 
 def invocation_of(config: pytest.Config) -> Invocation:
-    """How to start this run anew, from where this process stands: a worker may be on another machine.
+    """Return how to start this run anew, from where this process stands: a worker may be on another machine.
 
     Its arguments are the controller's, with paths as they are where the worker runs.
     """
@@ -61,8 +70,32 @@ def invocation_of(config: pytest.Config) -> Invocation:
 
 
 def revision_of(config: pytest.Config) -> Revision | None:
-    """The revision that this run judges by: checked out by the controller, for its workers too."""
+    """Return the revision that this run judges by: checked out by the controller, for its workers too."""
     if not hasattr(config, "workerinput"):
-        return check_out(config)
+        return _check_out(config)
     given: dict[str, Any] | None = config.workerinput.get("bandwidth_revision")
     return None if given is None else Revision(**given)
+
+
+def _check_out(config: pytest.Config) -> Revision | None:
+    """Check the run's revision out when first called; return None where nothing is to be measured against one.
+
+    It goes when pytest ends, however that is. Raises pytest.UsageError, one line, where there is no such revision.
+    """
+    settings = settings_of(config)
+    name = settings.against
+    runs_nothing = any(config.getoption(option, False) for option in _RUNS_NOTHING)
+    if name is None or runs_nothing or settings.disable or settings.skip:
+        return None
+    if _REVISION in config.stash:
+        return config.stash[_REVISION]
+    stack = ExitStack()
+    stack.enter_context(signals_as_interrupts())
+    config.add_cleanup(stack.close)
+    try:
+        checked_out = CheckedOut(config.rootpath, name)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.add_cleanup(checked_out.remove)
+    config.stash[_REVISION] = checked_out.revision
+    return checked_out.revision
