@@ -5,32 +5,45 @@ BIN := $(VENV)/bin
 LOWEST ?= .venv-lowest
 RESULTS ?= demo-results
 PYTEST_ARGS ?=
+# Not empty: install just what .ci/requirements/ names, by hash, as CI does.
+LOCKED ?=
+# Not empty: tests also count which lines run, for `make coverage`.
+COVERAGE ?=
 
-# These tests compute and render: several run at a time. The others measure, watch processes and locks, or look back on
-# one another: one by one.
-HOST_KERNELS := $(addprefix test_host_,access arithmetic arrays attention kernels matrix pointwise rows signature stream)
-BESIDE_OTHERS := $(addprefix tests/,domain kernels suite ptx storage rendering commands browser test_revision.py test_wheel.py \
-	test_make.py $(addprefix plugin/,test_traffic_device.py test_verdict_table.py test_against_verdict_table.py) \
-	$(HOST_KERNELS:%=devices/%.py))
+# tests/conftest.py says which tests are slow, and which have to run in one process.
+SPREAD := -n auto --maxprocesses=8 --dist=loadgroup --durations=50
+PYTEST = $(if $(COVERAGE),$(BIN)/coverage run,$(BIN)/python) -m pytest $(SPREAD)
+# A selection of one's own may hold none of the kind.
+NONE_IS_FINE = $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 
 # CuPy for the CUDA that the driver speaks, where there is an NVIDIA driver; the host's memory otherwise.
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
 DEVICE_EXTRA := $(if $(filter 12,$(CUDA_MAJOR)),cuda12,$(if $(CUDA_MAJOR),cuda13))
 
-.PHONY: help demo test lint unit lowest docs traffic bench gpu gpu-venv clean
+# install(name of the list of hashes, extras, groups)
+comma := ,
+LOCK_ARGS = --quiet --require-hashes --requirement .ci/requirements/$(1).txt
+install = $(if $(LOCKED),$(BIN)/python -m pip install $(call LOCK_ARGS,$(1)) && \
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .,\
+	$(BIN)/python -m pip install --quiet --editable '.[$(2)]' $(3))
+
+.PHONY: help demo test test-slow lint coverage venv lock lowest docs traffic bench gpu gpu-venv dist clean
 
 help:
 	@echo "make demo   measure this machine, compare with a baseline taken just now, write the summary ($(RESULTS)/)"
-	@echo "make test   lint, types, architecture and every test that this machine can run"
+	@echo "make test   lint, types, architecture and the tests that are not slow; PYTEST_ARGS=tests/domain for one room"
+	@echo "make test-slow  the tests that measure in real child processes, build, install or take long"
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
 	@echo "make bench  the long experiments behind docs/measurements.md (on a quiet machine)"
 	@echo "make gpu    on a machine with a GPU: tests/gpu, the suite, baselines/<device>.yaml, docs/gpu/<device>.md"
+	@echo "make dist   wheel and source into dist/, checked, and the wheel tried in an environment of its own"
+	@echo "make lock   choose the releases anew that CI installs (.ci/requirements/)"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(if $(LOCKED),,$(BIN)/python -m pip install --quiet --upgrade pip)
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,report$(if $(DEVICE_EXTRA),$(comma)$(DEVICE_EXTRA))]'
@@ -40,20 +53,29 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 
 # What counting takes and no more: CI's job of it begins minutes earlier.
 $(VENV)/.traffic: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,traffic]' --group nvrtc
+	$(call install,traffic,cpu$(comma)traffic,--group nvrtc)
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[cpu,traffic,report,history]' --group dev --group browser
+	$(call install,test,cpu$(comma)traffic$(comma)report$(comma)history,--group dev --group browser)
 	@touch $@
 
-comma := ,
+$(VENV)/.release: pyproject.toml | $(BIN)/python
+	$(if $(LOCKED),$(BIN)/python -m pip install $(call LOCK_ARGS,release),$(BIN)/python -m pip install --quiet --group release)
+	@touch $@
+
+venv: $(VENV)/.test
 
 demo: $(VENV)/.demo
 	@$(BIN)/python benchmarks/demo.py $(RESULTS)
 
-test: lint unit
+test: lint
+	$(PYTEST) -m 'not slow and not experiment' $(PYTEST_ARGS) $(NONE_IS_FINE)
 
+test-slow: $(VENV)/.test
+	$(PYTEST) -m 'slow and not experiment' $(PYTEST_ARGS) $(NONE_IS_FINE)
+
+# .pre-commit-config.yaml runs the same.
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -62,11 +84,8 @@ lint: $(VENV)/.test
 	$(BIN)/jactionlint
 	$(BIN)/zizmor --offline --no-progress --quiet .github
 
-unit: $(VENV)/.test
-	$(BIN)/coverage erase
-	COVERAGE_FILE=.coverage.beside $(BIN)/python -m pytest -m 'not experiment' -n auto --maxprocesses=8 --dist=loadfile --cov --cov-report= \
-		$(BESIDE_OTHERS)
-	$(BIN)/coverage run -m pytest -m 'not experiment' $(addprefix --ignore=,$(BESIDE_OTHERS))
+# Of what `make test COVERAGE=1` and `make test-slow COVERAGE=1` ran.
+coverage:
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --skip-empty
 
@@ -78,7 +97,7 @@ lowest:
 	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[cpu,traffic,report,history]' \
 		--group dev --group browser
 	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python 'nvidia-cuda-nvrtc==13.0.*'
-	$(LOWEST)/bin/python -m pytest -m 'not experiment' --ignore=tests/kernels/test_kernel_compile.py $(PYTEST_ARGS)
+	$(LOWEST)/bin/python -m pytest $(SPREAD) -m 'not experiment' --ignore=tests/kernels/test_kernel_compile.py $(PYTEST_ARGS)
 
 docs: $(VENV)/.test
 	rm -rf docs/_build
@@ -96,11 +115,34 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/gate.py
 
 gpu-venv: $(VENV)/.test
-	$(if $(DEVICE_EXTRA),$(BIN)/python -m pip install --quiet --editable '.[$(DEVICE_EXTRA)]')
+	$(if $(DEVICE_EXTRA),$(call install,$(DEVICE_EXTRA),$(DEVICE_EXTRA)))
 
 gpu: gpu-venv
 	$(BIN)/python -m pytest tests/gpu
 	$(BIN)/python benchmarks/gpu.py
 
+# What release.yml publishes. The wheel measures in an environment that knows nothing of this folder.
+dist: $(VENV)/.release
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/tried
+	$(if $(LOCKED),build/tried/bin/python -m pip install $(call LOCK_ARGS,release))
+	build/tried/bin/python -m pip install --quiet $(if $(LOCKED),--no-deps) "$$(ls dist/*.whl)[cpu]"
+	cd build && tried/bin/pytest-bandwidth --version && tried/bin/python -m pytest --pyargs pytest_bandwidth.suite \
+		-p no:cacheprovider --bandwidth-device=cpu -k copy-plain-float32
+
+# For all of CI's Pythons. No list names a registry: pip takes the one that it was told.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-annotate --no-emit-index-url \
+	--custom-compile-command "make lock" pyproject.toml --group build
+lock: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet uv
+	$(LOCK) --upgrade --extra cpu --extra traffic --extra report --extra history --group dev --group browser \
+		--output-file .ci/requirements/test.txt
+	$(LOCK) -c .ci/requirements/test.txt --extra cpu --extra traffic --group nvrtc -o .ci/requirements/traffic.txt
+	$(LOCK) -c .ci/requirements/test.txt --extra cpu --group release -o .ci/requirements/release.txt
+	$(LOCK) -c .ci/requirements/test.txt --extra cuda12 -o .ci/requirements/cuda12.txt
+	$(LOCK) -c .ci/requirements/test.txt --extra cuda13 -o .ci/requirements/cuda13.txt
+
 clean:
-	rm -rf $(VENV) $(LOWEST) $(RESULTS) build dist docs/_build docs/_generated .coverage* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(LOWEST) $(RESULTS) build dist docs/_build docs/_generated .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

@@ -1,11 +1,78 @@
-"""Shared by all tests."""
+"""Shared by all tests: which layer each belongs to, which are slow, and what no test inherits."""
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytest_plugins = "pytester"
+
+ROOT = Path(__file__).parent
+# A test's layer is what its nearest mark says, else its folder, else its fixtures; else it is `pure`.
+LAYERS = ("pure", "emulated", "in_process", "processes", "product")
+OF_FOLDERS = {
+    "devices/cpu/kernels": "emulated",
+    "devices/traffic": "emulated",
+    "gpu": "processes",
+    "kernels": "emulated",
+    "plugin": "processes",
+    "product": "product",
+    "ptx": "emulated",
+    "suite": "emulated",
+}
+OF_FIXTURES = {"project": "processes", "pytester": "in_process"}
+# Parts of the product that take many seconds to make or to start.
+SLOW_FIXTURES = {"copy", "open_page", "shell", "site", "wheel"}
+
+# Xdist's workers count their lines from their start; what tests start there does not: it is timed.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    os.environ.pop("COVERAGE_PROCESS_START", None)
+
+
+def layer(item: pytest.Item) -> str:
+    """Return the name of the item's layer."""
+    for mark in item.iter_markers():
+        if mark.name in LAYERS:
+            return mark.name
+    folder = item.path.parent.relative_to(ROOT).as_posix()
+    for start, name in OF_FOLDERS.items():
+        if folder == start or folder.startswith(f"{start}/"):
+            return name
+    fixtures = getattr(item, "fixturenames", ())
+    return next((name for fixture, name in OF_FIXTURES.items() if fixture in fixtures), "pure")
+
+
+def is_slow(item: pytest.Item, of_layer: str) -> bool:
+    """Say whether `make test` leaves the item to `make test-slow`."""
+    if item.get_closest_marker("smoke") is not None:
+        return False
+    if of_layer == "product":
+        return not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+    return of_layer == "processes"
+
+
+def group(item: pytest.Item, of_layer: str) -> str | None:
+    """Return the name of those that xdist has to keep in one worker with the item; None where it may run anywhere."""
+    if of_layer == "pure":
+        return None
+    # Those measure, one by one, while other workers compute. The others share what their module compiles or makes.
+    return of_layer if of_layer == "processes" else item.path.stem
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before xdist and `-m` look at the marks."""
+    for item in items:
+        of_layer = layer(item)
+        item.add_marker(of_layer)
+        if is_slow(item, of_layer):
+            item.add_marker("slow")
+        together = group(item, of_layer)
+        if together is not None and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(together))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ import sys
 import pytest
 from children import gone, wait_for
 
+pytestmark = pytest.mark.processes
 pytest.importorskip("numba", reason="kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'")
 
 SELFTEST = [sys.executable, "-m", "pytest_bandwidth.cli", "selftest", "--device=cpu"]
@@ -32,7 +33,6 @@ def environment(tmp_path):
     return {**os.environ, "TMPDIR": str(tmp_path)}
 
 
-@pytest.mark.slow
 def test_from_processes_to_a_recommendation(environment, tmp_path):
     command = [*SELFTEST, *SMALLEST, "--busy-processors=1000", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

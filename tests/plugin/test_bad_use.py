@@ -10,6 +10,8 @@ from children import wait_for
 from filelock import FileLock
 from plugin_texts import COPY
 
+pytestmark = pytest.mark.in_process
+
 
 def one_line_failure(project, body, *args):
     """The single message of a test function with this body."""
@@ -318,6 +320,7 @@ def test_ctrl_c_in_a_callable_ends_the_run(project):
         project.run_here()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
 def test_ctrl_c_while_measuring_leaves_no_lock_and_no_half_written_file(project, monkeypatch):
     locks = project.path / "locks"

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.in_process
+
 STEADY = """
 import time
 import pytest

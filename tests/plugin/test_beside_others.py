@@ -11,6 +11,7 @@ from plugin_texts import COPY
 HEAVY = ("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session.session")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("ini", ["", "bandwidth_history = kept"])
 def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch, ini):
     if ini:
@@ -98,6 +99,7 @@ def test_a_bad_baseline_is_no_matter_to_workers_that_measure_nothing(project, op
     assert project.run("-n1", "--bandwidth-baseline=b.yaml", option).ret == pytest.ExitCode.OK
 
 
+@pytest.mark.smoke
 def test_confirmation_works_under_xdist(project):
     pytest.importorskip("xdist")
     floor = "import pytest\n@pytest.mark.bandwidth(min_gbps='90 TB/s')\ndef test"

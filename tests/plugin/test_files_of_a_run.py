@@ -22,6 +22,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.smoke
 def test_the_folder_of_a_run_holds_each_form_once(project):
     project.file("test_copy.py", COPY)
     assert project.run("--bandwidth-dir=results").ret == 0

@@ -3,7 +3,10 @@
 import json
 from datetime import datetime
 
+import pytest
 from plugin_texts import COPY
+
+pytestmark = pytest.mark.smoke
 
 
 def test_measures_without_a_baseline_and_says_so(project):

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.in_process
+
 FLOORED = """
 import pytest
 
@@ -42,6 +44,7 @@ def commands(result: pytest.RunResult) -> list[str]:
     return [line for line in result.outlines if line.lstrip().startswith("::")]
 
 
+@pytest.mark.processes
 def test_a_failure_is_annotated_on_its_line_and_leads_the_summary(github):
     github.file("test_floor.py", FLOORED)
     github.summary.write_text("# An earlier command of the step\n", encoding="utf-8")
@@ -80,6 +83,7 @@ def test_what_cannot_be_judged_is_a_warning(github):
     assert "no baseline to judge by" in github.summary.read_text(encoding="utf-8")
 
 
+@pytest.mark.processes
 def test_workers_leave_it_to_the_controller(github):
     github.file("test_floor.py", FLOORED + FLOORED.replace("test_slow", "test_other"))
     result = github.run("--bandwidth-confirm=0", "-n2")

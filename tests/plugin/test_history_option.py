@@ -7,6 +7,8 @@ from plugin_texts import COPY
 
 from pytest_bandwidth.storage import history
 
+pytestmark = pytest.mark.in_process
+
 pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
 
 

@@ -6,6 +6,8 @@ import shlex
 import pytest
 from plugin_texts import COPY
 
+pytestmark = pytest.mark.in_process
+
 BASELINE = """schema: 1
 entries:
   test_copy.py::test_copy:

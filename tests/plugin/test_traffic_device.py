@@ -78,6 +78,7 @@ def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run
     assert row["loads"]["sectors_per_request"] > 16, "random"
 
 
+@pytest.mark.smoke
 def test_a_strided_read_fails_with_line_and_pattern(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i * 8 % n"))
     result = counted.run()

@@ -13,6 +13,7 @@ from pytest_bandwidth.reports.summary import headline_of
 from pytest_bandwidth.storage import baseline as baseline_files
 
 
+@pytest.mark.smoke
 def test_update_writes_a_file_that_the_next_run_is_judged_by(project):
     project.file("test_copy.py", COPY)
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")

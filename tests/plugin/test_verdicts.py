@@ -37,6 +37,7 @@ def known(project):
     return project
 
 
+@pytest.mark.smoke
 def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
     monkeypatch.setenv("SLOW", "0.02")
     result = known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-json=run.json")

@@ -48,6 +48,7 @@ def test_every_script_that_make_runs_exists():
         assert (ROOT / script).is_file(), script
 
 
+@pytest.mark.slow
 def test_readmes_tests_run(pytester):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (snippet,) = [s for s in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def test_triad" in s]

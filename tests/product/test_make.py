@@ -15,9 +15,18 @@ from pytest_bandwidth.storage import baseline as baseline_files
 
 IN_BLOCKS = [command for block in BLOCKS if block.kind == "console" for command in commands(block.text)]
 DOCUMENTED = {command for command in (*commands_in_text(), *IN_BLOCKS) if command.startswith("make ")}
-# `make test` is what runs this, by way of the first two; `make bench` measures for half an hour, by scripts that
-# test_benchmarks.py runs one by one.
-NOT_RUN_HERE = {"make lint", "make unit", "make test", "make bench"}
+# `make test` and `make test-slow` run this; `make bench` measures for half an hour, by scripts that test_benchmarks.py
+# runs one by one. The others install, or come after the tests.
+NOT_RUN_HERE = {
+    "make bench",
+    "make coverage",
+    "make dist",
+    "make lint",
+    "make lock",
+    "make test",
+    "make test PYTEST_ARGS=tests/domain",
+    "make test-slow",
+}
 RUN_HERE = {
     "make clean",
     "make demo",  # by test_benchmarks.py: it measures

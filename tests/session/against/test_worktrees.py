@@ -21,6 +21,8 @@ from pytest_bandwidth.session.against.worktrees import (
 )
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
 
+pytestmark = pytest.mark.processes
+
 ARGS = ("-p", "bandwidth", "--bandwidth-device=cpu", "--bandwidth-max-time=0.01", "--bandwidth-min-samples=1")
 TEST = """
 import kern
@@ -78,6 +80,7 @@ def bytes_read(rows):
     return row["bytes_read"]
 
 
+@pytest.mark.smoke
 def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
     repo.write()
     worktrees = repo.worktrees("--bandwidth-against=HEAD", "--bandwidth-pairs", "7")
