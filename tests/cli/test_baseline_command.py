@@ -11,8 +11,11 @@ import pytest
 from saved_runs import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
+from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.storage import baseline as baseline_files
 
 COPY, TRIAD, SUM = "tests/test_a.py::test_copy[1024]", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
@@ -78,10 +81,37 @@ def test_show_says_what_the_gate_would(command, baseline):
     # Both entries of the file with runs: one has a spread to show, and it is under the prior's.
     reference = reference_of(loaded, "relative", prior_spread("relative", on_host=False))
     assert shown[COPY]["visible_drop"] == pytest.approx(-math.expm1(-reference.bound(REGRESSED_LEVEL, 0.03, 3)))
-    assert shown[COPY]["spread"] == pytest.approx(stdev(math.log(run.relative) for run in loaded.runs))
-    assert shown[TRIAD]["spread"] is None
+    assert shown[COPY]["spread"] == pytest.approx(reference.spread)
+    assert shown[COPY]["spread_of_runs"] == pytest.approx(stdev(math.log(run.relative) for run in loaded.runs))
+    assert shown[TRIAD]["spread"] == pytest.approx(prior_spread("relative", on_host=False))
+    assert shown[TRIAD]["spread_of_runs"] is None
     assert shown[SUM]["tolerance"] == 0.2
     assert shown[COPY]["tolerance"] == 0.03
+
+
+@pytest.mark.parametrize(
+    ("runs", "advised"),
+    [((700.0, 900.0, 800.0), None), ((800.0, 800.0), 5), ((), 5)],
+    ids=["hopelessly noisy", "too few", "by hand"],
+)
+def test_show_and_the_verdict_give_the_same_spread_and_advice(command, tmp_path, runs, advised):
+    one = entry(COPY, *runs) if runs else Entry(COPY, gbps=800.0)
+    path = write(tmp_path / "a.yaml", one, tolerance=0.03)
+    figure = "relative" if runs else "gbps"
+    seen = Metrics(gbps=800.0, relative=800 / 900)
+    reference = reference_of(one, figure, prior_spread(figure, on_host=False))
+    verdict = look(seen, reference, 0.03, confirm=3)
+    assert verdict.status is Status.INSUFFICIENT
+    (shown,) = json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"]
+    assert (shown["spread"], shown["runs_advised"]) == (pytest.approx(verdict.spread, rel=1e-3), verdict.runs_advised)
+    assert verdict.runs_advised == advised
+    said = command("baseline", "show", path).out
+    assert f"  {100 * verdict.spread:.2f} %  " in said
+    if advised is None:
+        assert said.endswith("no number of runs up to 20 would do: raise the tolerance or quiet the machine\n")
+        assert "no number of runs up to 20 would do: raise the tolerance" in verdict.reason
+    else:
+        assert said.endswith(f"--bandwidth-update --bandwidth-runs={verdict.runs_advised} adds runs\n")
 
 
 def test_show_tells_the_change_since_the_anchor(command, tmp_path):

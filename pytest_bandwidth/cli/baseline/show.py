@@ -1,4 +1,4 @@
-"""What a baseline knows: each entry's figures, how far they scatter, and which drops the gate can see by them."""
+"""Show what a baseline knows: each entry's figures, how far they scatter, which drops the gate can see by them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.judging.drift import since_anchor
+from pytest_bandwidth.domain.judging.drop import NO_RUNS_WOULD_DO, runs_advised
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of
 from pytest_bandwidth.domain.judging.reference import reference_of
-from pytest_bandwidth.domain.judging.rule import fresh_gate
+from pytest_bandwidth.domain.judging.rule import fresh_gate, tells
 from pytest_bandwidth.domain.metrics import metrics_of_run
-from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
+from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent, log_of_drop
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.settings import Settings
 
@@ -32,10 +33,12 @@ _WORDS = ("judged on", "newest", "expected to fail")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An entry and what follows from it; fractions, None where the entry does not tell.
+    """Hold an entry and what follows from it; fractions, None where the entry does not tell.
 
-    spread: between-process standard deviation of ln(figure) over its own runs, from two runs on.
+    spread: between-process standard deviation of ln(figure) that a verdict goes by, of the entry's runs and the prior.
+    spread_of_runs: of its own runs alone, from two runs on.
     sees: the smallest drop that fails a test, confirmed in fresh processes, with the options' defaults.
+    runs_advised: how many runs would see a drop of the tolerance, where `sees` is larger; None where 20 would not.
     since_anchor: change of the figure since the entry's first runs.
     """
 
@@ -43,8 +46,15 @@ class Shown:
     figure: Metric
     tolerance: float
     spread: float | None
+    spread_of_runs: float | None
     sees: float | None
+    runs_advised: int | None
     since_anchor: float | None
+
+    @property
+    def is_blunt(self) -> bool:
+        """Whether a drop of the tolerance would be INSUFFICIENT."""
+        return self.sees is not None and not tells(log_of_drop(self.sees), self.tolerance)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,13 +82,16 @@ def _of(baseline: Baseline, entry: Entry, pools: Pools) -> Shown:
     kind = baseline.device.kind if baseline.device else None
     prior = prior_of(entry, figure, kind is None or kind in HOST_KINDS, pools)
     reference = reference_of(entry, figure, prior)
-    sees = None
+    spread = sees = advised = None
     if reference is not None and not entry.counts:
+        spread = reference.spread
         sees = drop_of_log(fresh_gate(reference, tolerance, DEFAULTS.confirm))
-    return Shown(entry, figure, tolerance, _spread(entry, figure), sees, since_anchor(entry, figure))
+        advised = runs_advised(reference, tolerance, DEFAULTS.confirm)
+    of_runs, crept = _spread_of_runs(entry, figure), since_anchor(entry, figure)
+    return Shown(entry, figure, tolerance, spread, of_runs, sees, advised, crept)
 
 
-def _spread(entry: Entry, figure: Metric) -> float | None:
+def _spread_of_runs(entry: Entry, figure: Metric) -> float | None:
     values = [value for run in entry.runs if (value := metrics_of_run(run).of(figure)) is not None]
     return stdev(map(log, values)) if len(values) > 1 else None
 
@@ -87,14 +100,22 @@ def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
     lines = [f"baseline {printable(baseline.path or '')}: {_header(baseline)}"]
     if rows:
         lines += aligned(_HEADINGS, [_cells(row) for row in rows], left=_WORDS, width=terminal_width())
-    visible = [row.sees for row in rows if row.sees is not None]
-    blunt = [row for row in rows if row.sees is not None and row.sees > row.tolerance * (1 + 1e-9)]
+    visible = sum(row.sees is not None for row in rows)
+    blunt = [row for row in rows if row.is_blunt]
     if blunt:
-        lines.append(
-            f"{len(blunt)} of {len(visible)} cannot see a drop of their tolerance: --bandwidth-update "
-            "--bandwidth-runs=5 adds runs"
-        )
+        lines.append(f"{len(blunt)} of {visible} cannot see a drop of their tolerance{_advice(blunt)}")
     return lines
+
+
+def _advice(blunt: Sequence[Shown]) -> str:
+    """Say how many runs would do, as INSUFFICIENT does, and for how many entries none would."""
+    advised = [row.runs_advised for row in blunt if row.runs_advised is not None]
+    hopeless = len(blunt) - len(advised)
+    parts = [f": --bandwidth-update --bandwidth-runs={max(advised)} adds runs"] if advised else []
+    if hopeless:
+        of_them = f"; for {hopeless} of them " if advised else ": "
+        parts.append(f"{of_them}{NO_RUNS_WOULD_DO}: raise the tolerance or quiet the machine")
+    return "".join(parts)
 
 
 def _header(baseline: Baseline) -> str:
@@ -151,8 +172,10 @@ def _plain_entry(row: Shown) -> dict[str, object]:
         "runs": len(entry.runs),
         "gbps_of_runs": [run.gbps for run in entry.runs],
         "spread": row.spread,
+        "spread_of_runs": row.spread_of_runs,
         "tolerance": row.tolerance,
         "visible_drop": row.sees,
+        "runs_advised": row.runs_advised if row.is_blunt else None,
         "since_anchor": row.since_anchor,
         "bytes_read": entry.bytes_read,
         "bytes_written": entry.bytes_written,

@@ -29,6 +29,7 @@ NO_SHARE = "share"
 RUNS_CONSIDERED = range(1, 21)
 # Advised where an entry has none, as for any new one: with five its own spread weighs nearly as much as the prior.
 FIRST_RUNS = 5
+NO_RUNS_WOULD_DO = "no number of runs up to 20 would do"
 # Of a first look.
 _CODES = {
     Status.SUSPECT: "drop",
@@ -144,6 +145,14 @@ def runs_needed(reference: Reference, tolerance: float, processes: int) -> int |
     return None
 
 
+def runs_advised(reference: Reference, tolerance: float, confirm: int) -> int | None:
+    """Return how many baseline runs a test needs whose gate exceeds its tolerance; None where 20 do not do.
+
+    Without any run the spread is assumed: what the machine's would ask for is not known before FIRST_RUNS.
+    """
+    return runs_needed(reference, tolerance, max(confirm, 1)) if reference.runs else FIRST_RUNS
+
+
 def moved(verdict: Verdict | Numbers, other: str) -> str:
     """How far below or above `other` the verdict's figure lies, in words."""
     drop = verdict.drop or 0.0
@@ -186,15 +195,15 @@ def insufficient(verdict: Verdict, evidence: str, remedy: str, runs_advised: int
 
 
 def _short_of_runs(verdict: Verdict, reference: Reference, tolerance: float, confirm: int) -> Verdict:
-    if not reference.runs:  # the spread is assumed: what the machine's would ask for, nobody knows yet
+    advised = runs_advised(reference, tolerance, confirm)
+    if not reference.runs:
         known = f"no baseline runs, a spread of {format_percent(reference.spread)} assumed"
         remedy = f"--bandwidth-update --bandwidth-runs={FIRST_RUNS} tells it"
-        return insufficient(verdict, known, remedy, FIRST_RUNS)
-    advised = runs_needed(reference, tolerance, max(confirm, 1))
+        return insufficient(verdict, known, remedy, advised)
     remedy = (
         f"{advised} baseline runs would do: --bandwidth-update --bandwidth-runs={advised}"
         if advised
-        else "no number of runs up to 20 would do: raise the tolerance or quiet the machine"
+        else f"{NO_RUNS_WOULD_DO}: raise the tolerance or quiet the machine"
     )
     known = f"{counted(reference.runs, 'baseline run')}, spread {format_percent(reference.spread, 1)}"
     return insufficient(verdict, known, remedy, advised)
