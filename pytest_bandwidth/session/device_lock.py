@@ -1,4 +1,4 @@
-"""One measurement at a time on a device, across every process of the machine."""
+"""Let one process of a user measure on a device at a time."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def _what_is_wrong(folder: Path) -> str | None:
 
 
 class DeviceLock:
-    """A lock that processes of one user share; reentrant. `held_by_parent`: who started this process has it.
+    """A lock that processes of one user share; reentrant. held_by_parent: the process that started this one holds it.
 
-    Whoever waits stands in a line, by a second lock, so that a process that measures often does not take every turn.
-    advice: what whoever waited in vain can do.
+    Processes wait in a line, by a second lock, so that one that measures often does not take every turn.
+    advice: what the user can do after a wait in vain.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class DeviceLock:
             self._lock.release()
 
     def _acquire(self, untold: list[tuple[float, Callable[[str], None]]]) -> None:
-        if self._lock.is_locked:  # who waits at the head of the line waits for this very process
+        if self._lock.is_locked:  # the head of the line waits for this very process
             self._lock.acquire()
             return
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""The rule of ``against``: two revisions measured in pairs of fresh processes, judged on the paired log-ratios.
+"""Judge two revisions measured in pairs of fresh processes, on the paired log-ratios.
 
 What a pair's two processes share (the machine's state in those seconds) leaves the ratio; what changed between them is
 the noise that Student's t-interval knows about. No prior: the pairs are this run's only evidence.
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
-from pytest_bandwidth.domain.baseline import Metric
-from pytest_bandwidth.domain.judging.drop import moved
+from pytest_bandwidth.domain.baseline import Entry, Metric
+from pytest_bandwidth.domain.judging.drop import moved, not_comparable, setup_of, without_share
+from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.metrics import Metrics, steadier_metric
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.metrics import Metrics, choose_metric, middle_of, steadier_metric
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -29,25 +31,54 @@ MOST_ADVISED = 100
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One measurement's figures in two fresh processes, taken one after the other: this code's, the other's."""
+    """One measurement's figures in two fresh processes, one after the other: this code's, the other revision's."""
 
     head: Metrics
     base: Metrics
 
     @property
     def even(self) -> bool:
-        """Whether both processes saw the same machine: their probes agree, as far as both have one."""
+        """Return whether both processes saw the same machine: their probes agree, as far as both have one."""
         head, base = self.head.probe_gbps, self.base.probe_gbps
         return not head or not base or abs(math.log(head / base)) <= EVEN_PROBES
 
     def drop(self, figure: Metric) -> float | None:
-        """ln(base ÷ head) of a figure: positive where this code is slower."""
+        """Return ln(base ÷ head) of a figure: positive where this code is slower."""
         head, base = self.head.of(figure), self.base.of(figure)
         return math.log(base / head) if head and base else None
 
 
+def judge_by_pairs(
+    measurement: Measurement, entry: Entry, pairs: Sequence[Pair], limits: Limits, regime: str | None, other: str
+) -> Verdict | None:
+    """Judge a measurement by its pairs; None where they are comparable, and there are none.
+
+    entry, regime, other: the other revision's processes, how its kernel was classed, and what it is called.
+    """
+    different = not_comparable(setup_of(measurement), entry, other=other)
+    if different is not None or not pairs:
+        return different
+    figure = _metric_of(pairs, limits.marker.judged_on, regime)
+    even = [pair for pair in pairs if pair.even]
+    if figure == "relative" and even and middle_of([pair.base for pair in even]).share_told:
+        head = middle_of([pair.head for pair in even])
+        if not head.share_told:
+            return without_share(head)
+    tolerance = limits.tolerance if limits.marker.tolerance is None else limits.marker.tolerance
+    return judge_pairs(pairs, figure, tolerance, other)
+
+
+def _metric_of(pairs: Sequence[Pair], settled: Metric | None, regime: str | None) -> Metric:
+    """Choose by what the other revision shows: a kernel that has lost its bandwidth must not choose its own metric."""
+    base = middle_of([pair.base for pair in pairs])
+    if base.relative is None or any(pair.head.relative is None for pair in pairs):
+        return "gbps"
+    metric = choose_metric(settled, None, base, regime)
+    return metric if settled else steadier_of_pairs(metric, pairs)
+
+
 def steadier_of_pairs(figure: Metric, pairs: Sequence[Pair]) -> Metric:
-    """`relative`, unless GB/s differ less from pair to pair.
+    """Choose `relative`, unless GB/s differ less from pair to pair.
 
     The choice looks at spreads alone, of which a normal mean is independent; that the smaller of two is taken makes the
     interval err about twice as often as it says, at worst.
@@ -61,12 +92,12 @@ def steadier_of_pairs(figure: Metric, pairs: Sequence[Pair]) -> Metric:
 
 
 def half_width(spread: float, pairs: int) -> float:
-    """How far below its mean the one-sided interval of so many pairs reaches; `spread`: their standard deviation."""
+    """Return how far the one-sided interval of so many pairs reaches. spread: their standard deviation."""
     return t_quantile(REGRESSED_LEVEL, pairs - 1) * spread / math.sqrt(pairs)
 
 
 def judge_pairs(pairs: Sequence[Pair], figure: Metric, tolerance: float, other: str) -> Verdict:
-    """REGRESSED, INVALID, INSUFFICIENT, IMPROVED or WITHIN; `other` is what the other revision is called.
+    """Judge REGRESSED, INVALID, INSUFFICIENT, IMPROVED or WITHIN. other: what the other revision is called.
 
     REGRESSED where the mean drop exceeds the tolerance and the interval excludes none. INSUFFICIENT where the interval
     is wider than the tolerance: neither a drop of that size nor its absence is shown. INVALID where the machine changed
@@ -114,7 +145,7 @@ def judge_pairs(pairs: Sequence[Pair], figure: Metric, tolerance: float, other: 
 
 
 def pairs_needed(spread: float, tolerance: float) -> int | None:
-    """The fewest pairs of this spread whose interval is as narrow as the tolerance; None where 100 do not do."""
+    """Find the fewest pairs of this spread whose interval is as narrow as the tolerance; None where 100 do not do."""
     limit = log_of_drop(tolerance)
     return next((n for n in range(FEWEST_PAIRS, MOST_ADVISED + 1) if half_width(spread, n) <= limit), None)
 

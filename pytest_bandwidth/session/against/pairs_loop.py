@@ -1,4 +1,4 @@
-"""Judging a test against another revision: pairs of fresh processes, AB BA AB …, until the rule can tell."""
+"""Judge a test against another revision: take pairs of fresh processes, AB BA AB …, until the rule can tell."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import judge_counts
-from pytest_bandwidth.domain.judging.drop import NO_SHARE, not_comparable, setup_of, without_share
+from pytest_bandwidth.domain.judging.drop import NO_SHARE, not_comparable, setup_of
 from pytest_bandwidth.domain.judging.floors import is_by_floor
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.paired import Pair, judge_pairs, steadier_of_pairs
+from pytest_bandwidth.domain.judging.paired import Pair, judge_by_pairs
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Metrics, choose_metric, middle_of
+from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.worktrees import NothingThere, Worktrees
@@ -29,13 +29,13 @@ EXTENSION = 2
 _UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
 
 Rows = Mapping[str | None, Outcome]
-# Nobody else measures on the device while it is entered.
+# A context in which no other process measures on the device.
 DeviceHeld = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(slots=True)
 class _Taken:
-    """The processes of one test so far, by pair; `tell` is told what is being done."""
+    """The processes of one test so far, by pair. tell: takes a line about what is being done."""
 
     worktrees: Worktrees
     tell: Callable[[str], None]
@@ -43,7 +43,7 @@ class _Taken:
     pairs: list[tuple[Rows, Rows]] = field(default_factory=list)
 
     def take(self) -> None:
-        """One more pair, in the other order than the one before."""
+        """Take one more pair, in the other order than the one before."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
             if len(self.pairs) % 2 == 0:
@@ -55,7 +55,7 @@ class _Taken:
         self.pairs.append((head, base))
 
     def _base(self) -> Rows:
-        """One process of the other revision; once there are pairs, one that measured nothing is an invalid one."""
+        """Run a process of the other revision; once there are pairs, one that measures nothing is an invalid one."""
         try:
             return _by_label(self.worktrees.base())
         except NothingThere as reason:
@@ -65,12 +65,12 @@ class _Taken:
             return {}
 
     def of(self, label: str | None) -> list[Pair]:
-        """The pairs in which both processes measured something valid."""
+        """Return the pairs in which both processes measured something valid."""
         figures = ((_figures(head.get(label)), _figures(base.get(label))) for head, base in self.pairs)
         return [Pair(head, base) for head, base in figures if head is not None and base is not None]
 
     def base(self, label: str | None) -> list[Outcome]:
-        """What the other revision's processes said of a measurement, valid or not, the oldest first."""
+        """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
         return [rows[label] for _, rows in self.pairs if label in rows]
 
 
@@ -82,7 +82,7 @@ def judge_against(
     tell: Callable[[str], None],
     device_held: DeviceHeld,
 ) -> dict[str, Judged]:
-    """Verdicts by key. `pairs` pairs of processes for all measurements together, twice as many where undecided.
+    """Judge by key. `pairs` pairs of processes for all measurements together, twice as many where undecided.
 
     The device is held for each pair, and free between pairs.
 
@@ -99,7 +99,7 @@ def judge_against(
 
 
 def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:
-    """The verdicts, where a floor of the marker was missed that one, unless the comparison fails by itself."""
+    """Replace verdicts where a floor of the marker was missed, unless the comparison fails by itself."""
     return {
         key: floor if is_by_floor((floor := by_floors[key]).verdict) and not one.verdict.status.always_fails else one
         for key, one in judged.items()
@@ -109,7 +109,7 @@ def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -
 def _judge_counts(
     measurements: Mapping[str, Measurement], limits: Limits, worktrees: Worktrees, device_held: DeviceHeld
 ) -> dict[str, Judged]:
-    """Counts are the same in every process: one of the other revision is enough."""
+    """Judge counts, which are the same in every process: one of the other revision is enough."""
     with device_held():
         base = _by_label(worktrees.base())
     tolerance = limits.marker.tolerance or 0.0  # no other is granted to what is exact
@@ -155,7 +155,7 @@ def _judge_timed(
 
 
 def _is_undecided(verdict: Verdict) -> bool:
-    """Whether more pairs may tell; a share that nobody believes stays one."""
+    """Return whether more pairs may tell; a share that cannot be believed stays one."""
     return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
 
 
@@ -164,34 +164,16 @@ def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken
     if not rows:
         return Judged(measurement, None, _no_label(taken.worktrees))
     entry = _entry(key, rows, taken.worktrees)
-    different = not_comparable(setup_of(measurement), entry, other=str(taken.worktrees.revision))
-    if different is not None:
-        return Judged(measurement, entry, different)
     pairs = taken.of(measurement.label)
-    if not pairs:
+    verdict = judge_by_pairs(measurement, entry, pairs, limits, rows[-1].regime, str(taken.worktrees.revision))
+    if verdict is None:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
-        return Judged(measurement, entry, Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}"))
-    tolerance = limits.tolerance if limits.marker.tolerance is None else limits.marker.tolerance
-    figure = _figure(limits, pairs, rows)
-    even = [pair for pair in pairs if pair.even]
-    if figure == "relative" and even and middle_of([pair.base for pair in even]).share_told:
-        head = middle_of([pair.head for pair in even])
-        if not head.share_told:
-            return Judged(measurement, entry, without_share(head))
-    return Judged(measurement, entry, judge_pairs(pairs, figure, tolerance, str(taken.worktrees.revision)))
-
-
-def _figure(limits: Limits, pairs: Sequence[Pair], rows: Sequence[Outcome]) -> Metric:
-    """Chosen by what the other revision shows: a kernel that has lost its bandwidth must not choose its own figure."""
-    figures = middle_of([pair.base for pair in pairs])
-    if figures.relative is None or any(pair.head.relative is None for pair in pairs):
-        return "gbps"
-    figure = choose_metric(limits.marker.judged_on, None, figures, rows[-1].regime)
-    return figure if limits.marker.judged_on else steadier_of_pairs(figure, pairs)
+        verdict = Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}")
+    return Judged(measurement, entry, verdict)
 
 
 def _entry(key: str, rows: Sequence[Outcome], worktrees: Worktrees) -> Entry:
-    """The other revision's processes as a baseline's entry, for messages and reports."""
+    """Make the other revision's processes a baseline's entry, for messages and reports."""
     last, commit = rows[-1], worktrees.revision.commit
     valid = [row for row in rows if row.gbps is not None and row.is_valid]
     return Entry(
