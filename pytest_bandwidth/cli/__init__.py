@@ -1,1 +1,1 @@
-"""One module a command of `pytest-bandwidth`: `declare(parser)` says what it takes, `run(options)` does it."""
+"""Run `pytest-bandwidth`'s commands, a module each: `declare(parser)` says what it takes, `run(options)` does it."""

@@ -1,1 +1,1 @@
-"""One file per device behind one small Protocol (`base`). Imports the domain only."""
+"""Measure or count on a device: a folder each, behind one small Protocol (`base`)."""

@@ -1,1 +1,1 @@
-"""Finished values → text. Imports the domain only."""
+"""Turn finished values into text: terminal, messages, HTML, JSON, CSV, charts."""

@@ -1,1 +1,1 @@
-"""The pytest side: options, fixture, judging, fresh processes, publishing."""
+"""Tie the rooms to pytest: options, fixture, judging, fresh processes, publishing."""

@@ -1,1 +1,1 @@
-"""Files: baselines, saved runs and histories, written whole and read defensively."""
+"""Read and write files: baselines, saved runs and histories, written whole and read defensively."""

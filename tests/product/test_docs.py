@@ -1,6 +1,9 @@
 """What README and docs say is there, and what they show runs."""
 
+import ast
 import re
+import runpy
+import sys
 
 import pytest
 from documented import PAGES, ROOT
@@ -11,6 +14,43 @@ from making import HERE, copy_of_repository, run
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def names_in(file):
+    """Return what a module defines at its top, and ``Class.member`` for what its classes do."""
+    found = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for name in defined(node):
+            found |= {name, *(f"{name}.{m}" for member in getattr(node, "body", []) for m in defined(member))}
+    return found
+
+
+def defined(node):
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    imported = [alias.asname or alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+    return [*imported, *([node.name] if hasattr(node, "name") else [t.id for t in targets if isinstance(t, ast.Name)])]
+
+
+def test_what_the_architecture_names_exists():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "pytest_bandwidth"
+    named = re.findall(r"`([\w/]+\.py)::([\w.]+)`", text)
+    assert len(named) > 30
+    assert [f"{file}::{name}" for file, name in named if name not in names_in(package / file)] == []
+    folders = re.findall(
+        r"`((?:tests/|cuda_src/)?[a-z_]+/[\w/]*)`", text.partition("<!-- end of rooms -->")[2].replace("NAME/", "")
+    )
+    assert [f for f in folders if not (package / f).is_dir() and not (ROOT / f).is_dir()] == []
+
+
+def test_the_architectures_table_is_the_codes():
+    if sys.version_info < (3, 11):
+        pytest.importorskip("tomli")
+    tables = runpy.run_path(str(ROOT / "docs" / "architecture_tables.py"))
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert tables["rewrite"](text) == text, "run: python docs/architecture_tables.py docs/architecture.md"
+    with pytest.raises(ValueError, match="expected both marker lines"):
+        tables["rewrite"]("a page without them")
 
 
 def test_readme_lists_every_option():
