@@ -1,4 +1,4 @@
-// What the measuring itself needs on the device: bandwidth probes, random data, a held-back stream, clocks.
+// What the measuring itself needs on the device: bandwidth probes, random data, a kernel that blocks a stream, clocks.
 //
 // Probes move 16 bytes a thread and step in a grid-stride loop, four independent loads before the first use, so that
 // enough requests are in flight to fill the memory. Traffic of each, for n vectors of 16 bytes an array:
@@ -116,7 +116,7 @@ extern "C" __global__ void random_words(u64* __restrict__ out, u64 seed, u64 kee
 // Keeps a stream back until the host's flag reaches the ticket, so that what is queued behind starts without waiting
 // for further launches. Gives up after `nanoseconds_allowed` and says so: a caller that synchronises would otherwise
 // wait for us while we wait for it. Flags are in pinned host memory. One thread.
-extern "C" __global__ void hold_back(
+extern "C" __global__ void blocking_kernel(
     const volatile int* released, volatile int* gave_up, int ticket, u64 nanoseconds_allowed) {
     const u64 start = nanoseconds();
     while (*released < ticket) {

@@ -13,20 +13,20 @@ from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.identity import driver_uuid
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic, arithmetic_peak
 from pytest_bandwidth.devices.cuda.probes import MIXES
-from pytest_bandwidth.devices.cuda.timing import HELD, PLAIN
+from pytest_bandwidth.devices.cuda.timing import BLOCKED, PLAIN
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
 
 def median_seconds(
-    device: CudaDevice, task: Workload, runs: int = 30, *, cold: bool = False, held: bool = True
+    device: CudaDevice, task: Workload, runs: int = 30, *, cold: bool = False, blocked: bool = True
 ) -> float:
-    """Time a task with a warm cache or a stream that is not held back, so that a test may spring a trap on purpose.
+    """Time a task with a warm cache or a stream that is not blocked, so that a test may spring a trap on purpose.
 
     By the timer itself: outside a measurement `device.time` makes caches cold as the work's size needs it.
     """
     device._timer.begin(cold)
-    device._timer.held = held
+    device._timer.blocked = blocked
     with device._current():
         for _ in range(5):
             device._timer.time(task.call, task.stream)
@@ -123,10 +123,10 @@ def test_a_slow_host_is_kept_out_of_the_interval(device: CudaDevice) -> None:
             tiny()
             time.sleep(2e-4)
 
-    held = median_seconds(device, Workload(call, Traffic(1, 1)), runs=5)
-    plain = median_seconds(device, Workload(call, Traffic(1, 1)), runs=5, held=False)
+    blocked = median_seconds(device, Workload(call, Traffic(1, 1)), runs=5)
+    plain = median_seconds(device, Workload(call, Traffic(1, 1)), runs=5, blocked=False)
     assert plain > 2e-3
-    assert held < 0.2 * plain
+    assert blocked < 0.2 * plain
 
 
 def test_host_seconds_include_the_launch(device: CudaDevice) -> None:
@@ -143,7 +143,7 @@ def test_host_seconds_include_the_launch(device: CudaDevice) -> None:
     assert found.regime == "overhead-bound"
 
 
-# Trap: a callable that waits for its own work, behind a hold that waits for it.
+# Trap: a callable that waits for its own work, behind a blocking kernel that waits for it.
 
 
 def test_a_callable_that_synchronises_falls_back_in_a_few_seconds(device: CudaDevice) -> None:
@@ -161,7 +161,7 @@ def test_a_callable_that_synchronises_falls_back_in_a_few_seconds(device: CudaDe
 
 def test_an_ordinary_callable_is_held(device: CudaDevice) -> None:
     found = measured(device, copy_task(device, large(device)))
-    assert found.method == HELD
+    assert found.method == BLOCKED
     assert "not-held" not in {f.code for f in found.findings}
 
 
@@ -177,7 +177,7 @@ def test_an_interrupted_sample_leaves_nothing_held(device: CudaDevice) -> None:
 def test_memory_that_a_callable_allocates_does_not_trip_the_hold(device: CudaDevice) -> None:
     x = device.random(large(device) // 4, "float32")
     found = measured(device, Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes), reads=(x,)))
-    assert found.method == HELD
+    assert found.method == BLOCKED
     assert found.rounds.dropped == ()
 
 

@@ -1,4 +1,4 @@
-"""A model of a GPU behind as much of CuPy's interface as the cuda device uses: virtual time, streams, a held queue.
+"""A model of a GPU behind as much of CuPy's interface as the cuda device uses: virtual time, streams, a blocked queue.
 
 It stands in for what no test machine of ours has. It knows CUDA's ordering rules: work on a stream runs in order and
 not before it was queued, streams run beside each other, the host runs ahead until it waits, and a kernel that spins on
@@ -138,7 +138,7 @@ class Gpu:
                 self.releases.setdefault(released, self.now)
 
     def wait(self, pointer: int) -> None:
-        """The host waits for a stream; a hold that nobody has released by now runs into its limit."""
+        """The host waits for a stream; a blocking kernel that is not released by now runs into its limit."""
         self.see_flags()
         if self.sticky is not None:
             raise self.sticky
@@ -147,11 +147,11 @@ class Gpu:
             op.start = max(at, op.queued)
             at = op.start + op.seconds
             if op.ticket is not None:
-                at = self.end_of_hold(op)
+                at = self.end_of_block(op)
         self.done_at[pointer] = at
         self.now = max(self.now, at)
 
-    def end_of_hold(self, op: Op) -> float:
+    def end_of_block(self, op: Op) -> float:
         assert op.start is not None
         released = self.releases.get(op.ticket or 0)
         if released is not None and released <= op.start + op.limit:
@@ -227,8 +227,8 @@ class RawKernel:
             self.gpu.now += LAUNCH_SECONDS
 
 
-def _hold_back(gpu: Gpu, args: Any) -> None:
-    gpu.log.append("hold")
+def _blocking_kernel(gpu: Gpu, args: Any) -> None:
+    gpu.log.append("block")
     released_at, gave_up_at, ticket, nanoseconds = (int(argument) for argument in args)
     assert released_at == gpu.flags.ctypes.data
     gpu.queue(Op(gpu.now, ticket=ticket, limit=nanoseconds / 1e9, gave_up_at=gave_up_at))
@@ -264,7 +264,7 @@ def _read(gpu: Gpu, args: Any) -> None:
 
 
 _EFFECTS = {
-    "hold_back": _hold_back,
+    "blocking_kernel": _blocking_kernel,
     "stamp_clocks": _stamp,
     "random_words": _random_words,
     "clock_step": _clock_step,

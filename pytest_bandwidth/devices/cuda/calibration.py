@@ -1,7 +1,7 @@
-"""Before the first sample: does the work run where it is timed, may its stream be held back, how long is the host busy?
+"""Learn from runs of the work itself how to time it: on which stream, whether to block that, and for how long.
 
-Each question is answered by runs of the work itself, which at the same time compile it, load its kernels and fill the
-frameworks' memory pools; a kernel that is loaded only behind a hold would wait for it.
+The runs at the same time compile the work, load its kernels and fill the frameworks' memory pools; a kernel that is
+loaded only behind a blocking kernel would wait for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import format_seconds
 
 PLAIN_RUNS = 3
-HELD_RUNS = 3
+BLOCKED_RUNS = 3
 # Work this long is run once, not three times: what it would tell better is small beside it.
 LONG_SECONDS = 0.05
 # Waiting for the whole device may take so much longer than for the stream, and so large a share, without suspicion.
@@ -26,10 +26,10 @@ OVERHANG_SHARE = 0.2
 # An interval so close to that of nothing at all holds no kernel: the shortest takes about 2 µs, events are good to 0.5.
 EMPTY_SLACK_SECONDS = 0.5e-6
 EMPTY_SLACK_SHARE = 0.2
-# A hold lasts at least so long, and so many times as long as the host was seen to need.
-HOLD_AT_LEAST_SECONDS = 0.25
-HOLD_AT_MOST_SECONDS = 5.0
-HOLD_FACTOR = 10
+# A stream is blocked for at least so long, and so many times as long as the host was seen to need.
+BLOCK_AT_LEAST_SECONDS = 0.25
+BLOCK_AT_MOST_SECONDS = 5.0
+BLOCK_FACTOR = 10
 THE_WORK = "the work"
 
 _REMEDY = (
@@ -39,7 +39,10 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class PlainRun:
-    """One run, not held back: the host's seconds from the call to its return, to the stream's end, to the device's."""
+    """Times of one run on a stream that is not blocked.
+
+    In the host's seconds from the call: to its return, to the stream's end, to the device's.
+    """
 
     returned: float
     stream_done: float
@@ -51,23 +54,23 @@ class PlainRun:
 
 
 def calibrate(timer: Timer, workload: Workload) -> None:
-    """Runs the workload a few times, and sets the timer's `held`, `hold_seconds` and `host_seconds` by what it sees.
+    """Run the workload a few times and set the timer's `blocked`, `block_seconds` and `host_seconds` by what is seen.
 
-    So with each callable beside it: the hold lasts as long as the slowest needs, and one that waits for the GPU leaves
-    them all without it, since figures of different methods are not comparable. `host_seconds` are the workload's own.
-    Raises UsageError where work goes on after the timed stream has finished, or none was on it.
+    So with each interleaved callable: the stream is blocked for as long as the slowest needs, and one that waits for
+    the GPU leaves them all unblocked, since figures of different methods are not comparable. `host_seconds` are the
+    workload's own. Raises UsageError where work goes on after the timed stream has finished, or none was on it.
     """
     parts = _parts(workload)
     plain = [_plain_runs(timer, part, work) for work, part in parts.items()]
     timer.host_seconds = median(run.stream_done for run in plain[0])
-    timer.hold_seconds = max(hold_seconds_for(median(run.returned for run in runs)) for runs in plain)
+    timer.block_seconds = max(block_seconds_for(median(run.returned for run in runs)) for runs in plain)
     for (work, part), runs in zip(parts.items(), plain, strict=True):
-        if timer.held:
-            _rehearse_held(timer, part, 1 if _is_long(runs[0]) else HELD_RUNS, work)
+        if timer.blocked:
+            _check_blocked(timer, part, 1 if _is_long(runs[0]) else BLOCKED_RUNS, work)
 
 
 def plain_run(timer: Timer, workload: Workload) -> PlainRun:
-    """Runs setup and work, and notes when the host, the stream and the device are done with it."""
+    """Run setup and work, and note when the host, the stream and the device are done with it."""
     runtime = timer.runtime
     if workload.setup is not None:
         workload.setup()
@@ -86,7 +89,7 @@ def plain_run(timer: Timer, workload: Workload) -> PlainRun:
 
 
 def refuse_overhang(runs: list[PlainRun], work: str = THE_WORK) -> None:
-    """Raises UsageError where the device was busy after the timed stream had finished, in every run."""
+    """Raise UsageError where the device was busy after the timed stream had finished, in every run."""
     overhang = min(run.overhang for run in runs)
     whole = median(run.device_done for run in runs)
     if overhang > OVERHANG_SECONDS and overhang > OVERHANG_SHARE * whole:
@@ -97,7 +100,7 @@ def refuse_overhang(runs: list[PlainRun], work: str = THE_WORK) -> None:
 
 
 def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
-    """Raises UsageError where the shortest of some held intervals is no longer than that of nothing."""
+    """Raise UsageError where the shortest of some intervals on a blocked stream is no longer than that of nothing."""
     if shortest <= empty + max(EMPTY_SLACK_SECONDS, EMPTY_SLACK_SHARE * empty):
         raise UsageError(
             f"nothing ran on the timed stream ({format_seconds(shortest)} between its events, "
@@ -105,13 +108,13 @@ def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
         )
 
 
-def hold_seconds_for(host_seconds: float) -> float:
-    """How long a hold may last for a call that keeps the host busy for so long: generous, but no hang."""
-    return min(HOLD_AT_MOST_SECONDS, max(HOLD_AT_LEAST_SECONDS, HOLD_FACTOR * host_seconds))
+def block_seconds_for(host_seconds: float) -> float:
+    """Return how long to block a stream for a call that keeps the host busy for so long: generous, but no hang."""
+    return min(BLOCK_AT_MOST_SECONDS, max(BLOCK_AT_LEAST_SECONDS, BLOCK_FACTOR * host_seconds))
 
 
 def _parts(workload: Workload) -> dict[str, Workload]:
-    """The workload and each callable beside it, as sampling runs them (setup is the first's), by names for errors."""
+    """Return the workload and each interleaved callable, by names for errors; setup is the first's."""
     first = replace(workload, call=_keeping_result(workload.call), interleaved=())
     parts = [first, *(replace(first, call=other, setup=None) for other in workload.interleaved)]
     if len(parts) == 1:
@@ -132,19 +135,19 @@ def _is_long(run: PlainRun) -> bool:
     return run.device_done >= LONG_SECONDS
 
 
-def _rehearse_held(timer: Timer, workload: Workload, count: int, work: str) -> None:
-    seconds = _held_runs(timer, workload, count)
+def _check_blocked(timer: Timer, workload: Workload, count: int, work: str) -> None:
+    seconds = _blocked_runs(timer, workload, count)
     if seconds and workload.traffic.bytes_moved:
         refuse_empty(min(seconds), timer.empty_seconds(workload.stream), work)
 
 
-def _held_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
-    """Seconds of held runs; none where two in a row gave up, which turns holding off."""
+def _blocked_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
+    """Return the seconds of runs on a blocked stream; none where two in a row timed out, which turns blocking off."""
     seconds: list[float] = []
     attempts = 0
     was_cold, timer.cold = timer.cold, False
     try:
-        while timer.held and len(seconds) < count and attempts < count + 1:
+        while timer.blocked and len(seconds) < count and attempts < count + 1:
             attempts += 1
             if workload.setup is not None:
                 workload.setup()
@@ -153,11 +156,11 @@ def _held_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
                 seconds.append(sample.seconds)
     finally:
         timer.cold = was_cold
-    return seconds if timer.held else []
+    return seconds if timer.blocked else []
 
 
 def _keeping_result(call: Callable[[], Any]) -> Call:
-    """Keeps the last result while the next is made, as sampling does, so that memory pools grow to that now."""
+    """Keep the last result while the next is made, as sampling does, so that memory pools grow to that now."""
     last: list[Any] = [None]
 
     def run() -> None:

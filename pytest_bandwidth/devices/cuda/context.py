@@ -1,4 +1,4 @@
-"""From an index to a GPU that is ready to be used, or one line that says why there is none."""
+"""Open a GPU by its index, or say in one line why it cannot be had."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Opened:
 
 
 def open_context(index: int) -> Opened:
-    """Opens CUDA's device of this index and makes it current in this thread. Raises DeviceUnavailable, one line."""
+    """Open CUDA's device of this index and makes it current in this thread. Raises DeviceUnavailable, one line."""
     cupy = _import_cupy()
     _check_index(cupy, index)
     facts = read_facts(cupy, index)

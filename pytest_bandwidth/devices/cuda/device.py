@@ -62,7 +62,7 @@ class CudaDevice:
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
         self._blocking = launches_block(os.environ)
         nominal = nominal_clock_mhz(known.default_sm_clock_mhz, known.max_sm_clock_mhz or facts.clock_mhz)
-        self._timer = Timer(self._runtime, nominal, may_hold=self._blocking is None, held=self._blocking is None)
+        self._timer = Timer(self._runtime, nominal, may_block=self._blocking is None, blocked=self._blocking is None)
         self._health = Health(nvml, ownership, lambda: self._timer.clock_mhz)
         self._world = ArrayWorld(self._is_array, lambda a: int(a.device.id), self._adopt, self._index)
         self._fill_kernel = opened.module.get_function("random_words")
@@ -93,7 +93,7 @@ class CudaDevice:
 
     @property
     def method(self) -> str:
-        """``events+block``, or ``events`` where the stream could not be held back."""
+        """``events+block``, or ``events`` where the stream could not be blocked."""
         return self._timer.method
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
@@ -157,7 +157,7 @@ class CudaDevice:
             return run_untimed(workload, self._runtime.wait_device)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Rehearses, then samples. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
+        """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
         with self._current():
             self._timer.begin(cold=self._is_small(self._data_bytes(workload)))
             if self._blocking is not None:

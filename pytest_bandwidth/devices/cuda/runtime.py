@@ -25,39 +25,39 @@ class GpuRuntime(Protocol):
     """What `Timer` and `calibrate` need. A stream is whatever `stream` returns; events and tickets are opaque."""
 
     def now(self) -> float:
-        """Monotonic seconds of the host."""
+        """Return monotonic seconds of the host."""
 
     def pause(self, seconds: float) -> None:
-        """Gives the device no work for so long, by which a throttled one recovers."""
+        """Give the device no work for so long, by which a throttled one recovers."""
 
     def stream(self, stream: Any) -> Any:
-        """A stream of any library as the runtime's own; None is the current one. Raises UsageError."""
+        """Convert a stream of any library into the runtime's own; None is the current one. Raises UsageError."""
 
     def using(self, stream: Any) -> AbstractContextManager[Any]:
-        """Makes a stream the current one, inside a with block."""
+        """Make a stream the current one, inside a with block."""
 
     def event(self) -> Any: ...
     def record(self, event: Any, stream: Any) -> None: ...
     def wait_event(self, event: Any) -> None: ...
     def seconds_between(self, start: Any, end: Any) -> float: ...
     def wait_device(self) -> None:
-        """Until nothing runs on any stream."""
+        """Wait until nothing runs on any stream."""
 
     def flush(self, stream: Any) -> None:
-        """Queues what leaves the cache full of clean lines of no use to anybody."""
+        """Queue what leaves the cache full of clean lines of other data."""
 
-    def hold(self, stream: Any, seconds: float) -> int:
-        """Keeps back whatever is queued on the stream from now on, until released, or for so many seconds."""
+    def block(self, stream: Any, seconds: float) -> int:
+        """Launch a kernel that blocks the stream until `unblock`, or for so many seconds; return its ticket."""
 
-    def release(self, ticket: int) -> None: ...
-    def gave_up(self, ticket: int) -> bool:
-        """Whether the hold ended by its time-out. Ask when the stream is idle."""
+    def unblock(self, ticket: int) -> None: ...
+    def timed_out(self, ticket: int) -> bool:
+        """Return whether the blocking kernel ended by its time-out. Ask when the stream is idle."""
 
     def stamp(self, stream: Any, which: int) -> None:
-        """Notes all multiprocessors' cycle counters: 0 before the work, 1 after it."""
+        """Note all multiprocessors' cycle counters: 0 before the work, 1 after it."""
 
     def sm_clock_mhz(self) -> float | None:
-        """Real clock rate between the last two stamps; None where they are too close, or not to be had."""
+        """Return the real clock rate between the last two stamps; None where they are too close, or not to be had."""
 
 
 class CupyRuntime:
@@ -76,7 +76,7 @@ class CupyRuntime:
         self._cache_bytes = cache_bytes
         self._sm_count = sm_count
         self._hip = bool(self._runtime.is_hip)
-        self._hold = module.get_function("hold_back")
+        self._blocking_kernel = module.get_function("blocking_kernel")
         self._stamp = module.get_function("stamp_clocks")
         self._step = module.get_function("clock_step")
         self._read = module.get_function("probe_read")
@@ -145,18 +145,18 @@ class CupyRuntime:
             (np.uint64(address + size), self._sink, np.uint32(NEVER), np.int64(2 * size // 16)),
         )
 
-    def hold(self, stream: Any, seconds: float) -> int:
+    def block(self, stream: Any, seconds: float) -> int:
         self._ticket += 1
         address = int(self._flags_memory.ptr)
         allowed = np.uint64(int(seconds * 1e9))
         args = (np.uint64(address), np.uint64(address + 4), np.int32(self._ticket), allowed)
-        self._launch(self._hold, stream, (1, 1), args)
+        self._launch(self._blocking_kernel, stream, (1, 1), args)
         return self._ticket
 
-    def release(self, ticket: int) -> None:
+    def unblock(self, ticket: int) -> None:
         self._flags[0] = ticket
 
-    def gave_up(self, ticket: int) -> bool:
+    def timed_out(self, ticket: int) -> bool:
         return bool(self._flags[1] == ticket)
 
     def stamp(self, stream: Any, which: int) -> None:
@@ -173,7 +173,7 @@ class CupyRuntime:
         return clock_from_stamps(before, after, self._shortest_ns)
 
     def release_memory(self) -> None:
-        """Gives back the flush's buffer."""
+        """Give back the flush's buffer."""
         self._scratch = None
 
     def _launch(self, kernel: Any, stream: Any, shape: tuple[int, int], args: tuple[Any, ...]) -> None:

@@ -1,8 +1,8 @@
-"""One sample on a GPU: cold caches, a stream held back so that launching is not timed, two events around the work.
+"""Time one run on a GPU: cold caches, a stream blocked while the host launches, two events around the work.
 
-The order, after NVBench's: wait for the device → flush the cache → stamp the clocks → hold the stream → event → the
-work → event → stamp → release → wait. What is queued behind the hold runs back to back, so the interval between the
-events holds the device's work and no time in which the host was still launching.
+The order, after NVBench's: wait for the device → flush the cache → block the stream → stamp the clocks → event → the
+work → event → stamp → unblock → wait. What is queued behind the blocking kernel runs back to back, so the interval
+between the events holds the device's work and no time in which the host was still launching.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pytest_bandwidth.domain.measurement import Finding
 
 # From so much data on, what a cache keeps is at most a fifth, and left there by an equal run before: no flush needed.
 CACHES_TO_BE_COLD = 5
-# How long a hold lasts at most where nothing is known of the work yet.
-HOLD_SECONDS = 0.5
-HELD, PLAIN = "events+block", "events"
+# How long a stream is blocked at most where nothing is known of the work yet.
+BLOCK_SECONDS = 0.5
+BLOCKED, PLAIN = "events+block", "events"
 # Any other value than these makes CUDA, or HIP, wait at every launch.
 BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL")
 EMPTY_TRIES = 5
 
-NOT_HELD = Finding(
+NOT_BLOCKED = Finding(
     "not-held",
     "the callable waits for the GPU, or queues more than the driver holds: its launches could not be kept out of the "
     "timed interval, so host time between them is part of it",
@@ -34,7 +34,7 @@ NOT_HELD = Finding(
 
 
 def launches_block(environ: Mapping[str, str]) -> str | None:
-    """The environment variable that makes every launch wait, as NAME=VALUE; None where none does."""
+    """Return the environment variable that makes every launch wait, as NAME=VALUE; None where none does."""
     for name in BLOCKING_VARIABLES:
         value = environ.get(name, "")
         if value not in ("", "0"):
@@ -43,7 +43,7 @@ def launches_block(environ: Mapping[str, str]) -> str | None:
 
 
 def launch_blocking(setting: str) -> Finding:
-    """Launches wait, so nothing can be queued behind a hold: timed without it."""
+    """Tell that launches wait, so that nothing can be queued behind a blocking kernel."""
     return Finding(
         "launch-blocking",
         f"{setting} makes every launch wait for the GPU: host time between launches is part of the figures; unset it",
@@ -51,51 +51,51 @@ def launch_blocking(setting: str) -> Finding:
 
 
 def needs_flush(data_bytes: int, cache_bytes: int) -> bool:
-    """Whether a cache of this size could serve a run from what the run before left in it."""
+    """Return whether a cache of this size could serve a run from what the run before left in it."""
     return cache_bytes > 0 and data_bytes < CACHES_TO_BE_COLD * cache_bytes
 
 
 @dataclass(slots=True)
 class Timer:
-    """Takes samples. State lasts for one measurement; `begin` resets it.
+    """Take samples. State lasts for one measurement; `begin` resets it.
 
-    held: whether the stream is held back while work is queued; may end up False (see `NOT_HELD`).
+    blocked: whether the stream is blocked while work is queued; may end up False (see `NOT_BLOCKED`).
     cold: whether the cache is flushed before each sample.
     """
 
     runtime: GpuRuntime
     nominal_clock_mhz: float | None = None
-    may_hold: bool = True
-    held: bool = True
+    may_block: bool = True
+    blocked: bool = True
     cold: bool = True
-    hold_seconds: float = HOLD_SECONDS
+    block_seconds: float = BLOCK_SECONDS
     host_seconds: float | None = None
     clocks_mhz: list[float] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    _gave_up: set[int] = field(default_factory=set)  # callables, by id, whose last sample's hold gave up
+    _timed_out: set[int] = field(default_factory=set)  # callables, by id, whose last sample's blocking kernel timed out
     _empty_seconds: float | None = None
     _events: tuple[Any, Any] | None = None
 
     @property
     def method(self) -> str:
-        """How time is taken, as it stands in baselines."""
-        return HELD if self.held else PLAIN
+        """Name how time is taken, as baselines have it."""
+        return BLOCKED if self.blocked else PLAIN
 
     @property
     def clock_mhz(self) -> float | None:
-        """Median of the counted SM clocks of this measurement."""
+        """Return the median of the SM clocks counted in this measurement, in MHz."""
         return median(self.clocks_mhz) if self.clocks_mhz else None
 
     def begin(self, cold: bool) -> None:
-        """Forgets what the last measurement taught."""
-        self.held, self.cold, self.hold_seconds = self.may_hold, cold, HOLD_SECONDS
+        """Forget what the last measurement taught."""
+        self.blocked, self.cold, self.block_seconds = self.may_block, cold, BLOCK_SECONDS
         self.host_seconds = None
-        self._gave_up.clear()
+        self._timed_out.clear()
         self.clocks_mhz.clear()
         self.findings.clear()
 
     def time(self, call: Call, stream: Any, own: bool = False) -> Sample:
-        """Runs `call` once and times it on its stream, or on CuPy's current one where that is None.
+        """Run `call` once and time it on its stream, or on CuPy's current one where that is None.
 
         own: the call is one of ours (a probe), not the one that `host_seconds` was measured of.
         """
@@ -108,10 +108,11 @@ class Timer:
         if self.cold:
             runtime.flush(target)
             runtime.wait_device()
-        runtime.stamp(target, 0)
-        ticket = runtime.hold(target, self.hold_seconds) if self.held else None
+        ticket = runtime.block(target, self.block_seconds) if self.blocked else None
         try:
             with runtime.using(target):
+                # Behind the blocking kernel: while that spins, idle multiprocessors may clock as they like.
+                runtime.stamp(target, 0)
                 runtime.record(start, target)
                 called = runtime.now()
                 call()
@@ -119,9 +120,9 @@ class Timer:
                 runtime.record(end, target)
                 runtime.stamp(target, 1)
         finally:
-            # Whatever happened, Ctrl-C too: a stream that stays held would hang the process until the time-out.
+            # Whatever happened, Ctrl-C too: a stream that stays blocked would hang the process until the time-out.
             if ticket is not None:
-                runtime.release(ticket)
+                runtime.unblock(ticket)
         released = runtime.now()
         runtime.wait_event(end)
         ended = runtime.now()
@@ -131,7 +132,7 @@ class Timer:
         return Sample(seconds, host, self._why_dropped(ticket, call))
 
     def empty_seconds(self, stream: Any) -> float:
-        """The interval between two events with nothing in between, on a held stream: the least that can be seen."""
+        """Return the seconds between two events with nothing in between: the least that can be seen."""
         if self._empty_seconds is None:
             was_cold, self.cold = self.cold, False
             try:
@@ -141,11 +142,11 @@ class Timer:
             self._empty_seconds = median(samples)
         return self._empty_seconds
 
-    def stop_holding(self) -> None:
-        """From now on, without the hold; said once."""
-        self.held = False
-        if NOT_HELD not in self.findings:
-            self.findings.append(NOT_HELD)
+    def stop_blocking(self) -> None:
+        """Time without a blocking kernel from now on, and say so once."""
+        self.blocked = False
+        if NOT_BLOCKED not in self.findings:
+            self.findings.append(NOT_BLOCKED)
 
     def _host_seconds(self, own: bool, in_call: float, waiting: float, ticket: int | None) -> float:
         if ticket is None:
@@ -156,12 +157,12 @@ class Timer:
         return in_call + waiting
 
     def _why_dropped(self, ticket: int | None, call: Call) -> Finding | None:
-        if ticket is not None and self.runtime.gave_up(ticket):
-            if id(call) in self._gave_up:
-                self.stop_holding()
-            self._gave_up.add(id(call))
-            return NOT_HELD
-        self._gave_up.discard(id(call))  # what ran in between, a probe say, tells nothing of the others
+        if ticket is not None and self.runtime.timed_out(ticket):
+            if id(call) in self._timed_out:
+                self.stop_blocking()
+            self._timed_out.add(id(call))
+            return NOT_BLOCKED
+        self._timed_out.discard(id(call))  # what ran in between, a probe say, tells nothing of the others
         clock = self.runtime.sm_clock_mhz()
         if clock is not None:
             self.clocks_mhz.append(clock)

@@ -1,4 +1,4 @@
-"""Before sampling: work on another stream is refused, a callable that waits is timed without the hold."""
+"""Before sampling: work on another stream is refused, a callable that waits is timed without a blocking kernel."""
 
 from itertools import pairwise
 
@@ -7,10 +7,10 @@ from gpu_model import EVENT_SECONDS, LAUNCH_SECONDS, Gpu, Stream, opened_model
 
 from pytest_bandwidth.devices.base import Call, Workload
 from pytest_bandwidth.devices.cuda.calibration import (
-    HOLD_AT_LEAST_SECONDS,
+    BLOCK_AT_LEAST_SECONDS,
     PlainRun,
+    block_seconds_for,
     calibrate,
-    hold_seconds_for,
     refuse_empty,
     refuse_overhang,
 )
@@ -33,7 +33,7 @@ def timer(gpu: Gpu) -> Timer:
 
 def test_work_on_the_timed_stream_passes(gpu: Gpu, timer: Timer) -> None:
     calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC))
-    assert timer.held
+    assert timer.blocked
     assert timer.findings == []
 
 
@@ -53,8 +53,8 @@ def test_a_large_part_on_another_stream_beside_a_small_one_on_ours_is_refused(gp
 
 def test_the_hold_lasts_as_long_as_a_slow_host_needs(gpu: Gpu, timer: Timer) -> None:
     calibrate(timer, Workload(lambda: gpu.launch(1e-4, host_seconds=0.04), TRAFFIC))
-    assert timer.hold_seconds == pytest.approx(0.4, rel=0.01)
-    assert timer.held
+    assert timer.block_seconds == pytest.approx(0.4, rel=0.01)
+    assert timer.blocked
 
 
 def test_nothing_is_flushed_for_it(gpu: Gpu, timer: Timer) -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_flushed_for_it(gpu: Gpu, timer: Timer) -> None:
 
 
 def test_a_short_kernel_on_another_stream_is_refused_as_well(gpu: Gpu, timer: Timer) -> None:
-    # Too short to be seen by waiting: 8 µs are over before the host has asked. The held interval is empty, though.
+    # Too short to be seen by waiting: 8 µs are over before the host has asked. The interval on a blocked stream is empty, though.
     with pytest.raises(UsageError, match="nothing ran on the timed stream"):
         calibrate(timer, Workload(lambda: gpu.launch(8e-6, Stream(77)), TRAFFIC))
 
@@ -76,21 +76,21 @@ def test_a_callable_that_does_nothing_on_the_gpu_is_refused(timer: Timer) -> Non
 
 def test_the_shortest_kernel_there_is_passes(gpu: Gpu, timer: Timer) -> None:
     calibrate(timer, Workload(lambda: gpu.launch(2e-6), TRAFFIC))
-    assert timer.held
+    assert timer.blocked
 
 
 def test_work_on_the_stream_that_was_named_passes(gpu: Gpu, timer: Timer) -> None:
     calibrate(timer, Workload(lambda: gpu.launch(1e-3, Stream(77)), TRAFFIC, stream=77))
-    assert timer.held
+    assert timer.blocked
 
 
-def test_a_callable_that_waits_is_timed_without_the_hold(gpu: Gpu, timer: Timer) -> None:
+def test_a_callable_that_waits_is_timed_unblocked(gpu: Gpu, timer: Timer) -> None:
     def call() -> None:
         gpu.launch(1e-4)
         gpu.synchronize()
 
     calibrate(timer, Workload(call, TRAFFIC))
-    assert not timer.held
+    assert not timer.blocked
     assert timer.method == "events"
     assert [finding.code for finding in timer.findings] == ["not-held"]
 
@@ -174,9 +174,9 @@ def test_an_empty_interval_is_told_from_a_short_one() -> None:
 
 
 def test_a_hold_lasts_long_enough_for_the_host_and_no_longer_than_is_bearable() -> None:
-    assert hold_seconds_for(1e-4) == HOLD_AT_LEAST_SECONDS
-    assert hold_seconds_for(0.1) == pytest.approx(1.0)
-    assert hold_seconds_for(60.0) == pytest.approx(5.0)
+    assert block_seconds_for(1e-4) == BLOCK_AT_LEAST_SECONDS
+    assert block_seconds_for(0.1) == pytest.approx(1.0)
+    assert block_seconds_for(60.0) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize(("seconds", "seen"), [(1e-3, "after the timed stream had finished"), (8e-6, "nothing ran")])
@@ -194,7 +194,7 @@ def test_whichever_callable_works_on_another_stream_is_refused_and_named(
 
 def test_callables_side_by_side_on_the_timed_stream_pass(gpu: Gpu, timer: Timer) -> None:
     calibrate(timer, Workload(lambda: gpu.launch(1e-4), TRAFFIC, interleaved=(lambda: gpu.launch(2e-6),)))
-    assert timer.held
+    assert timer.blocked
     assert timer.findings == []
 
 
@@ -205,8 +205,8 @@ def test_the_hold_lasts_as_long_as_the_slowest_host_beside_needs(gpu: Gpu, timer
         interleaved=(lambda: gpu.launch(1e-4, host_seconds=0.04), lambda: gpu.launch(1e-4)),
     )
     calibrate(timer, slow)
-    assert timer.hold_seconds == pytest.approx(0.4, rel=0.01)
-    assert timer.held
+    assert timer.block_seconds == pytest.approx(0.4, rel=0.01)
+    assert timer.blocked
 
 
 def test_host_seconds_are_those_of_the_first(gpu: Gpu, timer: Timer) -> None:
@@ -215,7 +215,7 @@ def test_host_seconds_are_those_of_the_first(gpu: Gpu, timer: Timer) -> None:
 
 
 @pytest.mark.parametrize("waits", [1, 2])
-def test_one_that_waits_leaves_all_without_the_hold(gpu: Gpu, timer: Timer, waits: int) -> None:
+def test_one_that_waits_leaves_all_unblocked(gpu: Gpu, timer: Timer, waits: int) -> None:
     def waiting() -> None:
         gpu.launch(1e-4)
         gpu.synchronize()
@@ -235,7 +235,7 @@ def test_once_one_waits_no_other_is_held(gpu: Gpu, timer: Timer) -> None:
         gpu.synchronize()
 
     calibrate(timer, Workload(waiting, TRAFFIC, interleaved=(waiting, waiting)))
-    assert gpu.log.count("hold") == 2
+    assert gpu.log.count("block") == 2
 
 
 def test_setup_is_not_run_for_what_is_beside(gpu: Gpu, timer: Timer) -> None:

@@ -129,7 +129,7 @@ def test_a_compared_callable_that_begins_to_wait_costs_few_rounds(gpu: Gpu) -> N
     def waits_later() -> None:
         runs.append(1)
         gpu.launch(1e-3)
-        if len(runs) > 150:  # long after it was rehearsed and warm
+        if len(runs) > 150:  # long after it was calibrated and warm
             gpu.synchronize()
 
     def good() -> None:
@@ -171,7 +171,7 @@ def test_launch_blocking_is_measured_without_a_hold_and_told(gpu: Gpu, monkeypat
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     found = made(gpu).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
     assert found.method == "events"
-    assert "hold" not in gpu.log
+    assert "block" not in gpu.log
     assert [f.code for f in found.findings] == ["launch-blocking"]
 
 
@@ -228,7 +228,7 @@ def test_a_slow_memory_clock_is_a_finding_and_no_verdict(gpu: Gpu, mhz: float, c
     assert found.invalid is None
 
 
-@pytest.mark.parametrize("at", [1, 2])  # of the readings: before the rehearsal, before the samples, after them
+@pytest.mark.parametrize("at", [1, 2])  # of the readings: before the calibration, before the samples, after them
 def test_a_slowdown_before_or_after_the_samples_is_a_finding_and_no_verdict(gpu: Gpu, at: int) -> None:
     readings = [NvmlReading(event_reasons=("software power cap",))] * 3
     readings[at] = NvmlReading(event_reasons=("hardware power brake",))

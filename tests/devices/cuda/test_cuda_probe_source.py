@@ -1,7 +1,7 @@
 """cuda_src/probe.cu without a GPU: its arithmetic built by the host's compiler, its loads looked at in PTX.
 
 The host build runs the threads of a grid one after the other. That shows what each kernel computes, for every size; it
-shows nothing of speed, and the clocks and the hold have no meaning there.
+shows nothing of speed, and the clocks and the blocking kernel have no meaning there.
 """
 
 import ctypes

@@ -4,7 +4,7 @@ import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Sample
-from pytest_bandwidth.devices.cuda.timing import HOLD_SECONDS, Timer, launches_block, needs_flush
+from pytest_bandwidth.devices.cuda.timing import BLOCK_SECONDS, Timer, launches_block, needs_flush
 
 
 @pytest.fixture
@@ -24,19 +24,19 @@ def test_launch_time_is_kept_out_of_the_interval(gpu: Gpu, timer: Timer) -> None
         for _ in range(10):
             gpu.launch(2e-6, host_seconds=50e-6)  # the host is 25 times slower than the device
 
-    held = timer.time(call, None)
-    timer.held = False
+    blocked = timer.time(call, None)
+    timer.blocked = False
     plain = timer.time(call, None)
 
-    assert held.seconds == pytest.approx(10 * 2e-6 + EVENT_SECONDS)
-    assert plain.seconds >= 9 * 50e-6  # what the trap looks like without the hold
+    assert blocked.seconds == pytest.approx(10 * 2e-6 + EVENT_SECONDS)
+    assert plain.seconds >= 9 * 50e-6  # what the trap looks like without the blocking kernel
 
 
-def test_the_order_is_flush_stamp_hold_event_work_event_stamp(gpu: Gpu, timer: Timer) -> None:
+def test_the_order_is_flush_block_stamp_event_work_event_stamp(gpu: Gpu, timer: Timer) -> None:
     timer.time(lambda: gpu.launch(1e-4), None)
     assert gpu.log == [
         "memset", "probe_read",  # flush: dirty lines, then clean ones over them
-        "memset", "stamp", "hold", "event", "kernel", "event", "stamp",
+        "block", "memset", "stamp", "event", "kernel", "event", "stamp",
     ]  # fmt: skip
 
 
@@ -72,11 +72,11 @@ def test_a_callable_that_waits_does_not_hang_and_is_dropped(gpu: Gpu, timer: Tim
     first = timer.time(call, None)
     assert first.drop is not None
     assert first.drop.code == "not-held"
-    assert gpu.now >= HOLD_SECONDS  # the guard let go
-    assert timer.held  # once may be chance
+    assert gpu.now >= BLOCK_SECONDS  # the guard let go
+    assert timer.blocked  # once may be chance
 
     timer.time(call, None)
-    assert not timer.held
+    assert not timer.blocked
     assert timer.method == "events"
     assert [f.code for f in timer.findings] == ["not-held"]
     after = timer.time(call, None)
@@ -94,7 +94,7 @@ def test_one_wait_between_good_samples_changes_nothing(gpu: Gpu, timer: Timer) -
 
     drops = [timer.time(call, None).drop is not None for _ in range(4)]
     assert drops == [True, False, True, False]
-    assert timer.held
+    assert timer.blocked
     assert timer.findings == []
 
 
@@ -106,7 +106,7 @@ def test_a_probe_in_between_does_not_excuse_a_callable_that_waits(gpu: Gpu, time
     timer.time(waits, None)
     timer.time(lambda: gpu.launch(1e-4), None, own=True)
     timer.time(waits, None)
-    assert not timer.held
+    assert not timer.blocked
 
 
 def test_a_good_callable_in_between_does_not_excuse_one_that_waits(gpu: Gpu, timer: Timer) -> None:
@@ -138,7 +138,7 @@ def test_one_wait_of_each_of_two_callables_changes_nothing(gpu: Gpu, timer: Time
     waiting[0] = False
     drops += [timer.time(call, None).drop is not None for call in (first, second)]
     assert drops == [True, True, False, False]
-    assert timer.held
+    assert timer.blocked
 
 
 def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> None:
@@ -150,7 +150,7 @@ def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> N
         timer.time(call, None)
     before = gpu.now
     gpu.wait_all()
-    assert gpu.now - before < HOLD_SECONDS / 10
+    assert gpu.now - before < BLOCK_SECONDS / 10
 
 
 def test_a_slow_clock_drops_the_sample_and_pauses(gpu: Gpu, timer: Timer) -> None:
@@ -179,17 +179,23 @@ def test_host_seconds_of_a_held_sample_are_those_of_the_rehearsal(gpu: Gpu, time
 
 
 def test_without_a_hold_host_seconds_run_from_the_call_to_the_end(gpu: Gpu, timer: Timer) -> None:
-    timer.held = False
+    timer.blocked = False
     sample = timer.time(lambda: gpu.launch(1e-4, host_seconds=30e-6), None)
     assert sample.host_seconds == pytest.approx(1e-4, rel=0.1)
 
 
 def test_begin_forgets(gpu: Gpu, timer: Timer) -> None:
-    timer.stop_holding()
+    timer.stop_blocking()
     timer.host_seconds = 1.0
     timer.time(lambda: gpu.launch(1e-4), None)
     timer.begin(cold=False)
-    assert (timer.held, timer.cold, timer.host_seconds, timer.findings, timer.clocks_mhz) == (True, False, None, [], [])
+    assert (timer.blocked, timer.cold, timer.host_seconds, timer.findings, timer.clocks_mhz) == (
+        True,
+        False,
+        None,
+        [],
+        [],
+    )
 
 
 @pytest.mark.parametrize(
