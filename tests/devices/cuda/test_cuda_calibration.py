@@ -64,7 +64,7 @@ def test_nothing_is_flushed_for_it(gpu: Gpu, timer: Timer) -> None:
 
 
 def test_a_short_kernel_on_another_stream_is_refused_as_well(gpu: Gpu, timer: Timer) -> None:
-    # Too short to be seen by waiting: 8 µs are over before the host has asked. The interval on a blocked stream is empty, though.
+    # Too short to be seen by waiting: 8 µs are over before the host has asked. But the timed interval is empty.
     with pytest.raises(UsageError, match="nothing ran on the timed stream"):
         calibrate(timer, Workload(lambda: gpu.launch(8e-6, Stream(77)), TRAFFIC))
 
