@@ -8,11 +8,11 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.document import RunDocument, read_document
 from pytest_bandwidth.reports.names import names_among
 from pytest_bandwidth.reports.summary import gravity, headline_of, signed_percent, tone_of
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import number
+from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
 # GitHub takes 1 MiB of summary for a step and shows 10 annotations of each kind.
 # https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands

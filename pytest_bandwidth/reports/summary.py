@@ -9,7 +9,7 @@ from typing import Literal
 from pytest_bandwidth.domain.run_findings import UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
-from pytest_bandwidth.reports.document import RunDocument
+from pytest_bandwidth.storage.saved_run import RunDocument
 
 Tone = Literal["bad", "warn", "good", "plain"]
 

@@ -1,9 +1,14 @@
-"""A saved run read back: its JSON document, checked before anything is rendered or compared from it."""
+"""The one reader of saved runs: their JSON document is checked here, before anything is rendered or compared from it.
+
+The document is what ``--bandwidth-json`` writes: `schema`, `run_id`, `environment`, `device`, `settings`, `results`,
+`findings`, `baseline_path`. `run_schema` has its types, `schema_check` holds it to them.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,14 +17,55 @@ from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
-from pytest_bandwidth.storage.schema_check import check_form, check_plain
+from pytest_bandwidth.storage.schema_check import check_form, check_plain, without_unreal
 
 LARGEST_BYTES = 512 * 2**20
 SCHEMA = 1
+MAX_RENDERED_RESULTS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A finding about the device or the run: code for programs, sentence for people."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDevice:
+    """The device of a run; GB/s and GiB, None where unknown."""
+
+    kind: str
+    name: str
+    serial: str
+    memory_gib: int | None
+    peak_gbps: float | None
+    peak_source: str
+    settings: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunDocument:
+    """A whole run as renderers read it. `outcomes` in the order of the document."""
+
+    run_id: str
+    environment: Mapping[str, Any]
+    device: RunDevice
+    strict: bool
+    settings: Mapping[str, Any]
+    outcomes: tuple[Outcome, ...]
+    findings: tuple[Note, ...]
+    baseline_path: str | None
+
+    def fails(self, outcome: Outcome) -> bool:
+        """Return whether the outcome fails its test under this run's settings."""
+        return Status[outcome.status].fails(strict=self.strict)
 
 
 def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
-    """The document and its rows. Raises UsageError, one line with the file's name, for anything that is no such run."""
+    """Return the document and its rows. Raises UsageError, one line with the file's name, for anything else."""
     try:
         with path.open("rb") as stream:
             # Bounded by what is read: a pipe or a device tells no size.
@@ -36,20 +82,48 @@ def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
 
 
 def checked(document: object, name: str) -> tuple[dict[str, Any], list[Outcome]]:
-    """Document and rows of an already parsed mapping; raises UsageError like `load_run`."""
+    """Return document and rows of an already parsed mapping; raises UsageError like `load_run`."""
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
         raise UsageError(f"{name}: found no results, expected a document that --bandwidth-json wrote")
     try:
         check_plain(document)
-        schema = document.get("schema")
-        if type(schema) is not int or schema != SCHEMA:
-            raise UsageError(
-                f"found schema {shown(schema)}, expected {SCHEMA}: use the version that wrote it, or a newer"
-            )
-        check_form(document, DocumentForm, "the document")
-        return document, [_row(row, f"results[{i}]") for i, row in enumerate(document["results"])]
+        return document, _rows(document)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
+
+
+def read_document(document: Mapping[str, Any]) -> RunDocument:
+    """Return a document, saved or of this very run, for the renderers.
+
+    A number that is no figure counts as absent: a report with a gap is of more use than none.
+    Raises UsageError: where, what was found, what is expected.
+    """
+    if not isinstance(document, Mapping):
+        raise UsageError(f"the document is {shown(document)}, expected a mapping")
+    plain = without_unreal(document)
+    results = plain.get("results")
+    if isinstance(results, list | tuple) and len(results) > MAX_RENDERED_RESULTS:
+        raise UsageError(f"the document has {len(results)} results, expected at most {MAX_RENDERED_RESULTS}: split it")
+    outcomes = tuple(_rows(plain))
+    settings = plain.get("settings") or {}
+    return RunDocument(
+        run_id=plain["run_id"],
+        environment=plain.get("environment") or {},
+        device=_device(plain["device"]),
+        strict=settings.get("strict") is True,
+        settings=settings,
+        outcomes=outcomes,
+        findings=tuple(Note(note.get("code", ""), note.get("text", "")) for note in plain.get("findings") or ()),
+        baseline_path=plain.get("baseline_path"),
+    )
+
+
+def _rows(document: Mapping[str, Any]) -> list[Outcome]:
+    schema = document.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        raise UsageError(f"found schema {shown(schema)}, expected {SCHEMA}: use the version that wrote it, or a newer")
+    check_form(document, DocumentForm, "the document")
+    return [_row(row, f"results[{i}]") for i, row in enumerate(document["results"])]
 
 
 def _row(plain: Mapping[str, Any], where: str) -> Outcome:
@@ -61,6 +135,20 @@ def _row(plain: Mapping[str, Any], where: str) -> Outcome:
     if plain["status"] == Status.SUSPECT.value:
         raise UsageError(f"{where}.status is 'SUSPECT', expected one that a run ends with")
     return from_plain(plain)
+
+
+def _device(plain: Mapping[str, Any]) -> RunDevice:
+    peak = plain.get("peak") or {}
+    return RunDevice(
+        kind=plain["kind"],
+        name=plain["name"] or "unnamed device",
+        serial=plain["serial"],
+        memory_gib=plain.get("memory_gib"),
+        peak_gbps=peak.get("gbps") or None,
+        peak_source=peak.get("source", ""),
+        settings=plain.get("settings") or {},
+        facts=plain.get("facts") or {},
+    )
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -18,11 +18,12 @@ DEEPEST = 32
 LARGEST, SMALLEST = 1e75, 1e-75
 # Counts travel to other programs, which keep them in 64 bits.
 LARGEST_COUNT = 2**63 - 1
-# Fields that may be below zero: a gain, and facts of a device such as a NUMA node of -1. All others count something, or
+# Fields that may be below zero: a gain, a temperature, facts of a device such as a NUMA node of -1. All others count or
 # say how long, how large or how fast it was.
-SIGNED = frozenset({"drop", "facts"})
+SIGNED = frozenset({"drop", "facts", "temperature_c"})
 
 _CONTAINERS = (dict, list)
+_TOO_DEEP = f"found values nested deeper than {DEEPEST}, expected fewer levels"
 # Raises UsageError unless the value, which stands at the place named, has the form.
 Check = Callable[[object, str], None]
 
@@ -45,7 +46,23 @@ def check_plain(value: object) -> None:
         level = [one for one in deeper if isinstance(one, _CONTAINERS)]
         if not level:
             return
-    raise UsageError(f"found values nested deeper than {DEEPEST}, expected fewer levels")
+    raise UsageError(_TOO_DEEP)
+
+
+def without_unreal(value: Any, depth: int = 0) -> Any:
+    """Return the data with None for each number that is no figure (not finite, too large, too small); lists go without.
+
+    Raises UsageError where it is nested deeper than `DEEPEST`.
+    """
+    if depth > DEEPEST:
+        raise UsageError(_TOO_DEEP)
+    if isinstance(value, Mapping):
+        return {name: without_unreal(one, depth + 1) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        if _usual_figures(value):
+            return value
+        return [without_unreal(one, depth + 1) for one in value if _is_real(one)]
+    return value if _is_real(value) else None
 
 
 def check_form(plain: object, form: type, where: str) -> None:
@@ -57,7 +74,7 @@ def check_form(plain: object, form: type, where: str) -> None:
     _of_dataclass(form)(plain, where)
 
 
-def _usual_figures(values: list[object]) -> bool:
+def _usual_figures(values: Sequence[object]) -> bool:
     """Whether all are floats in the usual range, or all booleans: nearly every value of a document, and quick, in C."""
     kinds = set(map(type, values))
     if kinds != {float}:
@@ -70,14 +87,18 @@ def _usual_figures(values: list[object]) -> bool:
 def _check_leaves(values: list[object]) -> None:
     for value in values:
         if isinstance(value, (int, float)):
-            # Written so that NaN, which is neither above nor below anything, is refused as well.
-            if value and not SMALLEST <= abs(value) <= LARGEST:
+            if not _is_real(value):
                 raise UsageError(f"found the number {_size_of(value)}, expected a figure of something real")
         elif isinstance(value, str) and not value.isascii():
             try:
                 value.encode()
             except UnicodeEncodeError:
                 raise UsageError(f"found the text {value[:20]!a}, expected whole characters") from None
+
+
+def _is_real(value: object) -> bool:
+    """Whether this is no number, or one that a figure may have; NaN is neither above nor below anything."""
+    return not isinstance(value, (int, float)) or value == 0 or SMALLEST <= abs(value) <= LARGEST
 
 
 def _size_of(number: float) -> str:

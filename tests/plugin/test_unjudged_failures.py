@@ -3,8 +3,8 @@
 import json
 
 from pytest_bandwidth.domain.run_findings import UNJUDGED
-from pytest_bandwidth.reports.document import read_document
 from pytest_bandwidth.reports.summary import headline_of
+from pytest_bandwidth.storage.saved_run import read_document
 
 TESTS = """
 import numpy as np

@@ -8,9 +8,9 @@ import pytest
 from children import gone, wait_for
 from plugin_texts import COPY
 
-from pytest_bandwidth.reports.document import read_document
 from pytest_bandwidth.reports.summary import headline_of
 from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.saved_run import read_document
 
 
 @pytest.mark.smoke

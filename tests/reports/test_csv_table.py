@@ -11,7 +11,7 @@ import run_documents
 from hostile_documents import hostile_document
 
 from pytest_bandwidth.reports.csv import COLUMNS, render_csv
-from pytest_bandwidth.reports.document import read_document
+from pytest_bandwidth.storage.saved_run import read_document
 
 
 def rows_of(text: str) -> list[dict[str, str]]:

@@ -11,6 +11,15 @@ from hostile_texts import HOSTILE
 
 from pytest_bandwidth.domain.outcome import Outcome
 
+COUNTED = {
+    "accesses": 8,
+    "requests": 2,
+    "bytes_requested": 8,
+    "sectors": 4,
+    "sectors_per_request": 2.0,
+    "coalescing": 0.5,
+}
+
 
 def hostile_document(texts: Iterable[str] = HOSTILE) -> dict[str, Any]:
     """One result for each text, in all of its places; where the run has one place, it holds the first text."""
@@ -46,6 +55,7 @@ def hostile_document(texts: Iterable[str] = HOSTILE) -> dict[str, Any]:
 def _poisoned(outcome: Outcome, text: str, index: int) -> Outcome:
     baseline = dict(outcome.baseline or {})
     baseline |= {
+        "key": text,
         "note": text,
         "xfail": text,
         "runs": [{"gbps": 500.0, "probe_gbps": 600.0, "at": text, "commit": text}] * 3,
@@ -69,9 +79,15 @@ def _poisoned(outcome: Outcome, text: str, index: int) -> Outcome:
         findings=({"code": text, "text": text},),
         baseline=baseline,
         counts={text: 3},
-        resources={text: 3},
+        resources={"registers": 3, "local_bytes": 0, "shared_bytes": 0, text: 3},
         probe={"name": text, "bytes_moved": 1000},
-        detail={"loads": [{text: text, "line": 3, "pattern": text}], "stores": [{text: [text, {text: text}]}]},
+        detail={
+            "kernel": text,
+            "loads": {**COUNTED, "pattern": text, text: [text, {text: text}]},
+            "lines": [{"file": text, "line": 3, "loads": {**COUNTED, "pattern": text}}],
+            "arrays": [{"name": text, "nbytes": 8, "bytes_read": 8, "bytes_written": 0}],
+            "modelled_floor_seconds": {text: 1e-9},
+        },
         conditions={
             "before": {"event_reasons": [text], "others": [text]},
             "after": {"sm_clock_mhz": 3, "others": [text]},

@@ -17,7 +17,7 @@ from pytest_bandwidth.reports.charts.common import (
     unique,
 )
 from pytest_bandwidth.reports.charts.theme import Spec
-from pytest_bandwidth.reports.document import RunDocument
+from pytest_bandwidth.storage.saved_run import RunDocument
 
 # With more results than this, named rows give way to a scatter over the bytes moved.
 NAMED_ROWS_AT_MOST = 36

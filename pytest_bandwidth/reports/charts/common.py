@@ -9,9 +9,9 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.charts.theme import CONFIG, SCHEMA, Spec
-from pytest_bandwidth.reports.document import RunDocument
 from pytest_bandwidth.reports.summary import tone_of
 from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.storage.saved_run import RunDocument
 
 NAME_AT_MOST = 80
 # How results end, in words; failures are drawn last, so that they lie on top.

@@ -22,8 +22,8 @@ from pytest_bandwidth.reports.charts.common import (
     tooltip,
 )
 from pytest_bandwidth.reports.charts.theme import Spec
-from pytest_bandwidth.reports.document import RunDocument
 from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.storage.saved_run import RunDocument
 
 ROOFS_AT_MOST = 6
 INTENSITY, RATE = "arithmetic intensity, FLOP/byte", "achieved, GFLOP/s"

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.statistics import quantile
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import Plain, mappings, number, numbers, optional_text, text
+from pytest_bandwidth.reports.values import Plain, number, sequence, text
 
 # The samples of all results share this many figures, so that a page's size depends little on how many were taken.
 SAMPLES_IN_ALL = 200_000
@@ -29,11 +29,11 @@ def runs_of(outcome: Outcome) -> dict[str, Any]:
     verdict, baseline = outcome.verdict, outcome.baseline or {}
     figure, own = figure_name(outcome), own_figure(outcome)
     scale = 100.0 if figure == "relative" else 1.0
-    runs = [_history_run(run, figure, scale) for run in mappings(baseline, "runs", "baseline")]
+    runs = [_history_run(run, figure, scale) for run in sequence(baseline, "runs")]
     limits = _limits(outcome, scale)
     if own is None or not (limits or any(runs)):
         return {}
-    fresh = numbers(verdict, "confirmations") if optional_text(verdict, "figure") else ()
+    fresh = sequence(verdict, "confirmations") if text(verdict, "figure") else ()
     return {
         "unit": "% of the probe" if figure == "relative" else "GB/s",
         "runs": [run for run in runs if run],
@@ -70,7 +70,7 @@ def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | N
             value = gbps / probe
     if value is None:
         return None
-    stamps = (one_line(optional_text(run, "at") or "", 40), one_line(optional_text(run, "commit") or "", 16))
+    stamps = (one_line(text(run, "at"), 40), one_line(text(run, "commit"), 16))
     return _four(value * scale), ", ".join(stamp for stamp in stamps if stamp)
 
 
@@ -81,7 +81,7 @@ def samples_of(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[in
     """
     series = {
         "kernel": _rates(outcome.samples, outcome.bytes_moved),
-        "probe": _rates(outcome.probe_samples, number(outcome.probe, "bytes_moved", "probe") or 0.0),
+        "probe": _rates(outcome.probe_samples, number(outcome.probe, "bytes_moved") or 0.0),
     }
     return {name: _thinned(values, at_most) for name, values in series.items() if values}
 

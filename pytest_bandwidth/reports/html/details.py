@@ -11,12 +11,11 @@ from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
-from pytest_bandwidth.reports.document import read_notes
 from pytest_bandwidth.reports.html.detail_charts import figure_name, own_figure, runs_of, samples_of
 from pytest_bandwidth.reports.pairs import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
-from pytest_bandwidth.reports.values import mapping, mappings, number, numbers, optional_text, sequence, text
+from pytest_bandwidth.reports.values import mapping, number, sequence, text
 
 Facts = list[tuple[str, str]]
 ACCESSES_AT_MOST = 100
@@ -33,9 +32,7 @@ def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
         "message": prose(outcome.message or ""),
         "source": _source(outcome),
         "command": _command(outcome),
-        "findings": [
-            [clean(note.code, 80), prose(note.text)] for note in read_notes({"f": list(outcome.findings)}, "f")
-        ],
+        "findings": [[clean(text(note, "code"), 80), prose(text(note, "text"))] for note in outcome.findings],
         "verdict": _verdict_facts(outcome),
         "measured": _measured_facts(outcome),
         "work": _work_facts(outcome),
@@ -64,10 +61,10 @@ def _verdict_facts(outcome: Outcome) -> Facts:
         ("tolerance", _percent(tolerance)),
         ("baseline runs", _optional(runs, lambda v: f"{v:.0f}" if v else "none: written by hand")),
         ("between-run spread", _optional(spread, lambda v: format_percent(v, 2))),
-        ("fresh processes", ", ".join(compared(v) for v in numbers(verdict, "confirmations")[:20])),
+        ("fresh processes", ", ".join(compared(v) for v in sequence(verdict, "confirmations")[:20])),
         ("baseline runs advised", _optional(number(verdict, "runs_advised"), digits)),
-        ("expected to fail", one_line(optional_text(baseline, "xfail") or "", 400)),
-        ("note", one_line(optional_text(baseline, "note") or "", 400)),
+        ("expected to fail", one_line(text(baseline, "xfail"), 400)),
+        ("note", one_line(text(baseline, "note"), 400)),
     ]
     return _known(facts)
 
@@ -120,22 +117,22 @@ def _work_facts(outcome: Outcome) -> Facts:
 def _counted_facts(outcome: Outcome) -> Facts:
     """What a device that runs kernels in a model knows beyond the accesses."""
     detail = outcome.detail
-    blocks, run = number(detail, "blocks", "detail"), number(detail, "blocks_run", "detail")
+    blocks, run = number(detail, "blocks"), number(detail, "blocks_run")
     facts = [
-        ("kernel", one_line(optional_text(detail, "kernel", "detail") or "", 100)),
+        ("kernel", one_line(text(detail, "kernel"), 100)),
         ("blocks run", f"{run:.0f} of {blocks:.0f}" if run is not None and blocks is not None else ""),
-        ("thread instructions", _optional(number(detail, "thread_instructions", "detail"), lambda v: f"{v:.4g}")),
-        ("lane occupancy", _percent(number(detail, "lane_occupancy", "detail"))),
+        ("thread instructions", _optional(number(detail, "thread_instructions"), lambda v: f"{v:.4g}")),
+        ("lane occupancy", _percent(number(detail, "lane_occupancy"))),
     ]
-    for array in mappings(detail, "arrays", "detail")[:20]:
+    for array in sequence(detail, "arrays")[:20]:
         parts = [
             f"{format_bytes(seen)} {verb}"
             for verb, name in (("read", "bytes_read"), ("written", "bytes_written"))
-            if (seen := number(array, name, "detail.arrays"))
+            if (seen := number(array, name))
         ]
-        facts.append((f"array {one_line(text(array, 'name', 'detail.arrays'), 60)}", ", ".join(parts) or "not touched"))
-    for card, seconds in list(mapping(detail, "modelled_floor_seconds", "detail").items())[:10]:
-        floor = number({card: seconds}, card, "detail.modelled_floor_seconds")
+        facts.append((f"array {one_line(text(array, 'name'), 60)}", ", ".join(parts) or "not touched"))
+    for card, seconds in list(mapping(detail, "modelled_floor_seconds").items())[:10]:
+        floor = number({card: seconds}, card)
         shown = _optional(floor, lambda v: f"{format_seconds(v)}, modelled")
         facts.append((f"floor on {one_line(str(card), 60)}", shown))
     return facts
@@ -153,15 +150,15 @@ _CONDITIONS = (
 
 def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
     """Rows of (what, before, after) for whatever could be read."""
-    before, after = (mapping(outcome.conditions, when, "conditions") for when in ("before", "after"))
+    before, after = (mapping(outcome.conditions, when) for when in ("before", "after"))
     rows = []
     for label, name, unit in _CONDITIONS:
-        values = [number(state, name, "conditions") for state in (before, after)]
+        values = [number(state, name) for state in (before, after)]
         if any(value is not None for value in values):
             shown = ["–" if value is None else f"{value:.4g} {unit}".rstrip() for value in values]
             rows.append((label, shown[0], shown[1]))
     for label, name in (("event reasons", "event_reasons"), ("others on the device", "others")):
-        listed = [scalar_text(sequence(state, name, "conditions")) for state in (before, after)]
+        listed = [scalar_text(sequence(state, name)) for state in (before, after)]
         if any(listed):
             rows.append((label, listed[0] or "none", listed[1] or "none"))
     return rows
@@ -193,7 +190,7 @@ def _shower(figure: str) -> Any:
 
 
 def _probe(outcome: Outcome) -> str:
-    name = one_line(text(outcome.probe, "name", "probe"), 60)
+    name = one_line(text(outcome.probe, "name"), 60)
     rate = _optional(outcome.probe_gbps, format_gbps)
     return f"{rate} ({name})" if rate and name else rate or name
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from pytest_bandwidth.reports.charts.detail import detail_specs
 from pytest_bandwidth.reports.charts.theme import DARK, LIGHT
-from pytest_bandwidth.reports.document import RunDocument
 from pytest_bandwidth.reports.html.detail_charts import samples_each
 from pytest_bandwidth.reports.html.details import detail_of
 from pytest_bandwidth.reports.html.table import Table
 from pytest_bandwidth.reports.html.template import embedded
+from pytest_bandwidth.storage.saved_run import RunDocument
 
 # The page's tooltips read the table, so that points need not carry their texts.
 _IN_THE_TABLE = frozenset(

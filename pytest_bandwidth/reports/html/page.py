@@ -12,14 +12,15 @@ from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.charts.library import bundle_in_the_making, charts_available
 from pytest_bandwidth.reports.charts.render import MISSING, token_specs
-from pytest_bandwidth.reports.document import RunDevice, RunDocument, read_document
 from pytest_bandwidth.reports.html.packing import page_data
 from pytest_bandwidth.reports.html.table import Row, Table, table_of
 from pytest_bandwidth.reports.html.template import policy, render, script_of, style_sheet
 from pytest_bandwidth.reports.summary import Headline, headline_of
-from pytest_bandwidth.reports.text_safe import clean, one_line, prose
+from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
+from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_document
 
 FAILURES_LISTED = 12
+PAIRS_AT_MOST = 100
 # About what title, legend and axis add to a chart's height, in pixels.
 CHART_FRAME = 110
 
@@ -84,9 +85,9 @@ def _subtitle(run: RunDocument) -> list[str]:
     device = run.device
     memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
     facts = [one_line(device.name, 120), memory, "" if device.kind in COUNTING_KINDS else _peak_words(device)]
-    if commit := run.fact("commit"):
-        facts.append(f"commit {one_line(commit, 48)}")
-    facts.append(one_line(run.fact("started_at") or "", 48))
+    if commit := run.environment.get("commit"):
+        facts.append(f"commit {one_line(scalar_text(commit), 48)}")
+    facts.append(one_line(scalar_text(run.environment.get("started_at") or ""), 48))
     facts.append(f"against {one_line(run.baseline_path, 120)}" if run.baseline_path else "no baseline")
     return [fact for fact in facts if fact]
 
@@ -104,13 +105,17 @@ def _environment(run: RunDocument) -> list[tuple[str, list[tuple[str, str]]]]:
     own += [("memory", f"{device.memory_gib:.0f} GiB")] if device.memory_gib is not None else []
     own += [("peak", _peak_words(device).removeprefix("peak "))]
     groups = [
-        ("Device", [*own, *device.settings, *device.facts]),
-        ("Run", [("run id", clean(run.run_id, 200)), *run.environment]),
-        ("Settings", list(run.settings)),
+        ("Device", [*own, *_pairs(device.settings), *_pairs(device.facts)]),
+        ("Run", [("run id", clean(run.run_id, 200)), *_pairs(run.environment)]),
+        ("Settings", _pairs(run.settings)),
     ]
     return [
         (title, [(name.replace("_", " "), value) for name, value in pairs if value]) for title, pairs in groups if pairs
     ]
+
+
+def _pairs(plain: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key_text(name), scalar_text(value)) for name, value in list(plain.items())[:PAIRS_AT_MOST]]
 
 
 def _columns(specs: Mapping[str, Any]) -> list[list[str]]:

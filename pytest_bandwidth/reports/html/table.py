@@ -11,10 +11,10 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import accesses_of
-from pytest_bandwidth.reports.document import RunDocument
 from pytest_bandwidth.reports.summary import Tone, gravity, signed_percent, tone_of
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.reports.values import number, optional_text
+from pytest_bandwidth.reports.values import number, text
+from pytest_bandwidth.storage.saved_run import RunDocument
 
 NAME_AT_MOST = 160
 # With 5,000 rows in groups of 50, Chromium sorts in a quarter of the time that one group takes.
@@ -153,13 +153,13 @@ def _moved(outcome: Outcome) -> Cell:
 
 def _sectors(outcome: Outcome) -> Cell:
     """The worst access of a kernel whose traffic was counted."""
-    known = [number(access, "sectors_per_request", "detail") for _, access in accesses_of(outcome.detail)]
+    known = [number(access, "sectors_per_request") for _, access in accesses_of(outcome.detail)]
     return _figure(max((s for s in known if s is not None), default=None), digits)
 
 
 def _access(outcome: Outcome) -> Cell:
     """The patterns of loads, stores and atomics, said once where they agree; sorted by how bad the worst is."""
-    found = [optional_text(access, "pattern", "detail") or "" for _, access in accesses_of(outcome.detail)]
+    found = [text(access, "pattern") for _, access in accesses_of(outcome.detail)]
     shown = " / ".join(dict.fromkeys(one_line(pattern, 40) for pattern in found if pattern))
     return Cell(shown or "–", _sectors(outcome).sort if shown else None)
 

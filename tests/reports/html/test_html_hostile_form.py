@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.charts import library as charts_library
 from pytest_bandwidth.reports.csv import render_csv
-from pytest_bandwidth.reports.document import read_document
 from pytest_bandwidth.reports.github import annotations, job_summary
 from pytest_bandwidth.reports.html import page as html
 from pytest_bandwidth.reports.html.page import render_html
+from pytest_bandwidth.storage.saved_run import read_document
 
 BASE: dict[str, Any] = json.loads(
     json.dumps(
