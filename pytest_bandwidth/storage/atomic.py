@@ -22,7 +22,7 @@ class NotOnDisk(OSError):
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False, partial_name: str | None = None) -> Iterator[Path]:
-    """Gives the path of a hidden file beside `path`, not there yet; what is written to it becomes `path` in the end.
+    """Give the path of a hidden file beside `path`, not there yet; what is written to it becomes `path` in the end.
 
     After an exception the hidden file is gone and `path` as it was.
     durable: also after a power cut; costs two waits for the disk. partial_name: of the hidden file, for callers that
@@ -56,7 +56,7 @@ def write_whole(
     durable: bool = False,
     partial_name: str | None = None,
 ) -> None:
-    """Writes a file in the manner of `replacing`, which says the rest.
+    """Write a file in the manner of `replacing`, which says the rest.
 
     mode: the file's, less the umask. keep: mode and owner of the file that is replaced stay, and so does a link to it.
     A pipe or a device is written to; replacing it would leave the machine with a file for a ``/dev/null``.
@@ -88,7 +88,7 @@ def _keep_mode_and_owner(path: Path, descriptor: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename is on the disk when its folder is."""
+    """Sync a folder: a rename is on the disk when its folder is."""
     try:
         _sync(folder)
     except OSError as problem:

@@ -29,7 +29,7 @@ Check = Callable[[object, str], None]
 
 
 def check_plain(value: object) -> None:
-    """Raises UsageError for nesting, numbers or text that no document of ours holds, wherever they stand.
+    """Raise UsageError for nesting, numbers or text that no document of ours holds, wherever they stand.
 
     value: of JSON's own types. Depth is the writer's choice, so nothing here recurses; what follows may.
     """
@@ -66,7 +66,7 @@ def without_unreal(value: Any, depth: int = 0) -> Any:
 
 
 def check_form(plain: object, form: type, where: str) -> None:
-    """Raises UsageError where a value's type is not the field's, or a field without default is absent.
+    """Raise UsageError where a value's type is not the field's, or a field without default is absent.
 
     form: a dataclass whose annotations use text, numbers, booleans, literals, enums, mappings, tuples (JSON: lists),
     unions and further dataclasses; `Any` is not looked into. Names that it does not know are ignored.
@@ -75,7 +75,7 @@ def check_form(plain: object, form: type, where: str) -> None:
 
 
 def _usual_figures(values: Sequence[object]) -> bool:
-    """Whether all are floats in the usual range, or all booleans: nearly every value of a document, and quick, in C."""
+    """Return whether all are floats in the usual range, or all booleans: nearly all of a document; quick, in C."""
     kinds = set(map(type, values))
     if kinds != {float}:
         return kinds == {bool}
@@ -97,12 +97,12 @@ def _check_leaves(values: list[object]) -> None:
 
 
 def _is_real(value: object) -> bool:
-    """Whether this is no number, or one that a figure may have; NaN is neither above nor below anything."""
+    """Return whether this is no number, or one that a figure may have; NaN is neither above nor below anything."""
     return not isinstance(value, (int, float)) or value == 0 or SMALLEST <= abs(value) <= LARGEST
 
 
 def _size_of(number: float) -> str:
-    """A number of any size in a few digits: Python refuses to write out very long ones."""
+    """Return a number of any size in a few digits: Python refuses to write out very long ones."""
     return f"{number:.3g}" if isinstance(number, float) else f"2^{abs(number).bit_length() - 1}"
 
 

@@ -1,4 +1,4 @@
-"""Baseline files: YAML text ↔ `domain.baseline` values. Imports `domain` only.
+"""Baseline files: YAML text ↔ `domain.baseline` values.
 
 `load` → values; `check` → problems; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
 file it is.
@@ -34,5 +34,5 @@ SCHEMA_FILE = Path(__file__).parent.with_name("baseline.schema.json")
 
 
 def load(path: Path) -> Baseline:
-    """The values of one file. Raises BaselineError with every problem found, one line each."""
+    """Return the values of one file. Raises BaselineError with every problem found, one line each."""
     return read(path).baseline

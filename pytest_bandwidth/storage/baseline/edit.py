@@ -113,7 +113,7 @@ def _with_device(head: str, device: BaselineDevice | None) -> str:
 
 
 def _block(document: Document, layout: Layout, change: Change) -> str:
-    """An entry's new lines: written afresh where the old ones are what an update wrote, else edited with care."""
+    """Return an entry's new lines: afresh where the old ones are what an update wrote, else edited with care."""
     assert change.after is not None
     fresh = shift(render_entry(change.after), layout.indent - 2)
     if change.before is None:
@@ -252,7 +252,7 @@ class _Field:
 
 
 def edit_lines(block: str, old: Entry, new: Entry) -> str:
-    """The lines of one entry, edited where old and new differ. Raises NotByLines where its layout forbids that."""
+    """Edit the lines of one entry where old and new differ. Raises NotByLines where its layout forbids that."""
     fields = _fields(block)
     lines = block.splitlines(keepends=True)
     comments = _comments(block)
@@ -307,7 +307,7 @@ def _with_value(own: list[str], one: _Field, text: str, beside: _Beside) -> list
 
 
 def _edited_runs(lines: list[str], one: _Field, old: Sequence[Run], new: Sequence[Run], beside: _Beside) -> list[str]:
-    """The oldest of the old runs may go and new ones follow: then every line that stays is left alone."""
+    """Edit the lines of runs: the oldest may go and new ones follow, and each line that stays is left alone."""
     first, last = one.key.start[0], one.value.last_line
     if not new:
         comments = [line.lstrip() for line in lines[first : last + 1] if line.lstrip().startswith("#")]
@@ -346,7 +346,7 @@ def _run_lines(runs: Sequence[Run], column: int) -> list[str]:
 
 
 def _fields(block: str) -> list[_Field]:
-    """The fields of the only entry of a text, each with lines of its own. Raises NotByLines."""
+    """Return the fields of the only entry of a text, each with lines of its own. Raises NotByLines."""
     fields: list[_Field] = []
     path: list[_Place] = []
     key: tuple[str, _Place] | None = None

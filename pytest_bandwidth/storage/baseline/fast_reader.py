@@ -72,7 +72,7 @@ class CanonicalReader:
         self._mappings: dict[tuple[str, Callable[[str], Any]], dict[str, Any]] = {}
 
     def entry(self, text: str, start: int, end: int, line: int) -> Entry | None:
-        """The entry of the block ``text[start:end]``; None where it is not canonical or not in order."""
+        """Return the entry of the block ``text[start:end]``; None where it is not canonical or not in order."""
         match = _HEAD.match(text, start, end)
         if match is None or match.end() - start > _MAX_HEAD_CHARACTERS:
             return None
@@ -144,7 +144,7 @@ class CanonicalReader:
         return tuple(self._runs_of(found))
 
     def _runs_of(self, found: Sequence[tuple[str, ...]]) -> list[Run]:
-        """Runs of the texts matched by `_RUN`, empty where absent. One loop, because most of a file is runs."""
+        """Return runs of the texts that `_RUN` matched, empty where absent. One loop: most of a file is runs."""
         share = self._texts.setdefault
         runs = []
         for gbps, probe_gbps, relative, samples, gpu, commit, at, extra in found:
@@ -165,7 +165,7 @@ class CanonicalReader:
         return runs
 
     def _extra(self, text: str) -> Mapping[str, str]:
-        """Keys of a later version, from text such as ``, driver_version: 580.65``."""
+        """Return keys of a later version, from text such as ``, driver_version: 580.65``."""
         found = self._extras.get(text)
         if found is None:
             found = {**self._mapping(text[2:], str)}
@@ -190,7 +190,7 @@ class CanonicalReader:
 
 
 def _last_place(text: str, unit: str) -> float:
-    """`units.last_place` of what `_HEAD` matches, in the text's own unit. Each entry has two: a large file feels it."""
+    """Return `units.last_place` of what `_HEAD` matches, in its own unit; quick, for each entry has two."""
     return float(10.0 ** -len(text.removesuffix(unit).partition(".")[2]))
 
 

@@ -17,12 +17,12 @@ _MAX_FILES = 1000
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path means a folder of one file per device: it is one, or is not there and names no YAML file."""
+    """Return whether a path means a folder of one file per device: it is one, or is not there and names no YAML."""
     return path.is_dir() or (not path.exists() and path.suffix.lower() not in _SUFFIXES)
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The baseline files of a folder, by name."""
+    """Return the baseline files of a folder, by name."""
     try:
         return sorted(
             path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
@@ -36,7 +36,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def slug(name: str) -> str:
-    """A device's name as a file name: ``NVIDIA A100-SXM4-80GB`` → ``nvidia-a100-sxm4-80gb``."""
+    """Return a device's name as a file name: ``NVIDIA A100-SXM4-80GB`` → ``nvidia-a100-sxm4-80gb``."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:100] or "device"
 
 
@@ -85,7 +85,7 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
 
 
 def check(path: Path) -> None:
-    """Reads each file that `path` means, of whatever device. Raises BaselineError with the problems of all.
+    """Read each file that `path` means, of whatever device. Raises BaselineError with the problems of all.
 
     That there is none is no problem: an update makes it.
     """
@@ -119,12 +119,12 @@ def _new_name(folder: Path, device: DeviceIdentity) -> Path:
 
 
 def device_of(identity: DeviceIdentity) -> BaselineDevice:
-    """The header of a new file for this device."""
+    """Return the header of a new file for this device."""
     return BaselineDevice(identity.name, identity.memory_gib, identity.kind)
 
 
 def check_device(baseline: Baseline, identity: DeviceIdentity) -> None:
-    """Raises BaselineError, naming both devices, where the file is of another one. A file that names none fits all."""
+    """Raise BaselineError, naming both devices, where the file is of another one. A file that names none fits all."""
     device = baseline.device
     if device is None or device.matches(identity):
         return

@@ -55,9 +55,9 @@ Report = Callable[[int, str], None]
 def parse(
     text: str, report: Report, line_of: Callable[[int], int] = lambda line: line, *, roots_repeat: bool = False
 ) -> Node | None:
-    """The tree of a text's only document; None where there is none.
+    """Return the tree of a text's only document; None where there is none.
 
-    report: is told of each anchor, alias, tag, duplicate key or unsuitable scalar, with its line; reading goes on.
+    report: called with each anchor, alias, tag, duplicate key or unsuitable scalar, with its line; reading goes on.
     line_of: line of the text (from 1) → line of the file.
     roots_repeat: leave it to the caller to find keys of the outermost mapping that are there twice.
     Raises Unreadable where reading cannot go on: no YAML, several documents, too deep, too much.
@@ -84,7 +84,7 @@ def parse(
 
 
 def events_of(text: str) -> Iterator[Any]:
-    """The parser's events, with marks that count lines and columns from 0. Raises yaml.YAMLError."""
+    """Return the parser's events, with marks that count lines and columns from 0. Raises yaml.YAMLError."""
     events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
     return events
 

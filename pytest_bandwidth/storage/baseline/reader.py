@@ -36,12 +36,12 @@ class Document:
 
 
 def read(path: Path) -> Document:
-    """Reads a file. Raises BaselineError with all problems."""
+    """Read a file. Raises BaselineError with all problems."""
     return read_text(read_source(path), str(path))
 
 
 def read_device(path: Path) -> BaselineDevice | None:
-    """Whose file it is, by its head where that says so: a folder's other files need not be read whole.
+    """Return the device of a file, by its head where that says so: a folder's other files are not read whole.
 
     Raises BaselineError where it cannot be told.
     """
@@ -58,12 +58,12 @@ def read_device(path: Path) -> BaselineDevice | None:
 
 
 def read_text(source: SourceText, file: str) -> Document:
-    """Reads a file's text. Raises BaselineError with all problems of `file`."""
+    """Read a file's text. Raises BaselineError with all problems of `file`."""
     return _read_with(_read, source, file)
 
 
 def read_undivided(source: SourceText, file: str) -> Document:
-    """Like `read_text`, by the YAML parser alone: the reference that the fast reading is held to."""
+    """Read like `read_text`, by the YAML parser alone: the reference that the fast reading is held to."""
     return _read_with(_read_whole, source, file)
 
 
@@ -119,7 +119,7 @@ def _read_whole(source: SourceText, problems: Problems) -> Document:
 
 
 def _explained(text: str, problem: Unreadable) -> Unreadable:
-    """The parser stumbles over a merge conflict without knowing it for one."""
+    """Name a merge conflict, which the parser stumbles over without knowing it for one."""
     lines = f"\n{text}\n"
     found = [(at, marker) for marker in _CONFLICT_MARKERS if (at := lines.find(marker)) >= 0]
     if not found:
@@ -160,13 +160,13 @@ class _DividedReader:
         self.reader = SchemaReader(problems)
 
     def read(self) -> Document:
-        """The document. Raises Unreadable where only the whole file can tell; its problems are then of no use."""
+        """Return the document. Raises Unreadable where only the whole file can tell; its problems are no use then."""
         device, tolerance = self._header()
         entries, spans = self._entries(device)
         return Document(self.source, Baseline(device, entries, tolerance, self.problems.file), self.layout, spans)
 
     def _header(self) -> tuple[BaselineDevice | None, float | None]:
-        """Head and foot, parsed with a placeholder for the entries: where it lands shows if it is top-level."""
+        """Parse head and foot with a placeholder for the entries: where it lands shows if it is top-level."""
         layout, text = self.layout, self.text
         head, foot = text[: layout.head_end], text[layout.foot :]
         head_lines = head.count("\n")
@@ -226,7 +226,7 @@ class _DividedReader:
         return entries, spans
 
     def _parsed(self, odd: list[_Found], peak_gbps: float | None) -> list[_Found]:
-        """The blocks that are not canonical, parsed as one text.
+        """Parse the blocks that are not canonical as one text.
 
         Sound because a block that is a whole key with its value, taken alone, is that in its file as well; that every
         block's first line holds a top-level key, and no other line does, shows that none reaches into the next.

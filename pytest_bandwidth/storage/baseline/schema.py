@@ -34,13 +34,13 @@ Parser = Callable[[str], Any]
 
 
 def suggestion(name: str, known: Iterable[str]) -> str | None:
-    """The known name that an unknown one was probably meant to be, None where it resembles none."""
+    """Return the known name that an unknown one was probably meant to be, None where it resembles none."""
     close = get_close_matches(name[:40].lower(), list(known), 1, 0.8)
     return close[0] if close else None
 
 
 def text_of(text: str) -> str:
-    """Words of a text value, without blanks around them. Raises ValueError where there are none."""
+    """Return the words of a text value, without blanks around them. Raises ValueError where there are none."""
     if not text.strip():
         raise ValueError("found nothing, expected some text or no such key")
     return text.strip()
@@ -98,7 +98,7 @@ class SchemaReader:
         self._suggestions: dict[tuple[str, str], str | None] = {}
 
     def header(self, root: Node | None) -> tuple[BaselineDevice | None, float | None, Node | None]:
-        """Device, tolerance and the still unread entries of a whole file.
+        """Return device, tolerance and the still unread entries of a whole file.
 
         Raises Unreadable where this is no baseline at all, or one of a newer schema.
         """
@@ -150,7 +150,7 @@ class SchemaReader:
         )
 
     def entry(self, key: Scalar, node: Node, peak_gbps: float | None) -> Entry | None:
-        """One entry; None where a problem was found."""
+        """Return one entry; None where a problem was found."""
         before = len(self.problems.found)
         if not key.text.strip() or key.text != key.text.strip():
             self.problems.add(key.line, f"found the key {shown(key.text)}, expected a node id without blanks around it")
@@ -183,7 +183,7 @@ class SchemaReader:
         return entry if len(self.problems.found) == before else None
 
     def _check_derived(self, entry: Entry, written: dict[str, Scalar], peak_gbps: float | None) -> None:
-        """Derived figures must follow from their sources: to edit one by hand would else change nothing, unseen."""
+        """Hold derived figures to their sources: to edit one by hand would else change nothing, unseen."""
         exact = median(run.gbps for run in entry.runs) if entry.runs else entry.gbps
         if exact is None:
             return
@@ -268,7 +268,7 @@ class SchemaReader:
         return kept
 
     def _unknown(self, key: Scalar, value: Node, known: Any, where: str) -> None:
-        """A later version's scalar is kept; a likely slip of the pen is an error: it would silently do nothing."""
+        """Keep a later version's scalar; report a likely slip of the pen, which would silently do nothing."""
         if not isinstance(value, Scalar):
             self.problems.add(
                 key.line, f"found the unknown key {shown(key.text)} in {where}, expected one of {listed(known)}"

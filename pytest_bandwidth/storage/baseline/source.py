@@ -41,14 +41,14 @@ class Problems:
         self.found: list[Problem] = []
 
     def add(self, line: int, message: str) -> None:
-        """Notes a problem. Raises BaselineError with all so far once there are too many to be worth reading."""
+        """Note a problem. Raises BaselineError with all so far once there are too many to be worth reading."""
         self.found.append(Problem(self.file, line, message))
         if len(self.found) >= MAX_PROBLEMS:
             more = Problem(self.file, line, f"stopped here: the file has {MAX_PROBLEMS} problems or more")
             raise BaselineError([*self._sorted(), more])
 
     def raise_all(self) -> None:
-        """Raises BaselineError, by line, where anything was found."""
+        """Raise BaselineError, by line, where anything was found."""
         if self.found:
             raise BaselineError(self._sorted())
 
@@ -64,12 +64,12 @@ class SourceText:
     newline: str = "\n"
 
     def encode(self, text: str) -> bytes:
-        """Bytes of a new text in this file's own line ends."""
+        """Return the bytes of a new text in this file's own line ends."""
         return (text if self.newline == "\n" else text.replace("\n", self.newline)).encode("utf-8")
 
 
 def error(path: Path | str, line: int, message: str) -> BaselineError:
-    """The error of one problem."""
+    """Return the error of one problem."""
     return BaselineError([Problem(str(path), line, message)])
 
 
@@ -78,7 +78,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def read_source(path: Path) -> SourceText:
-    """The checked text of a file. Raises BaselineError, with one problem, for what is no UTF-8 text or too large."""
+    """Return a file's checked text. Raises BaselineError, with one problem, for what is no UTF-8 text or too large."""
     try:
         # Non-blocking, so that a named pipe without a writer does not hold up the run.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -115,7 +115,7 @@ def _regular_bytes(path: Path, descriptor: int) -> bytes:
 
 
 def decode(data: bytes) -> SourceText:
-    """Checked text of a file's bytes. Raises Unreadable."""
+    """Return the checked text of a file's bytes. Raises Unreadable."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
         name = "UTF-8" if data[0] == 0xEF else "UTF-16"
         raise Unreadable(1, f"found a byte order mark of {name}, expected plain UTF-8: save the file without one")

@@ -21,7 +21,7 @@ Merge = Callable[[Entry | None, Entry], Entry | None]
 
 
 def take_new(old: Entry | None, new: Entry) -> Entry | None:
-    """The merge that replaces what the file says."""
+    """Replace what the file says: a merge."""
     del old
     return new
 
@@ -35,7 +35,7 @@ def update(
     merge_in: Callable[[Baseline], Merge] | None = None,
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> UpdateSummary:
-    """Writes entries into one device's file, which is made where there is none.
+    """Write entries into one device's file, which is made where there is none.
 
     merge: called under the lock, once for each of `updates`, with the entry that the file holds at that moment (None
     where it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other
@@ -65,7 +65,7 @@ def update(
 
 
 def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
-    """Removes entries; the summary leaves out keys that the file does not hold. Raises BaselineError as `update`."""
+    """Remove entries; the summary leaves out keys that the file does not hold. Raises BaselineError as `update`."""
     path = _real(path)
     wanted = dict.fromkeys(keys)
     if not path.is_file():
@@ -80,7 +80,7 @@ def remove(path: Path, keys: Iterable[str], *, timeout_seconds: float = LOCK_TIM
 
 
 def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> UpdateSummary:
-    """Makes a device's file without entries. Raises BaselineError where there is one, or it cannot be written."""
+    """Make a device's file without entries. Raises BaselineError where there is one, or it cannot be written."""
     path = _real(path)
     make_folder(path.parent, path)
     with locked(path, timeout_seconds):
@@ -91,7 +91,7 @@ def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_
 
 
 def _real(path: Path) -> Path:
-    """Behind a symbolic link stands the file to be replaced, not the link."""
+    """Return the file behind a symbolic link: that is replaced, not the link."""
     return path.resolve()
 
 

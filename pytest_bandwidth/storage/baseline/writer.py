@@ -25,7 +25,7 @@ _TO_ESCAPE = re.compile(r'["\\\n\t]')
 
 
 def render(baseline: Baseline) -> str:
-    """A whole file in canonical form. Raises UsageError for text that no baseline may hold."""
+    """Render a whole file in canonical form. Raises UsageError for text that no baseline may hold."""
     peak = baseline.device.peak_gbps if baseline.device else None
     return render_header(baseline.device, baseline.tolerance) + "".join(
         render_entry(settled(entry, peak)) for entry in baseline.entries.values()
@@ -33,7 +33,7 @@ def render(baseline: Baseline) -> str:
 
 
 def render_header(device: BaselineDevice | None, tolerance: float | None = None) -> str:
-    """The lines before the first entry."""
+    """Render the lines before the first entry."""
     lines = [f"schema: {SCHEMA}\n"]
     if device is not None:
         lines.append(render_device(device))
@@ -43,7 +43,7 @@ def render_header(device: BaselineDevice | None, tolerance: float | None = None)
 
 
 def render_device(device: BaselineDevice) -> str:
-    """The device's line."""
+    """Render the device's line."""
     fields = {"name": word(device.name)}
     if device.memory_gib is not None:
         fields["memory_gib"] = str(device.memory_gib)
@@ -55,7 +55,7 @@ def render_device(device: BaselineDevice) -> str:
 
 
 def render_entry(entry: Entry) -> str:
-    """An entry's lines, indented by two. The entry is taken as it is: see `domain.baseline.settled`."""
+    """Render an entry's lines, indented by two. The entry is taken as it is: see `domain.baseline.settled`."""
     lines = [_key_line(entry.key)]
     lines += [f"    {word(name)}: {text}\n" for name, text in entry_fields(entry).items()]
     if entry.runs:
@@ -65,7 +65,7 @@ def render_entry(entry: Entry) -> str:
 
 
 def entry_fields(entry: Entry) -> dict[str, str]:
-    """Every field but `runs` by name, each value as YAML text that fits one line, in canonical order."""
+    """Return every field but `runs` by name, each value as YAML text that fits one line, in canonical order."""
     found: dict[str, str | None] = {
         "bandwidth": None if entry.gbps is None else f"{figure(entry.gbps)} GB/s",
         "utilization": None if entry.utilization is None else _percent(entry.utilization, 3),
@@ -86,12 +86,12 @@ def entry_fields(entry: Entry) -> dict[str, str]:
 
 
 def runs_kept(was: Sequence[str], shall: Sequence[str]) -> int:
-    """How many written runs stay when an entry's become others: the newest of the old, with which the new begin."""
+    """Count the written runs that stay when an entry's become others: the newest of the old, which begin the new."""
     return next(n for n in range(min(len(was), len(shall)), -1, -1) if was[len(was) - n :] == shall[:n])
 
 
 def render_run(run: Run) -> str:
-    """One run as a mapping on one line."""
+    """Render one run as a mapping on one line."""
     parts = [f"gbps: {figure(run.gbps)}"]
     if run.probe_gbps is not None:
         parts.append(f"probe_gbps: {figure(run.probe_gbps)}")
@@ -110,7 +110,7 @@ def render_run(run: Run) -> str:
 
 
 def shift(text: str, by: int) -> str:
-    """Text with every line that is not blank moved right by so many blanks, or left where that many are there."""
+    """Move every line that is not blank right by so many blanks, or left where that many are there."""
     if by == 0:
         return text
     if by > 0:
@@ -120,7 +120,7 @@ def shift(text: str, by: int) -> str:
 
 
 def figure(value: float) -> str:
-    """Six significant digits (noise is a thousand times that), a decimal point, no exponent: 1747.1, 0.996066."""
+    """Render six significant digits (noise is a thousand times that), a decimal point, no exponent: 0.996066."""
     text = f"{value:.6g}"
     if "e" not in text:
         return text if "." in text else f"{text}.0"
@@ -132,7 +132,7 @@ def figure(value: float) -> str:
 
 
 def _percent(fraction: float, significant: int = 6) -> str:
-    """A fraction as a percentage, trailing zeros cut: 5%, 85.7%, 0.25%."""
+    """Render a fraction as a percentage, trailing zeros cut: 5%, 85.7%, 0.25%."""
     if fraction < 1e-8:
         return f"{fraction * 100:.{significant - 1}e}%" if fraction else "0%"
     text = format(Decimal(f"{fraction * 100:.{significant - 1}e}"), "f")
@@ -153,7 +153,7 @@ def _flow(fields: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=4096)
 def word(text: str) -> str:
-    """Text as a YAML scalar that fits one line. Raises UsageError for text that no baseline may hold."""
+    """Render text as a YAML scalar that fits one line. Raises UsageError for text that no baseline may hold."""
     return text if WORD.fullmatch(text) else _quoted(text)
 
 

@@ -85,7 +85,7 @@ FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column 
 
 
 def run_id_of(document: Document) -> str:
-    """The run's id. Raises UsageError for one that could name anything but a file in the history's own folder."""
+    """Return the run's id. Raises UsageError for one that could name anything but a file in the history's folder."""
     run_id = document["run_id"]
     if not isinstance(run_id, str) or not _RUN_ID.fullmatch(run_id):
         raise UsageError(f"run_id is {shown(run_id)}, expected letters, digits, dots and dashes, at most 100")
@@ -93,7 +93,7 @@ def run_id_of(document: Document) -> str:
 
 
 def columns_of(document: Document, outcomes: Sequence[Outcome]) -> list[list[object]]:
-    """The run's values, one list for each of COLUMNS. Raises UsageError for a run that no row can be made of.
+    """Return the run's values, a list for each of COLUMNS. Raises UsageError for a run that makes no row.
 
     document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results.
     """
@@ -102,7 +102,7 @@ def columns_of(document: Document, outcomes: Sequence[Outcome]) -> list[list[obj
 
 
 def _kept(value: object, type_: str) -> object:
-    """The value where a column of that type can hold it, else None: a gap is of more use than no history."""
+    """Return the value where a column of that type can hold it, else None: a gap beats no history."""
     if value is None:
         return None
     if type_ == "VARCHAR":

@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 @contextmanager
 def database() -> Iterator[DuckDBPyConnection]:
-    """An empty database in memory. Raises UsageError where DuckDB is missing."""
+    """Open an empty database in memory. Raises UsageError where DuckDB is missing."""
     if importlib.util.find_spec("duckdb") is None:
         raise UsageError(MISSING)
     import duckdb
@@ -58,17 +58,17 @@ def within(connection: DuckDBPyConnection, seconds: float, question: Callable[[]
 
 
 def quoted(text: str) -> str:
-    """Text as a literal of SQL."""
+    """Return text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def literal_pattern(name: str) -> str:
-    """The pattern that means just this name: DuckDB takes every name of a file for a pattern."""
+    """Return the pattern that means just this name: DuckDB takes every name of a file for a pattern."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def files_literal(files: Sequence[Path]) -> str:
-    """Files as a list of SQL."""
+    """Return files as a list of SQL."""
     return f"[{', '.join(quoted(literal_pattern(str(file))) for file in files)}]"
 
 
@@ -80,7 +80,7 @@ def copy_to(
     *,
     rows_of_group: int = 122_880,
 ) -> None:
-    """Writes what a query finds as one Parquet file. Raises UsageError where it cannot be written."""
+    """Write what a query finds as one Parquet file. Raises UsageError where it cannot be written."""
     import duckdb
 
     form = f"(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false, ROW_GROUP_SIZE {rows_of_group})"
@@ -91,5 +91,5 @@ def copy_to(
 
 
 def first_line(error: Exception) -> str:
-    """What DuckDB says, less the excerpt of the statement that it quotes."""
+    """Return what DuckDB says, less the excerpt of the statement that it quotes."""
     return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

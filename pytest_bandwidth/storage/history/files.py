@@ -41,7 +41,7 @@ class Listing:
 
 
 def listing(folder: Path) -> Listing:
-    """The folder as it was at one moment. Raises UsageError where it is none, or holds what no history does.
+    """Return the folder as it was at one moment. Raises UsageError where it is none, or holds what no history does.
 
     A merge adds its file before it removes those that it holds, and reading a folder takes no instant: two readings
     that agree have missed nothing.
@@ -71,7 +71,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _checked(entry: os.DirEntry[str]) -> str:
-    """The entry's name; only plain files are ever opened: no pipe to wait for, no link out of the folder."""
+    """Return the entry's name; only plain files are opened: no pipe to wait for, no link out of the folder."""
     try:
         found = entry.stat(follow_symlinks=False)
     except FileNotFoundError:  # merged and removed since; the second reading of the folder will not list it
@@ -88,18 +88,18 @@ def run_file(folder: Path, run_id: str) -> Path:
 
 
 def merged_file(folder: Path, first_run: str, digest: str) -> Path:
-    """Sorts by the oldest run within; two merges of the same runs have the same name."""
+    """Return a merged file's name: it sorts by its oldest run, and two merges of the same runs share it."""
     return folder / f"{_MERGED_PREFIX}{first_run[:60]}-{digest}.parquet"
 
 
 def add(target: Path, write: Callable[[Path], None]) -> None:
-    """Lets `write` fill a hidden file beside the target and gives it the name when it is on the disk."""
+    """Let `write` fill a hidden file beside the target and gives it the name when it is on the disk."""
     with replacing(target, durable=True) as partial:
         write(partial)
 
 
 def sweep(folder: Path) -> None:
-    """Removes what processes that were killed long ago left half-written."""
+    """Remove what processes that were killed long ago left half-written."""
     for entry in folder.iterdir():
         if _PARTIAL.fullmatch(entry.name):
             with suppress(OSError):

@@ -38,7 +38,7 @@ class MergedRuns:
 
 
 def runs_in(connection: DuckDBPyConnection, merged: Sequence[Path]) -> MergedRuns:
-    """Which runs the merged files hold. Raises UsageError that names a bad file."""
+    """Return the runs that the merged files hold. Raises UsageError that names a bad file."""
     if not merged:
         return MergedRuns(frozenset(), False)
     query = f"SELECT DISTINCT filename, run_id FROM read_parquet({files_literal(merged)}, filename = true)"
@@ -49,7 +49,7 @@ def runs_in(connection: DuckDBPyConnection, merged: Sequence[Path]) -> MergedRun
 
 
 def merge_where_due(folder: Path) -> None:
-    """Merges the runs' files where there are many; leaves all as it is where another process is at it or a file is bad.
+    """Merge the runs' files where there are many; leave all as it is where another process merges or a file is bad.
 
     The merged file appears whole, and only then do those go that it holds. A process killed between the two leaves
     runs in both: readers take them from the merged one, and the next merge removes the others.

@@ -45,7 +45,7 @@ class History:
         self._files = files
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        """The rows that one of the project's own questions finds. Raises UsageError that names a bad file."""
+        """Return the rows that one of the project's own questions finds. Raises UsageError that names a bad file."""
         return self._asked(query, values, "the history")[1]
 
     def answer(self, query: str) -> tuple[list[str], list[Row]]:
@@ -78,7 +78,7 @@ class History:
 
 
 def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
-    """Opens the folder's history and lets `question` ask it; again where files were merged under its hands.
+    """Open the folder's history and let `question` ask it; again where files were merged under its hands.
 
     Raises UsageError, one line that names the file, for what no history holds.
     """

@@ -36,7 +36,7 @@ class SeriesName:
 
 
 def names_in(history: History, newest: int, device: str | None = None) -> list[SeriesName]:
-    """Every test on every model of device, by name. newest: as in `series_in`; device: only of this model or serial."""
+    """Return every test on every model of device. newest: as in `series_in`; device: only of this model or serial."""
     rows = history.rows(
         f"SELECT {_SAME}, {_since(newest)} FROM history WHERE {_EVIDENCE} AND {_OF_DEVICE} "
         f"GROUP BY {_NAMES} ORDER BY {_NAMES} LIMIT {SERIES_AT_MOST}",
@@ -46,7 +46,7 @@ def names_in(history: History, newest: int, device: str | None = None) -> list[S
 
 
 def series_in(history: History, names: Sequence[SeriesName], newest: int, device: str | None = None) -> list[Series]:
-    """The named series, with at most the `newest` runs of each, the oldest first. device: as in `names_in`."""
+    """Return the named series, with at most the `newest` runs of each, oldest first. device: as in `names_in`."""
     if not names:
         return []
     # Where the newest runs begin is known first: ranking whole rows takes ten times as long, and files, which are of a
@@ -75,6 +75,6 @@ def _since(newest: int) -> str:
 
 
 def _point(row: Row) -> Point:
-    """The types are the table's own, which every file was held to; any column may be null."""
+    """Return a row as a point: the types are the table's own; any column may be null."""
     run_id, at, commit, uncommitted, serial, *rest = row
     return Point(run_id or "", at, commit, uncommitted is True, serial or "", *rest)

@@ -23,7 +23,7 @@ class Moved(Exception):
 
 
 def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
-    """Holds every file's head to the table's form, and their rows to a number.
+    """Hold every file's head to the table's form, and their rows to a number.
 
     Raises UsageError that names the first bad file; Moved where one went meanwhile.
     """
@@ -47,7 +47,7 @@ def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
 
 @contextmanager
 def named_in_errors(connection: DuckDBPyConnection, files: Sequence[Path], where: str) -> Iterator[None]:
-    """Errors of DuckDB within become a UsageError that names the bad file, else `where`; Moved where a file went."""
+    """Turn errors of DuckDB into a UsageError that names the bad file, else `where`; Moved where a file went."""
     import duckdb
 
     try:
@@ -58,7 +58,7 @@ def named_in_errors(connection: DuckDBPyConnection, files: Sequence[Path], where
 
 
 def _check_values(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
-    """Reads everything, file by file, to name the one that is bad: how DuckDB names it depends on what is wrong."""
+    """Read everything, file by file, to name the one that is bad: how DuckDB names it depends on what is wrong."""
     import duckdb
 
     for file in files:

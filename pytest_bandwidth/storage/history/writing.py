@@ -15,7 +15,7 @@ from pytest_bandwidth.storage.history.merging import merge_where_due
 
 
 def append(folder: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Path:
-    """Writes the run as one file of the folder, which is made where there is none, and returns it.
+    """Write the run as one file of the folder, which is made where there is none, and returns it.
 
     document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results, at least one.
     Raises UsageError for a run that has a file there already or that no row can be made of, OSError. Merged files are
