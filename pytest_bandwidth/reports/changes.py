@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging.drift import since_anchor
 from pytest_bandwidth.domain.units import counted, digits
 from pytest_bandwidth.reports.names import natural
-from pytest_bandwidth.reports.terminal import Line, Span
+from pytest_bandwidth.reports.terminal import Span, TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
 
 MOST_LINES = 40
@@ -19,7 +19,7 @@ Change = tuple[Entry | None, Entry]
 LEAST_CREEP = 0.01
 
 
-def change_lines(path: str, changes: Sequence[Change]) -> list[Line]:
+def change_lines(path: str, changes: Sequence[Change]) -> list[TerminalLine]:
     """Write ``+ key  277 GB/s (1 run)`` for new entries, ``~ key  310 → 277 GB/s, −10.6 %`` for changed ones.
 
     Where there are many, new entries and those that stayed are only counted, and the largest changes come first.
@@ -28,7 +28,7 @@ def change_lines(path: str, changes: Sequence[Change]) -> list[Line]:
     if len(changes) > MOST_LINES:
         moved = [change for change in told if change[0] is not None and _moved(*change)]
         told = sorted(moved, key=lambda change: -abs(_change(*change) or 0.0))
-    lines: list[Line] = [(Span(f"baseline {path}: {_counted(changes)}", ("bold",)),)]
+    lines: list[TerminalLine] = [(Span(f"baseline {path}: {_counted(changes)}", ("bold",)),)]
     lines += [_line(before, after) for before, after in told[:MOST_LINES]]
     if len(told) > MOST_LINES:
         lines.append((Span(f"… and {len(told) - MOST_LINES} more that changed"),))
@@ -67,7 +67,7 @@ def _figure(entry: Entry) -> float | None:
     return entry.gbps
 
 
-def _line(before: Entry | None, after: Entry) -> Line:
+def _line(before: Entry | None, after: Entry) -> TerminalLine:
     figure, unit = _figure(after), "sectors" if after.counts else "GB/s"
     text = "" if figure is None else f"{_digits(after)} {unit}"
     runs = "" if after.counts else f" ({counted(len(after.runs), 'run')})"

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.names import names_among
-from pytest_bandwidth.reports.summary import gravity, headline_of, signed_percent, tone_of
+from pytest_bandwidth.reports.summary import gravity, severity_of, signed_percent, summary_of_run
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import number
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
@@ -32,16 +32,16 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
     one. Texts are escaped (see `markdown`).
     """
     run = read_document(document)
-    headline = headline_of(run)
-    parts = [f"## {_SIGNS[headline.tone]} {markdown(headline.sentence)}", markdown(_device_line(run))]
-    if headline.counts:
-        parts.append(" · ".join(f"**{count.count}** {count.words}" for count in headline.counts))
+    summary = summary_of_run(run)
+    parts = [f"## {_SIGNS[summary.severity]} {markdown(summary.sentence)}", markdown(_device_line(run))]
+    if summary.counts:
+        parts.append(" · ".join(f"**{count.count}** {count.words}" for count in summary.counts))
     if run.findings:
         parts.append("\n".join(f"- {markdown(one_line(note.text or note.code, 500))}" for note in run.findings[:20]))
     outcomes = sorted(run.outcomes, key=lambda o: gravity(Status[o.status], strict=run.strict))
-    attention = [o for o in outcomes if tone_of(Status[o.status], strict=run.strict) in ("bad", "warn")]
+    attention = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("bad", "warn")]
     parts += [_table(run, attention[:ROWS_AT_MOST]), *_said(run, attention)] if attention else []
-    rest = [o for o in outcomes if tone_of(Status[o.status], strict=run.strict) in ("good", "plain")]
+    rest = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("good", "plain")]
     if rest:
         parts.append(
             f"<details><summary>{len(rest)} that passed</summary>\n\n{_table(run, rest[:ROWS_AT_MOST])}\n</details>"
@@ -60,8 +60,8 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
     """
     run = read_document(document)
     lines: list[str] = []
-    for kind, tone in (("error", "bad"), ("warning", "warn")):
-        found = [o for o in run.outcomes if tone_of(Status[o.status], strict=run.strict) == tone]
+    for kind, severity in (("error", "bad"), ("warning", "warn")):
+        found = [o for o in run.outcomes if severity_of(Status[o.status], strict=run.strict) == severity]
         lines += [_annotation(kind, o, place(o.file) if o.file else None) for o in found[:ANNOTATIONS_AT_MOST]]
     return "".join(f"{line}\n" for line in lines)
 
@@ -106,7 +106,7 @@ def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
         drop = number(verdict, "drop")
         peak = outcome.utilization if outcome.utilization_of == "peak" else None
         cells = (
-            f"{_SIGNS[tone_of(status, strict=run.strict)]} {outcome.status}",
+            f"{_SIGNS[severity_of(status, strict=run.strict)]} {outcome.status}",
             one_line(name_of(outcome), 160),
             "–" if outcome.gbps is None else digits(outcome.gbps),
             _percent(peak),

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.storage.saved_run import RunDocument
 
-Tone = Literal["bad", "warn", "good", "plain"]
+Severity = Literal["bad", "warn", "good", "plain"]
 
 _MINUS = "\N{MINUS SIGN}"
 _WORDS = {
@@ -35,7 +35,7 @@ class StatusCount:
 
     status: Status
     count: int
-    tone: Tone
+    severity: Severity
 
     @property
     def words(self) -> str:
@@ -43,16 +43,16 @@ class StatusCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
+class RunSummary:
     """sentence: the verdict; explanation: what it rests on; counts: statuses that occur, the gravest first."""
 
     sentence: str
     explanation: str
-    tone: Tone
+    severity: Severity
     counts: tuple[StatusCount, ...]
 
 
-def tone_of(status: Status, *, strict: bool) -> Tone:
+def severity_of(status: Status, *, strict: bool) -> Severity:
     """bad fails its test, warn could not be judged, good is news worth having, plain is as it should be."""
     if status.fails(strict=strict):
         return "bad"
@@ -61,55 +61,55 @@ def tone_of(status: Status, *, strict: bool) -> Tone:
     return "good" if status is Status.IMPROVED else "plain"
 
 
-def headline_of(run: RunDocument) -> Headline:
+def summary_of_run(run: RunDocument) -> RunSummary:
     """The verdict on a whole run."""
     found = Counter(Status[outcome.status] for outcome in run.outcomes)
     counts = tuple(
-        StatusCount(status, found[status], tone_of(status, strict=run.strict))
+        StatusCount(status, found[status], severity_of(status, strict=run.strict))
         for status in sorted(found, key=lambda s: gravity(s, strict=run.strict))
     )
     total = len(run.outcomes)
     broken = sum(note.code == UNJUDGED for note in run.findings)
-    failed = sum(c.count for c in counts if c.tone == "bad")
-    unjudged = sum(c.count for c in counts if c.tone == "warn")
+    failed = sum(c.count for c in counts if c.severity == "bad")
+    unjudged = sum(c.count for c in counts if c.severity == "warn")
     listed = ", ".join(f"{c.count} {c.words}" for c in counts)
     if failed:
         and_broken = f", and {counted(broken, 'test')} before being judged" if broken else ""
-        return Headline(
+        return RunSummary(
             f"{failed} of {counted(total, 'measurement')} failed{and_broken}", f"{_capital(listed)}.", "bad", counts
         )
     if broken:
         explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
-        return Headline(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
+        return RunSummary(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
     if total == 0:
-        return Headline("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
+        return RunSummary("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
     unwritten = next((outcome for outcome in run.outcomes if outcome.code == NOT_WRITTEN), None)
     if unwritten is not None and found[Status.NO_BASELINE] == total:
-        return Headline(
+        return RunSummary(
             f"{counted(total, 'measurement')}, none written to the baseline",
             f"{_capital(unwritten.reason)}.",
             "bad",
             counts,
         )
     if found[Status.NO_BASELINE] == total:
-        return Headline(
+        return RunSummary(
             f"{counted(total, 'measurement')}, no baseline to judge by", "Measured and reported only.", "warn", counts
         )
     if unjudged:
         verb = "was" if unjudged == 1 else "were"
         sentence = f"Nothing failed, but {unjudged} of {counted(total, 'measurement')} {verb} not judged"
-        return Headline(sentence, f"{_capital(listed)}.", "warn", counts)
+        return RunSummary(sentence, f"{_capital(listed)}.", "warn", counts)
     if found[Status.UPDATED] == total:
-        return Headline(
+        return RunSummary(
             f"{counted(total, 'measurement')} written to the baseline", "This run set the baseline.", "plain", counts
         )
     whole = "The measurement" if total == 1 else f"All {counted(total, 'measurement')}"
-    return Headline(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
+    return RunSummary(f"{whole} passed", f"{_capital(listed)}.", "good", counts)
 
 
 def gravity(status: Status, *, strict: bool) -> tuple[int, int]:
     """Sort key: what fails first, then what could not be judged, then the rest; inside those by precedence."""
-    rank = {"bad": 0, "warn": 1, "good": 2, "plain": 3}[tone_of(status, strict=strict)]
+    rank = {"bad": 0, "warn": 1, "good": 2, "plain": 3}[severity_of(status, strict=strict)]
     return rank, list(Status).index(status)
 
 

@@ -49,7 +49,7 @@ class Span:
     markup: tuple[str, ...] = ()
 
 
-Line = tuple[Span, ...]
+TerminalLine = tuple[Span, ...]
 
 
 def by_attention(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -66,7 +66,7 @@ def by_attention(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return sorted(outcomes, key=order)
 
 
-def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[Line]:
+def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = False) -> list[TerminalLine]:
     """Write the table and the counts; the table is at most `width` columns wide, but for names that are longer."""
     rows = by_attention(outcomes)
     shown = rows if verbose else _shown(rows)
@@ -166,14 +166,14 @@ def _sees(outcome: Outcome) -> str:
     return "" if visible is None else f"≥ {visible * 100:.1f} %"
 
 
-def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[Line]:
+def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[TerminalLine]:
     # A column that says nothing in any row is left out: there may be no baseline, or no peak.
     filled = zip((heading, *_HEADINGS), zip(*rows, strict=True), strict=True)
     columns, below = _fitted({title: cells for title, cells in filled if any(cells)}, width)
     widths = _widths(columns)
     spare = width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)
     widths[0] = min(widths[0], max(spare, NARROWEST_NAME))
-    lines: list[Line] = []
+    lines: list[TerminalLine] = []
     for row, span, more in zip(
         [tuple(columns), *zip(*columns.values(), strict=True)], [None, *statuses], ["", *below], strict=True
     ):
@@ -231,7 +231,7 @@ def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join((cells[0].ljust(widths[0]), *middle, cells[-1]))
 
 
-def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[Line]:
+def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
     """Say why rows could not be judged: one line for all that share code and reason, few lines for each status."""
     shared: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in rows:
@@ -239,7 +239,7 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
             # One device that is down explains all of its rows.
             reason = "" if outcome.status == Status.DEVICE.value else outcome.reason
             shared.setdefault((outcome.status, reason), []).append(outcome)
-    lines: list[Line] = []
+    lines: list[TerminalLine] = []
     told: Counter[str] = Counter()
     for (status, _), outcomes in shared.items():
         told[status] += 1
@@ -268,11 +268,11 @@ def _beside_others_on_host(outcome: Outcome) -> bool:
     return not outcome.is_valid and outcome.code == "others" and after.get("others_processors") is not None
 
 
-def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[Line]:
+def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[TerminalLine]:
     """Compare the same work in FP32 and FP16: GB/s of each, and FP16's share of FP32's time."""
     pairs = precision_pairs(outcomes)
     shown = pairs if verbose else pairs[:MOST_PAIRS]
-    lines: list[Line] = [(Span("FP32 against FP16", ("bold",)),)] if pairs else []
+    lines: list[TerminalLine] = [(Span("FP32 against FP16", ("bold",)),)] if pairs else []
     lines += [(Span(f"  {_pair_text(pair)}"),) for pair in shown]
     if len(shown) < len(pairs):
         lines.append((Span(f"  … and {len(pairs) - len(shown)} more pairs (-v lists them)", ("light",)),))
@@ -286,7 +286,7 @@ def _pair_text(pair: PrecisionPair) -> str:
     return f"{printable(pair.name)}: {rates}{ratio}{time}"
 
 
-def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[Line]:
+def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
     """Return each regime with the figures that say so, and what keeps a kernel from its bytes."""
     said: dict[str, list[str]] = {}
     for outcome in outcomes:
@@ -296,7 +296,7 @@ def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) ->
     return [_note("WHY", "bold", names, sentence) for sentence, names in said.items()]
 
 
-def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[Line]:
+def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
     """Return what is worth telling beside the verdicts: all of it with -v, else what bears on a verdict or declaration.
 
     Tests of which the same is to be said share a line.
@@ -323,12 +323,12 @@ def _declared_otherwise(outcome: Outcome, code: str) -> bool:
     return bool(abs(declared - touched) >= LEAST_DIFFERENCE * max(declared, touched))
 
 
-def _note(word: str, colour: str, names: Sequence[str], text: str) -> Line:
+def _note(word: str, colour: str, names: Sequence[str], text: str) -> TerminalLine:
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return (Span(word, (colour,)), Span(f" {printable(names[0])}{others}: {printable(text)}"))
 
 
-def _counts(outcomes: Sequence[Outcome]) -> Line:
+def _counts(outcomes: Sequence[Outcome]) -> TerminalLine:
     counts = Counter(Status(o.status) for o in outcomes)
     spans = [Span(f"{len(outcomes)} measured{': ' if outcomes else ''}")]
     for i, status in enumerate(s for s in _ATTENTION if counts[s]):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.reports.terminal import Line, Span
+from pytest_bandwidth.reports.terminal import Span, TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
 
 MOST_NAMED = 10
 
 
-def not_measured_lines(not_measured: Mapping[str, str]) -> list[Line]:
+def not_measured_lines(not_measured: Mapping[str, str]) -> list[TerminalLine]:
     """Make one line of all entries whose test ran and measured nothing for them; why, by key."""
     if not not_measured:
         return []

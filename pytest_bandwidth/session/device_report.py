@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
-from pytest_bandwidth.reports.terminal import Line
+from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.baseline.locate import slug
 
@@ -77,7 +77,7 @@ class DeviceReport:
     unlike: Finding | None = None
     not_updated: str = ""
     left_out: str = ""
-    changes: list[Line] = field(default_factory=list)
+    changes: list[TerminalLine] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_bandwidth.domain.run_findings import device_finding, not_measured_finding, unjudged_finding
 from pytest_bandwidth.reports.json import document
-from pytest_bandwidth.reports.terminal import Line, Span, header_line, summary_lines
+from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, summary_lines
 from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines
 from pytest_bandwidth.session.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.environment import describe, new_run_id
@@ -129,7 +129,7 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
         _write_line(reporter, (Span(f"ERROR: {problem}", ("red", "bold")),))
 
 
-def _write_line(reporter: pytest.TerminalReporter, line: Line) -> None:
+def _write_line(reporter: pytest.TerminalReporter, line: TerminalLine) -> None:
     for span in line:
         reporter.write(span.text, **dict.fromkeys(span.markup, True))
     reporter.write("\n")

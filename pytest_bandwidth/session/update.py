@@ -25,7 +25,7 @@ from pytest_bandwidth.domain.outcome import Outcome, Plain
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.json import identity_of
-from pytest_bandwidth.reports.terminal import Line
+from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.session.device_report import DeviceReport
 from pytest_bandwidth.session.environment import now
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
@@ -42,7 +42,7 @@ class Update:
     """What an update did, for the summary."""
 
     path: str
-    lines: list[Line]
+    lines: list[TerminalLine]
 
 
 def update_baselines(

@@ -3,7 +3,7 @@
 import json
 
 from pytest_bandwidth.domain.run_findings import UNJUDGED
-from pytest_bandwidth.reports.summary import headline_of
+from pytest_bandwidth.reports.summary import summary_of_run
 from pytest_bandwidth.storage.saved_run import read_document
 
 TESTS = """
@@ -42,8 +42,8 @@ def test_failures_without_a_verdict_are_told(project):
         "test_kernels.py::test_wrong_result failed before it was judged: AssertionError: not what it should be",
         "test_kernels.py::test_broken_setup failed before it was judged: ValueError: no data",
     ]
-    headline = headline_of(read_document(document))
-    assert (headline.sentence, headline.tone) == ("2 tests failed before being judged", "bad")
+    summary = summary_of_run(read_document(document))
+    assert (summary.sentence, summary.severity) == ("2 tests failed before being judged", "bad")
 
 
 def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
@@ -56,9 +56,9 @@ def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
     result.stdout.fnmatch_lines(["*= memory bandwidth =*", "0 measured", "wrote run.json", "wrote run.html"])
     run = read_document(json.loads((project.path / "run.json").read_text()))
     assert [note.code for note in run.findings] == [UNJUDGED, UNJUDGED]
-    headline = headline_of(run)
-    assert (headline.sentence, headline.tone) == ("2 tests failed before being judged", "bad")
-    assert headline.sentence in (project.path / "run.html").read_text(encoding="utf-8")
+    summary = summary_of_run(run)
+    assert (summary.sentence, summary.severity) == ("2 tests failed before being judged", "bad")
+    assert summary.sentence in (project.path / "run.html").read_text(encoding="utf-8")
     assert not (project.path / "history").exists()
 
 
@@ -83,4 +83,4 @@ def test_a_failure_that_a_rerun_mended_is_not_told(project):
     )
     document = project.document()
     assert [finding for finding in document["findings"] if finding["code"] == UNJUDGED] == []
-    assert headline_of(read_document(document)).tone == "good"
+    assert summary_of_run(read_document(document)).severity == "good"

@@ -8,7 +8,7 @@ import pytest
 from children import gone, wait_for
 from plugin_texts import COPY
 
-from pytest_bandwidth.reports.summary import headline_of
+from pytest_bandwidth.reports.summary import summary_of_run
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.saved_run import read_document
 
@@ -191,9 +191,9 @@ def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
     document = json.loads((project.path / "run.json").read_text())
     assert [row["code"] for row in document["results"]] == ["not-written"]
     assert [finding["code"] for finding in document["findings"]] == ["not-updated"]
-    headline = headline_of(read_document(document))
-    assert (headline.sentence, headline.tone) == ("1 measurement, none written to the baseline", "bad")
-    assert headline.explanation == "Not written to the baseline: the update failed."
+    summary = summary_of_run(read_document(document))
+    assert (summary.sentence, summary.severity) == ("1 measurement, none written to the baseline", "bad")
+    assert summary.explanation == "Not written to the baseline: the update failed."
 
 
 def test_an_interrupt_between_tests_ends_the_run_and_leaves_the_baseline_as_it_was(project):

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.charts.theme import CONFIG, SCHEMA, Spec
-from pytest_bandwidth.reports.summary import tone_of
+from pytest_bandwidth.reports.summary import severity_of
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument
 
@@ -36,14 +36,14 @@ def base(title: str, subtitle: str, description: str, height: int) -> Spec:
 def ending_encoding(present: set[str]) -> dict[str, Spec]:
     """Colour and shape by how a result ended: never by colour alone. No legend where all ended alike."""
     domain = [ending for ending in ENDINGS.values() if ending in present]
-    tones = {ending: f"${'mark' if tone == 'plain' else tone}" for tone, ending in ENDINGS.items()}
+    severities = {ending: f"${'mark' if severity == 'plain' else severity}" for severity, ending in ENDINGS.items()}
     shapes = {"passed": "circle", "improved": "triangle-up", "not judged": "diamond", "failed": "square"}
     legend = None if len(domain) == 1 else {"orient": "top", "title": None, "symbolOpacity": 1}
     return {
         "color": {
             "field": "ending",
             "type": "nominal",
-            "scale": {"domain": domain, "range": [tones[d] for d in domain]},
+            "scale": {"domain": domain, "range": [severities[d] for d in domain]},
             "legend": legend,
         },
         "shape": {
@@ -84,7 +84,7 @@ def identity(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
         "row": index,
         "test": test_name(outcome),
         "status": outcome.status,
-        "ending": ENDINGS[tone_of(Status[outcome.status], strict=run.strict)],
+        "ending": ENDINGS[severity_of(Status[outcome.status], strict=run.strict)],
     }
 
 

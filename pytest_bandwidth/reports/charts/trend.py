@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.trend import Level, Measured, Trend
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.charts.common import ENDINGS, WIDE_ONLY, base, ending_encoding, gravest_last, tooltip
 from pytest_bandwidth.reports.charts.theme import Spec
-from pytest_bandwidth.reports.summary import signed_percent, tone_of
+from pytest_bandwidth.reports.summary import severity_of, signed_percent
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.trends import FIGURE_WORDS, value_text
 
@@ -70,7 +70,7 @@ def _point(measured: Measured, position: int, value: float) -> dict[str, Any]:
     return {
         "position": position,
         "value": _scaled(measured, value),
-        "ending": ENDINGS["warn" if known is None else tone_of(known, strict=False)],
+        "ending": ENDINGS["warn" if known is None else severity_of(known, strict=False)],
         "run": one_line(point.commit_name, 40),
         "figure": value_text(measured.figure, value),
         "GB/s": "–" if point.gbps is None else f"{point.gbps:.4g}",

@@ -15,7 +15,7 @@ from pytest_bandwidth.reports.charts.render import MISSING, token_specs
 from pytest_bandwidth.reports.html.packing import page_data
 from pytest_bandwidth.reports.html.table import Row, Table, table_of
 from pytest_bandwidth.reports.html.template import policy, render, script_of, style_sheet
-from pytest_bandwidth.reports.summary import Headline, headline_of
+from pytest_bandwidth.reports.summary import RunSummary, summary_of_run
 from pytest_bandwidth.reports.text_safe import clean, key_text, one_line, prose, scalar_text
 from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument, read_document
 
@@ -36,22 +36,22 @@ def render_html(document: Mapping[str, Any]) -> str:
 
 
 def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]) -> str:
-    table, headline = table_of(run), headline_of(run)
+    table, summary = table_of(run), summary_of_run(run)
     data = page_data(run, table, specs)
     style, script = style_sheet(table.columns), script_of("report.js")
     rows = render("rows.html.j2", table=table)
     bundle = library()
     return render(
         "report.html.j2",
-        title=f"{headline.sentence} · {one_line(run.device.name, 60)}",
+        title=f"{summary.sentence} · {one_line(run.device.name, 60)}",
         policy=policy(style, [script, *([bundle] if bundle else [])]),
         style=style,
         script=script,
         library=bundle,
-        headline=headline,
+        summary=summary,
         subtitle=_subtitle(run),
         findings=[(clean(note.code, 80), prose(note.text)) for note in run.findings],
-        failures=_failures(run, headline, table),
+        failures=_failures(run, summary, table),
         failures_listed=FAILURES_LISTED,
         table=table,
         rows=rows,
@@ -63,11 +63,11 @@ def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]
     )
 
 
-def _failures(run: RunDocument, headline: Headline, table: Table) -> list[tuple[Row, str]]:
+def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple[Row, str]]:
     """Failed results with what their tests said; where none failed there is nothing to list."""
-    if headline.tone != "bad":
+    if summary.severity != "bad":
         return []
-    return [(row, _said(run.outcomes[row.index])) for row in table.rows if row.tone == "bad"]
+    return [(row, _said(run.outcomes[row.index])) for row in table.rows if row.severity == "bad"]
 
 
 def _said(outcome: Outcome) -> str:

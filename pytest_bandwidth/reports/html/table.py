@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import accesses_of
-from pytest_bandwidth.reports.summary import Tone, gravity, signed_percent, tone_of
+from pytest_bandwidth.reports.summary import Severity, gravity, signed_percent, severity_of
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import number, text
 from pytest_bandwidth.storage.saved_run import RunDocument
@@ -56,7 +56,7 @@ class Row:
     index: int
     anchor: str
     status: str
-    tone: Tone
+    severity: Severity
     name: str
     place: str
     cells: tuple[Cell, ...]
@@ -98,7 +98,7 @@ def _row(run: RunDocument, index: int, outcome: Outcome, anchor: str, cells: tup
         index=index,
         anchor=anchor,
         status=outcome.status,
-        tone=tone_of(status, strict=run.strict),
+        severity=severity_of(status, strict=run.strict),
         name=one_line(name, NAME_AT_MOST) or "(unnamed)",
         place=one_line(place, NAME_AT_MOST),
         cells=cells,

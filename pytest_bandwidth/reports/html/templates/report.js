@@ -201,10 +201,10 @@
         filter();
       });
     }
-    for (const link of document.querySelectorAll("a[data-status], a[data-tone]")) {
+    for (const link of document.querySelectorAll("a[data-status], a[data-severity]")) {
       link.addEventListener("click", () => {
         for (const chip of chips) {
-          const wanted = link.dataset.status ? chip.dataset.status === link.dataset.status : chip.classList.contains(link.dataset.tone);
+          const wanted = link.dataset.status ? chip.dataset.status === link.dataset.status : chip.classList.contains(link.dataset.severity);
           chip.setAttribute("aria-pressed", String(wanted));
         }
         find.value = "";
