@@ -1,4 +1,4 @@
-"""What this machine's device is, what it can reach, and who says so."""
+"""Show this machine's device: identity, peaks with their sources, what a probe reaches by mix, ridge points."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _probes(device: Device) -> dict[str, float]:
-    """GB/s of the probe by mix: median of a few samples; a look, not a measurement to judge by."""
+    """Return GB/s of the probe by mix: median of a few samples; a look, not a measurement to judge by."""
     if not isinstance(device, TimedDevice):
         return {}
     found = {}
@@ -54,7 +54,7 @@ def _probes(device: Device) -> dict[str, float]:
 
 
 def _ridge_points(device: Device, probes: Mapping[str, float]) -> dict[str, float]:
-    """FLOP per byte by precision; by the plain copy's bandwidth where no peak is known."""
+    """Return FLOP per byte by precision; by the plain copy's bandwidth where no peak is known."""
     bandwidth = probes.get(_COPY, 0.0) * 1e9 if device.peak is None else device.peak.bytes_per_second
     if not bandwidth:
         return {}

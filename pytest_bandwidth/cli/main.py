@@ -1,4 +1,4 @@
-"""What is asked of devices, baselines and saved runs outside a test run."""
+"""Look into devices, baselines and saved runs outside a test run."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FOLDERS = frozenset({"baseline", "compare", "history", "selftest"})
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, as every other error of the commands."""
+    """Say what is wrong with the arguments in one line, as every other error of the commands."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(UNUSABLE, f"{self.prog}: {printable(message)} (--help says more)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; 0 fine, 1 regressed, 2 unusable input (one line on standard error)."""
+    """Run one command; 0 fine, 1 regressed, 2 unusable input (one line on standard error)."""
     parser = _Parser(prog="pytest-bandwidth", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pytest-bandwidth {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -67,13 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _module(command: str) -> ModuleType:
-    """What declares and runs a command: a file of its name, or `command.py` in a folder of its name."""
+    """Import the module of a command: a file of its name, or `command.py` in a folder of its name."""
     place = f"{command}.command" if command in _FOLDERS else command
     return import_module(f"pytest_bandwidth.cli.{place}")
 
 
 def _one_line(error: Exception) -> str:
-    """The error's first line; what was left out is said, and where it can be had."""
+    """Return the error's first line; what was left out is said, and where it can be had."""
     if isinstance(error, OSError) and error.strerror:
         name = "" if error.filename is None else f"{error.filename}: "
         return printable(f"{name}cannot be read or written: {error.strerror}")

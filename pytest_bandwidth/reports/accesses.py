@@ -1,4 +1,4 @@
-"""What a traffic device counted, out of a result's `detail`: by kind of access, and by source line."""
+"""List what a traffic device counted, out of a result's `detail`: by kind of access, and by source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GitHub Actions shows: a job summary in Markdown, and annotations on the lines of tests. Pure text."""
+"""Write what GitHub Actions shows: a job summary in Markdown, and annotations on the lines of tests. Pure text."""
 
 # Without the usual future import: `annotations` is a name of this module.
 import re
@@ -26,7 +26,7 @@ _NOT_PLAIN = re.compile(r"""(?:(?<![0-9])\.|\.(?![0-9])|[^A-Za-z0-9 ,;%()/?'".\u
 
 
 def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOST) -> str:
-    """Markdown for ``$GITHUB_STEP_SUMMARY``: the verdict, what needs attention, then everything, folded.
+    """Return Markdown for ``$GITHUB_STEP_SUMMARY``: the verdict, what needs attention, then everything, folded.
 
     at_most: bytes; parts that do not fit are left out, and that is said. Raises UsageError where the document is not
     one. Texts are escaped (see `markdown`).
@@ -53,7 +53,7 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
 
 
 def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] = str) -> str:
-    """Workflow commands, one a line: ``::error`` where a test fails, ``::warning`` where it could not be judged.
+    """Return workflow commands, one a line: ``::error`` where a test fails, ``::warning`` where it could not be judged.
 
     place: a result's file as GitHub knows it, or None where it is no file of the repository; then the annotation
     stands at the job instead of at a line. Raises UsageError where the document is not one.
@@ -67,7 +67,7 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
 
 
 def markdown(value: str) -> str:
-    """One line of text that Markdown and HTML leave as it is: punctuation that could mean more becomes references."""
+    """Escape one line of text for Markdown and HTML: punctuation that could mean more becomes references."""
     return _NOT_PLAIN.sub(lambda match: f"&#{ord(match[0])};", value)
 
 
@@ -82,7 +82,7 @@ def _annotation(kind: str, outcome: Outcome, file: str | None) -> str:
 
 
 def _data(value: str) -> str:
-    """Escapes as GitHub's own toolkit does (actions/toolkit, packages/core/src/command.ts)."""
+    """Escape as GitHub's own toolkit does (actions/toolkit, packages/core/src/command.ts)."""
     return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -120,7 +120,7 @@ def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
 
 
 def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:
-    """What the failed tests said, below the table: sentences make poor cells."""
+    """Quote what the failed tests said, below the table: sentences make poor cells."""
     failed = [outcome for outcome in outcomes if run.fails(outcome)][:20]
     lines = [f"- {markdown(one_line(outcome.message or outcome.reason, 800))}" for outcome in failed]
     return ["\n".join(lines)] if lines else []
@@ -135,7 +135,7 @@ def _percent(value: float | None) -> str:
 
 
 def _bounded(parts: Sequence[str], at_most: int) -> str:
-    """The parts that fit; a summary that is too large would be refused as a whole."""
+    """Return the parts that fit; a summary that is too large would be refused as a whole."""
     kept: list[str] = []
     size = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""The JSON document: one run, everything measured. Its form is described in docs/json.md."""
+"""Build and write the JSON document: one run, everything measured. docs/json.md describes its form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def document(
     baseline_path: str | None,
     findings: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """The run as one JSON-ready mapping. `results` is sorted by key, so that equal runs give equal text."""
+    """Return the run as one JSON-ready mapping. `results` is sorted by key, so that equal runs give equal text."""
     return {
         "schema": SCHEMA,
         "run_id": run_id,
@@ -35,7 +35,7 @@ def document(
 
 
 def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
-    """A device and its peak as plain data."""
+    """Return a device and its peak as plain data."""
     return {
         "kind": identity.kind,
         "name": identity.name,
@@ -48,7 +48,7 @@ def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
 
 
 def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
-    """The identity back from `device_plain`'s mapping; memory to the GiB."""
+    """Return the identity back from `device_plain`'s mapping; memory to the GiB."""
     gib = device.get("memory_gib")
     return DeviceIdentity(
         kind=device["kind"],
@@ -61,14 +61,14 @@ def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
 
 
 def render_json(document: Mapping[str, Any]) -> str:
-    """Strict JSON text (no NaN) that UTF-8 can hold, characters kept, keys in the document's order."""
+    """Return strict JSON text (no NaN) that UTF-8 can hold, characters kept, keys in the document's order."""
     text = json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
     # Half a pair of UTF-16, as in a file's name that is no UTF-8: Python's escape for it is JSON's own.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinities do not exist in JSON: null says that there is no figure."""
+    """Replace NaN and infinities, which JSON has not, by null: there is no figure."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

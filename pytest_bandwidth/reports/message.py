@@ -1,4 +1,4 @@
-"""What a failing test says: observation, limit, evidence, likely cause, remedy, on one line each."""
+"""Write what a failing test says: observation, limit, evidence, likely cause, remedy, on one line each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BY_UPDATE = (Status.REGRESSED, Status.NOT_COMPARABLE, Status.NO_BASELINE)
 def failure_message(
     name: str, measurement: Measurement, verdict: Verdict, causes: tuple[str, ...] = (), *, against: bool = False
 ) -> str:
-    """The message of a verdict that fails its test. against: it compares with another revision, not with a baseline."""
+    """Write the message of a verdict that fails its test. against: it compares with a revision, not with a baseline."""
     parts = [f"{name} {observation(measurement)}."]
     if verdict.status is Status.REGRESSED and verdict.code == "drop":
         parts.append(_limit(verdict))
@@ -52,13 +52,13 @@ def _remedy(verdict: Verdict, *, against: bool) -> str | None:
 
 
 def drift_message(name: str, measurement: Measurement) -> str | None:
-    """The message of a test that fails for its baseline's drift alone (`strict`); None where there is none."""
+    """Return the message of a test that fails for its baseline's drift alone (`strict`); None where there is none."""
     drift = next((finding for finding in measurement.findings if finding.code == DRIFT), None)
     return None if drift is None else f"{name} {observation(measurement)}. Drift: {drift.text}."
 
 
 def observation(measurement: Measurement) -> str:
-    """What was seen: moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)."""
+    """Write what was seen: moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)."""
     moved = f"moved {format_bytes(measurement.bytes_moved)}"
     if measurement.seconds is None or measurement.gbps is None:
         return moved

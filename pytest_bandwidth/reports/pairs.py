@@ -1,4 +1,4 @@
-"""Which results belong together: the same operation in two precisions, and one operation over many sizes."""
+"""Find results that belong together: one operation in two precisions, and one operation over many sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BYTES_ALIKE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class PrecisionPair:
-    """The same operation in FP32 and in FP16; ratios are FP16 ÷ FP32, None without the figures.
+    """Hold the same operation in FP32 and in FP16; ratios are FP16 ÷ FP32, None without the figures.
 
     same_shape: else it is the bytes that are alike, and times tell of different amounts of work: no ratio of those.
     """
@@ -51,7 +51,7 @@ class PrecisionPair:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One operation in one precision over at least three sizes, the smallest first."""
+    """Hold one operation in one precision over at least three sizes, the smallest first."""
 
     name: str
     precision: str
@@ -59,7 +59,7 @@ class Sweep:
 
 
 def precision_pairs(outcomes: Iterable[Outcome]) -> list[PrecisionPair]:
-    """Pairs of the same shape, then those that move as many bytes, each in the order in which the FP32 halves come.
+    """Find pairs of the same shape, then those that move as many bytes, each in the order of the FP32 halves.
 
     Anything that is ambiguous (two of one kind) is left out.
     """
@@ -76,7 +76,7 @@ def precision_pairs(outcomes: Iterable[Outcome]) -> list[PrecisionPair]:
 
 
 def _paired(outcomes: Iterable[Outcome], key: Callable[[Outcome], tuple[str, ...]]) -> list[tuple[Outcome, Outcome]]:
-    """(FP32, FP16) of each key that has exactly one of each."""
+    """Return (FP32, FP16) of each key that has exactly one of each."""
     groups: dict[tuple[str, ...], dict[str | None, list[Outcome]]] = {}
     for outcome in outcomes:
         groups.setdefault(key(outcome), {}).setdefault(precision_of(outcome), []).append(outcome)
@@ -88,7 +88,7 @@ def _paired(outcomes: Iterable[Outcome], key: Callable[[Outcome], tuple[str, ...
 
 
 def size_sweeps(outcomes: Iterable[Outcome]) -> list[Sweep]:
-    """Sweeps in the order of their first result."""
+    """Return sweeps in the order of their first result."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.gbps is not None and outcome.bytes_moved > 0:
@@ -101,20 +101,20 @@ def size_sweeps(outcomes: Iterable[Outcome]) -> list[Sweep]:
 
 
 def precision_of(outcome: Outcome) -> str | None:
-    """The precision by its usual name (fp32, fp16, …), from the tags, else as measured."""
+    """Return the precision by its usual name (fp32, fp16, …), from the tags, else as measured."""
     named = outcome.tags.get("precision", outcome.precision)
     return _SPELLINGS.get(named.lower(), named.lower()) if isinstance(named, str) else None
 
 
 def _identity(outcome: Outcome) -> tuple[str, ...]:
-    """What two halves of a pair share: all tags but the precision; without tags the key less its precision."""
+    """Return what two halves of a pair share: all tags but the precision; without tags the key less its precision."""
     if "operation" in outcome.tags:
         return tuple(sorted(f"{k}={v}" for k, v in outcome.tags.items() if k != "precision"))
     return (_TOKEN.sub("*", outcome.key),)
 
 
 def _variant(outcome: Outcome) -> tuple[str, ...]:
-    """The operation and its version, whatever its sizes."""
+    """Return the operation and its version, whatever its sizes."""
     return (str(outcome.tags["operation"]), *_words(outcome))
 
 

@@ -1,4 +1,4 @@
-"""A run in a sentence, and the order in which its results deserve attention."""
+"""Sum a run up in a sentence, and sort its results by the attention that they deserve."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class StatusCount:
-    """One status that occurs in the run: how often, and how it ends."""
+    """Hold one status that occurs in the run: how often, and how it ends."""
 
     status: Status
     count: int
@@ -44,7 +44,7 @@ class StatusCount:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """sentence: the verdict; explanation: what it rests on; counts: statuses that occur, the gravest first."""
+    """Hold the verdict on a run (sentence), its grounds (explanation) and counts of statuses, the gravest first."""
 
     sentence: str
     explanation: str
@@ -53,7 +53,7 @@ class RunSummary:
 
 
 def severity_of(status: Status, *, strict: bool) -> Severity:
-    """bad fails its test, warn could not be judged, good is news worth having, plain is as it should be."""
+    """Grade a status: bad fails its test, warn could not be judged, good is welcome news, plain is as it should be."""
     if status.fails(strict=strict):
         return "bad"
     if status.warns or status is Status.SUSPECT:
@@ -62,7 +62,7 @@ def severity_of(status: Status, *, strict: bool) -> Severity:
 
 
 def summary_of_run(run: RunDocument) -> RunSummary:
-    """The verdict on a whole run."""
+    """Return the verdict on a whole run."""
     found = Counter(Status[outcome.status] for outcome in run.outcomes)
     counts = tuple(
         StatusCount(status, found[status], severity_of(status, strict=run.strict))
@@ -114,7 +114,7 @@ def gravity(status: Status, *, strict: bool) -> tuple[int, int]:
 
 
 def signed_percent(fraction: float) -> str:
-    """A change with its sign: +1.2 %, −4.5 %."""
+    """Write a change with its sign: +1.2 %, −4.5 %."""
     shown = f"{abs(fraction) * 100:.1f} %"
     return shown if shown == "0.0 %" else f"{_MINUS if fraction < 0 else '+'}{shown}"
 

@@ -1,4 +1,4 @@
-"""Trends in words and figures: what the terminal, the page and the JSON of `pytest-bandwidth history` say alike."""
+"""Put trends into words and figures: the terminal, the page and the JSON of `pytest-bandwidth history` agree."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LEAST_HEIGHT = 0.05
 
 
 def value_text(figure: TrendFigure, value: float) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit."""
     if figure == "relative":
         return f"{format_percent(value, 1)} of probe"
     return f"{digits(value)} GB/s" if figure == "gbps" else f"{value:,.0f} sectors"
 
 
 def summary_of(trend: Trend) -> str:
-    """How many runs and commits, where it stands, and what happened last."""
+    """Say how many runs and commits there are, where the figure stands, and what happened last."""
     commits = len({point.commit_name for point in trend.points})
     last = trend.levels[-1]
     runs = f"{counted(len(trend.points), 'run')} of {counted(commits, 'commit')}, "
@@ -40,12 +40,12 @@ def summary_of(trend: Trend) -> str:
 
 
 def commit_rows(trend: Trend) -> list[tuple[str, ...]]:
-    """One row a commit, the oldest first, by COMMIT_HEADINGS."""
+    """Return one row a commit, the oldest first, by COMMIT_HEADINGS."""
     return [_commit_row(row) for row in by_commit(trend)]
 
 
 def overview_row(trend: Trend) -> tuple[str, ...]:
-    """The whole trend in one row, by OVERVIEW_HEADINGS."""
+    """Return the whole trend in one row, by OVERVIEW_HEADINGS."""
     newest, last = newest_commit(trend), trend.levels[-1]
     changed = trend.points[last.start].commit_name if last.change is not None else ""
     return (
@@ -60,7 +60,7 @@ def overview_row(trend: Trend) -> tuple[str, ...]:
 
 
 def bars(values: Sequence[float], width: int) -> str:
-    """The values as `width` bars at most; where there are more, each bar stands for a stretch's mean."""
+    """Return the values as `width` bars at most; where there are more, each bar stands for a stretch's mean."""
     if len(values) > width:
         bounds = [len(values) * i // width for i in range(width + 1)]
         parts = [values[a:b] for a, b in pairwise(bounds)]
@@ -71,7 +71,7 @@ def bars(values: Sequence[float], width: int) -> str:
 
 
 def trend_plain(trend: Trend) -> dict[str, Any]:
-    """The trend as JSON-ready data; docs/history.md describes it."""
+    """Return the trend as JSON-ready data; docs/history.md describes it."""
     series = trend.series
     return {
         "test": series.test,

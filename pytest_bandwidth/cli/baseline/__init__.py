@@ -1,1 +1,1 @@
-"""Commands on baseline files, a module for each action."""
+"""Run commands on baseline files, a module for each action."""

@@ -1,4 +1,4 @@
-"""Looks into baseline files and keeps them: shows, validates, compares, prunes them, makes empty ones.
+"""Look into baseline files and keep them: show, validate, compare, prune them, make empty ones.
 
 Exit status 0: fine; 1: `diff` found a difference; 2: unusable input, an invalid file for `validate` included.
 """

@@ -1,4 +1,4 @@
-"""What changed from one baseline file to another: entries, their figures, and what they are held to."""
+"""Compare one baseline file with another: entries, their figures, and what they are held to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _APART = ("bandwidth",)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One entry's difference; fields: name → old and new text as files hold it, None where a side has none."""
+    """Hold one entry's difference; fields: name → old and new text as files hold it, None where a side has none."""
 
     key: str
     before: Entry | None

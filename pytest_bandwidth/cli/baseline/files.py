@@ -1,4 +1,4 @@
-"""Which baseline files a path means, and which of their entries a pattern."""
+"""Find the baseline files that a path means, and the entries that a pattern means."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_bandwidth.storage.baseline.locate import files_in
 
 
 def files_at(path: Path) -> list[Path]:
-    """The file itself, or the files of a folder. Raises UsageError for a folder without any."""
+    """Return the file itself, or the files of a folder. Raises UsageError for a folder without any."""
     if not path.is_dir():
         return [path]
     files = files_in(path)
@@ -23,12 +23,12 @@ def files_at(path: Path) -> list[Path]:
 
 
 def load_all(path: Path) -> list[Baseline]:
-    """The baselines at a path. Raises BaselineError for the first that is bad, UsageError where there is none."""
+    """Load the baselines at a path. Raises BaselineError for the first that is bad, UsageError where there is none."""
     return [baseline_files.load(file) for file in files_at(path)]
 
 
 def matching(keys: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """The keys that one of the patterns means, in their order; all of them without patterns.
+    """Return the keys that one of the patterns means, in their order; all of them without patterns.
 
     Only ``*`` and ``?`` stand for others: brackets belong to the names of parametrized tests.
     Raises UsageError for a pattern that means no key, since that is a misspelt one.

@@ -1,4 +1,4 @@
-"""A baseline file without entries for the device of this machine."""
+"""Make a baseline file without entries for the device of this machine."""
 
 from __future__ import annotations
 

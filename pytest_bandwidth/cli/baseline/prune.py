@@ -1,4 +1,4 @@
-"""Entries that are no longer wanted go; all others, and every comment, stay."""
+"""Remove entries that are no longer wanted; all others, and every comment, stay."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plans(path: Path, patterns: Sequence[str], runs: Sequence[Path]) -> list[_Pruned]:
-    """What would go from which file. Raises UsageError where a pattern, a run or a device does not fit."""
+    """Plan what goes from which file. Raises UsageError where a pattern, a run or a device does not fit."""
     baselines = load_all(path)
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], patterns))
     if runs:
@@ -52,7 +52,7 @@ def _plan(baseline: Baseline, wanted: set[str]) -> _Pruned:
 
 
 def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path], wanted: set[str]) -> _Pruned:
-    """The wanted entries that no run measured, in the file of the runs' device."""
+    """Return the wanted entries that no run measured, in the file of the runs' device."""
     loaded = {baseline.path: baseline for baseline in baselines}
     measured: set[str] = set()
     files = set()

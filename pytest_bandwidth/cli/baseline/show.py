@@ -53,7 +53,7 @@ class Shown:
 
     @property
     def is_blunt(self) -> bool:
-        """Whether a drop of the tolerance would be INSUFFICIENT."""
+        """Return whether a drop of the tolerance would be INSUFFICIENT."""
         return self.sees is not None and not tells(log_of_drop(self.sees), self.tolerance)
 
 

@@ -1,4 +1,4 @@
-"""Every problem of baseline files, before a run stumbles over the first."""
+"""List every problem of baseline files, before a run stumbles over the first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _look_at(path: Path) -> list[_Looked]:
-    """The files at a path. Raises UsageError where there are none: a misspelt path is no invalid file."""
+    """Return the files at a path. Raises UsageError where there are none: a misspelt path is no invalid file."""
     if not path.exists():
         raise UsageError(f"{path}: found no such file or folder, expected baselines")
     looked = [_read(file) for file in files_at(path)]
@@ -49,7 +49,7 @@ def _read(file: Path) -> _Looked:
 
 
 def _with_twins(looked: Sequence[_Looked]) -> list[_Looked]:
-    """Two files of one device are a problem of the folder: a run could not tell which of them to use."""
+    """Add the problem of two files of one device: a run could not tell which of them to use."""
     first: dict[BaselineDevice, Path] = {}
     found = []
     for one in looked:

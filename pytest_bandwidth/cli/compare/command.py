@@ -1,4 +1,4 @@
-"""Compares saved runs: of one device by the gate's rule, each file as one fresh process; of several as a table.
+"""Compare saved runs: of one device by the gate's rule, each file as one fresh process; of several as a table.
 
 Exit status 0: fine, or nothing to fail on was named; 1: what --fail-on names was found; 2: unusable input, among it
 runs that allow no verdict although --fail-on asks for one.
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_repeated(loaded: Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]) -> None:
-    """One run given twice would count as two processes that agree perfectly."""
+    """Refuse one run given twice, which would count as two processes that agree perfectly."""
     first: dict[str, Path] = {}
     for path, document, _ in loaded:
         run_id = document["run_id"]

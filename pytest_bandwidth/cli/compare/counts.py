@@ -1,4 +1,4 @@
-"""Two sides of saved runs whose traffic was counted: exact figures, so the newest run of each side stands for it."""
+"""Judge saved runs whose traffic was counted: figures are exact, so the newest run of each side stands for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.verdict import Verdict
 def compare_counted(
     reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float | None
 ) -> list[Compared]:
-    """Every test of the new runs, its counts judged by the reference's. tolerance: None grants none."""
+    """Return every test of the new runs, its counts judged by the reference's. tolerance: None grants none."""
     return [
         Compared(key, None, None, None, None, _verdict(key, reference, fresh, tolerance or 0.0))
         for key in measured_keys(fresh)
@@ -44,7 +44,7 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
 
 
 def _newest(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:
-    """The last run that counted the test."""
+    """Return the last run that counted the test."""
     for run in reversed(runs):
         outcome = run.outcomes.get(key)
         if outcome is not None and outcome.counts and outcome.is_valid:

@@ -1,4 +1,4 @@
-"""Saved runs of several devices side by side. No verdict: another device is no regression."""
+"""Show saved runs of several devices side by side. No verdict: another device is no regression."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """One device's runs: the medians of GB/s and of the share of its peak by key."""
+    """Hold one device's runs: the medians of GB/s and of the share of its peak by key."""
 
     facts: Mapping[str, Any]
     runs: int
@@ -30,7 +30,7 @@ class _Device:
 
 
 def compare_devices(options: argparse.Namespace, loaded: Loaded) -> int:
-    """Prints the table. Raises UsageError where a verdict was asked for."""
+    """Print the table. Raises UsageError where a verdict was asked for."""
     devices = _by_device(loaded)
     names = ", ".join(str(device.facts["name"]) for device in devices)
     for option, value in (("--fail-on", options.fail_on), ("--baseline", options.baseline)):

@@ -1,4 +1,4 @@
-"""Saved runs of one device: the new ones judged by the reference, shown as a table."""
+"""Judge saved runs of one device by the reference's, and show them as a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
 
 
 def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float | None) -> int:
-    """Prints table and findings. Raises UsageError where --fail-on asks for a verdict and no test has one."""
+    """Print table and findings. Raises UsageError where --fail-on asks for a verdict and no test has one."""
     count = 1 if options.baseline is None else options.baseline
     if not 1 <= count < len(loaded):
         raise UsageError(f"--baseline {count}: expected 1 to {len(loaded) - 1} of the {len(loaded)} files")
@@ -61,13 +61,13 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
 
 
 def _default_tolerance(newest: Mapping[str, Any]) -> float:
-    """The newest run's --bandwidth-tolerance: what was measured without a baseline has no verdict to tell another."""
+    """Return the newest run's --bandwidth-tolerance: a test measured without a baseline has no verdict with its own."""
     found = newest.get("settings", {}).get("tolerance")
     return found if isinstance(found, float) and 0 < found < 1 else DEFAULT_TOLERANCE
 
 
 def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> SavedRun:
-    """Raises UsageError where a test was measured twice: two workers' results are two processes, not one."""
+    """Key a run's rows. Raises UsageError where a test was measured twice: two processes, not one."""
     by_key: dict[str, Outcome] = {}
     for outcome in outcomes:
         if by_key.setdefault(outcome.key, outcome) is not outcome:
@@ -84,7 +84,7 @@ def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence
 
 
 def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str], count: int) -> list[dict[str, str]]:
-    """What the table alone does not tell, each with a code for programs."""
+    """Collect what the table alone does not show, each with a code for programs."""
     notes = []
     serials = {str(document["device"].get("serial")) for _, document, _ in loaded}
     if len(serials) > 1:
@@ -105,7 +105,7 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
 
 
 def _probe_note(compared: Sequence[Compared]) -> str | None:
-    """Whether the device itself moved: the probe's change, median over the tests, past the smallest tolerance."""
+    """Say whether the device itself moved: the probe's change, median over the tests, past the smallest tolerance."""
     both = [c for c in compared if c.probe_before and c.probe_after and c.verdict.tolerance]
     if not both:
         return None
@@ -140,7 +140,7 @@ def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequ
 
 
 def _wants_words(one: Compared) -> bool:
-    """Whether the table leaves open why: of counts it shows none, and what is noisy is said once for all."""
+    """Return whether the table leaves open why: of counts it shows none, and what is noisy is said once for all."""
     status = one.verdict.status
     return status in (Status.REGRESSED, Status.NOT_COMPARABLE, Status.INVALID) or (
         status is Status.IMPROVED and one.verdict.figure is None

@@ -1,4 +1,4 @@
-"""Two sides of saved runs: what the reference's processes showed of each test, and what the new ones show.
+"""Judge two sides of saved runs: what the reference's processes showed of each test, what the new ones show.
 
 The rule is `domain.rule`'s. The new processes are not picked because one of them looked slow, so all m of them
 count at once: REGRESSED where c − median(L) exceeds the bound of the level 99.9 % for m fresh processes.
@@ -35,20 +35,20 @@ NOT_BEFORE = Verdict(Status.NO_BASELINE, "no-entry", f"{REFERENCE} has no such t
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
-    """One file's rows by key, and the settings of its device."""
+    """Hold one file's rows by key, and the settings of its device."""
 
     outcomes: Mapping[str, Outcome]
     settings: Mapping[str, str]
 
     def conduct(self, key: str) -> MeasurementSetup:
-        """How a test was measured in this run."""
+        """Return how a test was measured in this run."""
         outcome = self.outcomes[key]
         return MeasurementSetup(outcome.bytes_read, outcome.bytes_written, outcome.method, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One test on both sides: GB/s and the probe's GB/s (medians, None where nothing valid was measured)."""
+    """Hold one test on both sides: GB/s and the probe's GB/s (medians, None where nothing valid was measured)."""
 
     key: str
     gbps_before: float | None
@@ -60,7 +60,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """One process's valid measurement of a test: its figures are positive."""
+    """Hold one process's valid measurement of a test: its figures are positive."""
 
     run: Run
     conduct: MeasurementSetup
@@ -74,7 +74,7 @@ class _Process:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The valid processes of one test on one side, oldest first."""
+    """Hold the valid processes of one test on one side, oldest first."""
 
     processes: tuple[_Process, ...]
 
@@ -95,7 +95,7 @@ class _Side:
 def compare_sides(
     reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float | None, default: float, on_host: bool
 ) -> list[Compared]:
-    """Every test of the new runs judged by the reference's runs, in the order of the newest file.
+    """Return every test of the new runs judged by the reference's runs, in the order of the newest file.
 
     tolerance: for all tests; None takes what the newest file's verdict used, else `default`.
     """
@@ -111,23 +111,23 @@ def compare_sides(
 
 
 def measured_keys(runs: Sequence[SavedRun]) -> list[str]:
-    """Every test of some runs, in the order of the newest."""
+    """Return every test of some runs, in the order of the newest."""
     return list(dict.fromkeys(key for run in reversed(runs) for key in run.outcomes))
 
 
 def absent(reference: Sequence[SavedRun], fresh: Sequence[SavedRun]) -> list[str]:
-    """Keys that the reference measured and none of the new runs."""
+    """Return keys that the reference measured and none of the new runs."""
     there = set(measured_keys(fresh))
     return [key for key in measured_keys(reference) if key not in there]
 
 
 def nothing_valid(where: str) -> Verdict:
-    """The verdict of a test of which one side holds no valid measurement."""
+    """Return the verdict of a test of which one side holds no valid measurement."""
     return Verdict(Status.INVALID, "nothing-valid", f"{where} measured nothing valid")
 
 
 def judge_processes(reference: Reference, values: Sequence[float], tolerance: float) -> Verdict:
-    """The verdict of some fresh processes' figures, none of them chosen for what it showed.
+    """Return the verdict of some fresh processes' figures, none of them chosen for what it showed.
 
     REGRESSED, INSUFFICIENT, IMPROVED or WITHIN. Raises ValueError for no figure or one that is not positive.
     """
@@ -194,7 +194,7 @@ def _positive(figure: float | None) -> float | None:
 
 
 def _entry(key: str, side: _Side) -> Entry | None:
-    """The baseline entry that an update with these processes would have written; None without a valid one."""
+    """Return the baseline entry that an update with these processes would have written; None without a valid one."""
     if not side.processes:
         return None
     newest = side.processes[-1]
@@ -235,7 +235,7 @@ def _verdict(
 
 
 def _judged_values(entry: Entry, after: _Side) -> tuple[Metric, list[float]]:
-    """The figure that both sides hold in every process, and the new processes' values of it."""
+    """Return the figure that both sides hold in every process, and the new processes' values of it."""
     newest = after.processes[-1]
     if choose_metric(None, entry, newest.figures, newest.regime) == "relative":
         shares = [share for process in after.processes if (share := process.figures.relative) is not None]

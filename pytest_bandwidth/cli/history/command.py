@@ -1,4 +1,4 @@
-"""Shows how tests fared over the runs that --bandwidth-history appended, with the places where their level changed."""
+"""Show how tests fared over the runs that --bandwidth-history appended, and where their level changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trends of a history for the terminal and for programs; its answers to SQL; saved runs added to it."""
+"""Show trends of a history, answer SQL over it, and add saved runs to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BARS_WIDE = 100
 
 
 def show(options: argparse.Namespace, newest: int, search: Search) -> int:
-    """Trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
+    """Return trends as a page, JSON, one by one or in a table. newest: runs of each test; search: for change points."""
     if options.output is not None and options.output.suffix.lower() != ".html":
         raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected .html")
     measured = _measured(options, newest)
@@ -63,7 +63,7 @@ def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[]
 
 
 def _lines(trend: Trend, commits: int) -> list[str]:
-    """A trend for the terminal: its name, a sentence, its bars, and its newest commits."""
+    """Return a trend for the terminal: its name, a sentence, its bars, and its newest commits."""
     rows = commit_rows(trend)
     left_out = len(rows) - commits
     width = terminal_width() or BARS_WIDE
@@ -125,7 +125,7 @@ def add(options: argparse.Namespace) -> int:
 
 
 def _known_runs(folder: Path) -> set[str]:
-    """Ids of the runs that the history has, merged or not; none where there is no history yet."""
+    """Return ids of the runs that the history has, merged or not; none where there is no history yet."""
     if not any(folder.glob("*.parquet")):
         return set()
     return {run_id for (run_id,) in ask(folder, lambda history: history.rows("SELECT DISTINCT run_id FROM history"))}

@@ -1,4 +1,4 @@
-"""On this very machine: how often identical code would raise an alarm, and how many real drops would be found.
+"""Estimate on this machine how often identical code raises an alarm, and how many real drops are found.
 
 Fresh processes measure the shipped triad unchanged and slowed: a drop of 5 % is injected by letting the kernel do
 1/(1 − 5 %) times the work that it declares, in the same arrays. The gate's rule then judges random

@@ -1,4 +1,4 @@
-"""One process of the self-test: measures the shipped triad, unchanged and slowed, and prints the figures as JSON."""
+"""Measure the shipped triad in a process of the self-test, unchanged and slowed, and print figures as JSON."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ GRID = 132 * 16
 
 
 def run_of(asked: Mapping[str, Any]) -> ChildRun:
-    """What a fresh process of a test measures with: the device's lock is its parent's, and it judges nothing."""
+    """Make the run that a fresh process measures with: the device's lock is its parent's, and it judges nothing."""
     settings = Settings(device=asked["device"], busy_processors=asked["busy_processors"])
     return ChildRun(settings, Path(), ChildRequest(asked["device"]))
 
 
 def answer(run: ChildRun, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """`runs`: figures by drop, measured in an order that changes with the turn; or why one stayed `invalid`."""
+    """Return `runs`, figures by drop, measured in an order that changes with the turn; or why one stayed `invalid`."""
     order = [0.0, *asked["drops"]]
     random.Random(asked["turn"]).shuffle(order)
     runs = {}
@@ -52,7 +52,7 @@ def answer(run: ChildRun, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(run: ChildRun, mib: int, drop: float) -> Measurement:
-    """A triad of `mib` MiB a vector that works 1/(1 − drop) times as much as it declares, measured as in a test."""
+    """Measure a triad of `mib` MiB a vector that works 1/(1 − drop) times as much as it declares, as a test would."""
     device = run.device
     declared = mib * 2**20 // 4
     b, c = device.random(declared, "float32"), device.random(declared, "float32")
@@ -75,7 +75,7 @@ def measure(run: ChildRun, mib: int, drop: float) -> Measurement:
 
 
 def why_no_evidence(measurement: Measurement) -> str | None:
-    """Why a test with this measurement would be INVALID; None where it would be judged."""
+    """Say why a test with this measurement would be INVALID; None where it would be judged."""
     if measurement.invalid is not None:
         return measurement.invalid.text
     figures = metrics_of_measurement(measurement)

@@ -1,4 +1,4 @@
-"""How far the self-test's processes are, on standard error: a line of a terminal, over itself; in a log what lasts."""
+"""Show how far the self-test's processes are, on standard error: a line of a terminal, or what a log keeps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _START_OF_LINE = "\r\x1b[2K"
 
 
 class Progress:
-    """Shows nothing that moves where nobody watches. of: how many processes there are to be."""
+    """Show nothing that moves where nobody watches. of: how many processes there are to be."""
 
     def __init__(self, of: int) -> None:
         self._of = of
@@ -39,12 +39,12 @@ class Progress:
             self.note(text)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Return a line that stays."""
         self.clear()
         self._write(f"pytest-bandwidth selftest: {printable(text)}\n")
 
     def clear(self) -> None:
-        """Takes away the line that is shown."""
+        """Take away the line that is shown."""
         if self._watched:
             self._write(_START_OF_LINE)
 

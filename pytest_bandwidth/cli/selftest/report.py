@@ -1,4 +1,4 @@
-"""What the self-test's processes say: rates by tolerance and baseline runs, in words and as plain data."""
+"""Report what the self-test's processes say: rates by tolerance and baseline runs, in words and as plain data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Tables = dict[Metric, list[Rates]]
 
 
 def tables(seen: Seen, on_host: bool) -> Tables:
-    """Rates by judged figure, for every tolerance and, within it, every number of baseline runs that there is for."""
+    """Compute rates by judged figure, for every tolerance and, within it, every number of baseline runs there is."""
     slowed = {drop: runs for drop, runs in seen.runs.items() if drop}
 
     def judged(figure: Metric, tolerance: float, baseline_runs: int) -> Rates:
@@ -50,7 +50,7 @@ def tables(seen: Seen, on_host: bool) -> Tables:
 
 
 def report(name: str, seen: Seen, found: Tables) -> list[str]:
-    """Lines for people: how the processes scatter, the table, and what it recommends."""
+    """Return lines for people: how the processes scatter, the table, and what it recommends."""
     processes = len(seen.same)
     left_out = f", {len(seen.left_out)} left out" if seen.left_out else ""
     return [
@@ -88,7 +88,7 @@ def _table(found: Tables, drops: Sequence[float]) -> list[str]:
 
 
 def recommendation(table: Sequence[Rates], processes: int) -> str:
-    """The smallest tolerance and the fewest baseline runs that hold, in plain words."""
+    """Return the smallest tolerance and the fewest baseline runs that hold, in plain words."""
     for row in table:
         larger = [drop for drop in row.found if drop > row.tolerance]
         found = [drop for drop in larger if row.found[drop] >= LEAST_FOUND]
@@ -105,7 +105,7 @@ def recommendation(table: Sequence[Rates], processes: int) -> str:
 
 
 def _certainty(processes: int, baseline_runs: int) -> str:
-    """What so few processes cannot rule out: only divisions that share none of them are independent cases."""
+    """Say what so few processes cannot rule out: only divisions that share none of them are independent cases."""
     cases = processes // (baseline_runs + 1 + CONFIRM)
     unseen = format_percent(upper_limit(0, cases))
     return (
@@ -115,7 +115,7 @@ def _certainty(processes: int, baseline_runs: int) -> str:
 
 
 def plain(seen: Seen, found: Tables) -> dict[str, Any]:
-    """The same for programs: every process's figures, those left out, and the table."""
+    """Return the same for programs: every process's figures, those left out, and the table."""
     return {
         "runs": {str(drop): [_plain_run(run) for run in runs] for drop, runs in seen.runs.items()},
         "left_out": [{"process": process, "reason": reason} for process, reason in seen.left_out.items()],

@@ -1,4 +1,4 @@
-"""The self-test's fresh processes, one after the other under the device's lock, and which of them are evidence."""
+"""Run the self-test's fresh processes, one after the other under the device's lock, and tell which are evidence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOCK_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked of the processes. busy_processors: as in `busy_with_others`; drops: besides identical code."""
+    """Say what to ask of the processes. busy_processors: as in `busy_with_others`; drops: besides identical code."""
 
     device: DeviceIdentity
     runs: int
@@ -33,7 +33,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Runs by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
+    """Run by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
 
     runs: dict[float, list[Run]]
     left_out: dict[int, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Seen:
 
 
 def measure(plan: Plan, least: int) -> Seen:
-    """Runs the processes and says which are left out.
+    """Run the processes and say which are left out.
 
     Raises BandwidthError where one fails, where so many are left out that fewer than `least` would remain, and where
     the device stays taken.
@@ -67,7 +67,7 @@ def measure(plan: Plan, least: int) -> Seen:
 
 
 def _answer(plan: Plan, process: int, lock: DeviceLock, progress: Progress) -> dict[str, Any]:
-    """What one process says, measured while nobody else measures."""
+    """Measure in one process while no other measures, and return its answer."""
     with lock.held(progress.show, progress.log):
         progress.bar(process - 1)
         return _one_process(plan, process)

@@ -1,1 +1,1 @@
-"""Charts as Vega-Lite specs."""
+"""Draw charts as Vega-Lite specs."""

@@ -1,4 +1,4 @@
-"""GB/s of every result against the device's peak and its own probe."""
+"""Chart the GB/s of every result against the device's peak and its own probe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOOLTIP = tooltip("test", "status", "bandwidth", "of peak", "of probe", "moved"
 
 
 def bandwidth_spec(run: RunDocument) -> Spec | None:
-    """One named row for each result, or a scatter where there are many; None where nothing was timed."""
+    """Return one named row for each result, or a scatter where there are many; None where nothing was timed."""
     points = [
         _point(run, index, outcome)
         for index, outcome in enumerate(run.outcomes)

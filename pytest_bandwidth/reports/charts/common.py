@@ -1,4 +1,4 @@
-"""Pieces that several charts are made of: their frame, axes, and how a result looks by the way it ended."""
+"""Make pieces that several charts share: frame, axes, and how a result looks by the way it ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE_ONLY = "wide-only"
 
 
 def base(title: str, subtitle: str, description: str, height: int) -> Spec:
-    """What every chart starts from."""
+    """Return the part of a spec that every chart starts from."""
     return {
         "$schema": SCHEMA,
         "title": {"text": title, "subtitle": subtitle} if subtitle else title,
@@ -34,7 +34,7 @@ def base(title: str, subtitle: str, description: str, height: int) -> Spec:
 
 
 def ending_encoding(present: set[str]) -> dict[str, Spec]:
-    """Colour and shape by how a result ended: never by colour alone. No legend where all ended alike."""
+    """Return colour and shape by how a result ended: never by colour alone. No legend where all ended alike."""
     domain = [ending for ending in ENDINGS.values() if ending in present]
     severities = {ending: f"${'mark' if severity == 'plain' else severity}" for severity, ending in ENDINGS.items()}
     shapes = {"passed": "circle", "improved": "triangle-up", "not judged": "diamond", "failed": "square"}
@@ -56,7 +56,7 @@ def ending_encoding(present: set[str]) -> dict[str, Spec]:
 
 
 def log_encoding(field: str, title: str, values: Iterable[float], label: str) -> Spec:
-    """A logarithmic axis over positive values with a few round ticks; `label`: a d3 number format."""
+    """Return a logarithmic axis over positive values with a few round ticks; `label`: a d3 number format."""
     known = list(values)
     low, high = min(known), max(known)
     low, high = low / 1.25, high * 1.25
@@ -69,7 +69,7 @@ def log_encoding(field: str, title: str, values: Iterable[float], label: str) ->
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten between two positive values, few enough to be read; with 2 and 5 where those are near."""
+    """Return powers of ten between two positive values, few enough to be read; with 2 and 5 where those are near."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     if len(decades) > 4:
         step = math.ceil(len(decades) / 7)
@@ -79,7 +79,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def identity(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
-    """What every point says of its result; `row` is the result's place in the document."""
+    """Return a point's texts about its result; `row` is the result's place in the document."""
     return {
         "row": index,
         "test": test_name(outcome),
@@ -89,13 +89,13 @@ def identity(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
 
 
 def test_name(outcome: Outcome) -> str:
-    """The test without its file, with its label."""
+    """Return the test without its file, with its label."""
     name = outcome.nodeid.partition("::")[2] or outcome.nodeid
     return one_line(f"{name} @ {outcome.label}" if outcome.label else name, NAME_AT_MOST)
 
 
 def gravest_last(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Points in the order of drawing: what failed lies on top."""
+    """Return points in the order of drawing: what failed lies on top."""
     order = list(ENDINGS.values())
     return sorted(points, key=lambda p: order.index(p["ending"]))
 
@@ -105,7 +105,7 @@ def tooltip(*fields: str) -> list[Spec]:
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """The names with a number after each that came before: an axis would draw equal ones as one."""
+    """Return the names with a number after each that came before: an axis would draw equal ones as one."""
     seen: dict[str, int] = {}
     told_apart = []
     for name in names:

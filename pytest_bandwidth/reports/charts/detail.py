@@ -1,4 +1,4 @@
-"""The two small charts of one result, as specs whose data the page fills in: its history and its samples."""
+"""Draw the two small charts of one result, as specs whose data the page fills in: its history and its samples."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pytest_bandwidth.reports.charts.theme import Spec
 
 
 def detail_specs() -> dict[str, Spec]:
-    """`runs`: the judged figure over the baseline's runs (runs, limits); `samples`: their distribution."""
+    """Return `runs`, the judged figure over the baseline's runs, and `samples`, their distribution."""
     return {"runs": _runs(), "samples": _samples()}
 
 
 def _runs() -> Spec:
-    """datasets: runs = {position, value, kind, label}; limits = {value, text}, the reference first."""
+    """Draw the runs chart of datasets runs = {position, value, kind, label}, limits = {value, text}, reference first."""
     spec = base("", "", "The baseline's runs, the oldest first, then this run and its fresh processes", 130)
     del spec["title"]
     kinds = ["baseline run", "this run", "fresh process"]
@@ -68,7 +68,7 @@ def _runs() -> Spec:
 
 
 def _samples() -> Spec:
-    """dataset: samples = {series: kernel | probe, gbps}."""
+    """Draw the samples chart; dataset: samples = {series: kernel | probe, gbps}."""
     spec = base("", "", "Distribution of the kernel's and the probe's samples, in GB/s", 84)
     del spec["title"]
     x = {

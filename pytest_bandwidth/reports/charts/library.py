@@ -1,4 +1,4 @@
-"""The chart library that a page carries: Vega, Vega-Lite and Vega-Embed as one script, made offline by vl-convert.
+"""Make the chart library that a page carries: Vega, Vega-Lite and Vega-Embed as one script, offline by vl-convert.
 
 Making it takes vl-convert one to two seconds each time, so a copy is kept in the user's cache folder, by version.
 """
@@ -23,13 +23,13 @@ _PROGRAM = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascrip
 
 
 def charts_available() -> bool:
-    """Whether vl-convert is installed; it is imported only when it is needed."""
+    """Return whether vl-convert is installed; it is imported only when it is needed."""
     return importlib.util.find_spec("vl_convert") is not None
 
 
 @functools.cache
 def javascript_bundle() -> str:
-    """The script, which sets `window.vegaEmbed`. Safe in a script element: holds neither ``</script`` nor ``<!--``."""
+    """Return the script that sets `window.vegaEmbed`, safe in a script element: no ``</script``, no ``<!--``."""
     known = _read(_cache_file())
     if known is not None:
         return known
@@ -41,7 +41,7 @@ def javascript_bundle() -> str:
 
 @contextlib.contextmanager
 def bundle_in_the_making() -> Iterator[Callable[[], str]]:
-    """Gives a call that waits for `javascript_bundle`'s text, which a process makes meanwhile where none is kept.
+    """Give a call that waits for `javascript_bundle`'s text, which a process makes meanwhile where none is kept.
 
     A thread would not do: vl-convert holds Python's lock for as long as it works.
     """
@@ -64,7 +64,7 @@ def bundle_in_the_making() -> Iterator[Callable[[], str]]:
 
 
 def _kept(made: str) -> str:
-    """The script as pages carry it, kept for later ones."""
+    """Return the script as pages carry it, kept for later ones."""
     bundle = made.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     _write(_cache_file(), bundle)
     return bundle
@@ -77,7 +77,7 @@ def _cache_file() -> Path:
 
 
 def _read(file: Path) -> str | None:
-    """The kept copy; None where there is none, or where anybody but this user could have written it: pages run it."""
+    """Read the kept copy; None where there is none, or where another user could have written it: pages run it."""
     try:
         with file.open(encoding="utf-8") as opened:
             state, folder = os.fstat(opened.fileno()), file.parent.stat()
@@ -90,7 +90,7 @@ def _read(file: Path) -> str | None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Keeps a copy whole or not at all; a cache that cannot be written costs a second, nothing else."""
+    """Keep a copy whole or not at all; a cache that cannot be written costs a second, nothing else."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(file, text.encode(), mode=0o600)  # for this user alone

@@ -1,4 +1,4 @@
-"""Charts of a run as Vega-Lite specs, and as SVG or PNG through vl-convert (the extra ``report``)."""
+"""Render a run's charts as Vega-Lite specs, and as SVG or PNG through vl-convert (the extra ``report``)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PNG_SCALE = 2.0
 
 
 def chart_specs(document: Mapping[str, Any]) -> dict[str, Spec]:
-    """Vega-Lite specs by name, light colours, data inline; a chart that the run has no data for is left out."""
+    """Return Vega-Lite specs by name, light colours, data inline; a chart that the run has no data for is left out."""
     return {name: resolved(spec, LIGHT) for name, spec in token_specs(read_document(document)).items()}
 
 
 def render_chart(document: Mapping[str, Any], name: str, format: Literal["svg", "png"]) -> bytes:
-    """One chart as a file's content. Raises UsageError for a chart that the run has not, or without vl-convert."""
+    """Render one chart as a file's content. Raises UsageError for one that the run has not, or without vl-convert."""
     specs = chart_specs(document)
     if name not in specs:
         raise UsageError(f"found no chart {name[:40]!r} in this run, expected one of: {', '.join(specs) or 'none'}")
@@ -47,6 +47,6 @@ def render_chart(document: Mapping[str, Any], name: str, format: Literal["svg", 
 
 
 def token_specs(run: RunDocument) -> dict[str, Spec]:
-    """Specs with colour tokens in place of colours, for a page that follows the reader's colour scheme."""
+    """Return specs with colour tokens in place of colours, for a page that follows the reader's colour scheme."""
     specs = {name: make(run) for name, make in CHARTS.items()}
     return {name: spec for name, spec in specs.items() if spec is not None}

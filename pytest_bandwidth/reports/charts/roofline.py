@@ -1,4 +1,4 @@
-"""The roofline: where the results that compute stand under the device's roofs.
+"""Draw the roofline: where the results that compute stand under the device's roofs.
 
 Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009.
 """
@@ -30,7 +30,7 @@ INTENSITY, RATE = "arithmetic intensity, FLOP/byte", "achieved, GFLOP/s"
 
 
 def roofline_spec(run: RunDocument) -> Spec | None:
-    """GFLOP/s over FLOP/byte, log-log; None where no result computes anything. Roofs are drawn where known."""
+    """Return GFLOP/s over FLOP/byte, log-log; None where no result computes anything. Roofs are drawn where known."""
     points = [point for index, outcome in enumerate(run.outcomes) if (point := _point(run, index, outcome))]
     if not points:
         return None
@@ -80,7 +80,7 @@ def _point(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] | N
 
 
 def _peak_roofs(run: RunDocument, low: float, high: float) -> list[dict[str, Any]]:
-    """Corners of one roof for each precision whose compute peak is known; without any, the memory's slope alone."""
+    """Return corners of one roof for each precision of known compute peak; without any, the memory's slope alone."""
     peak = run.device.peak_gbps
     if peak is None:
         return []
@@ -93,7 +93,7 @@ def _peak_roofs(run: RunDocument, low: float, high: float) -> list[dict[str, Any
 
 
 def _probe_roof(run: RunDocument, low: float, high: float, slope: float | None) -> list[dict[str, Any]]:
-    """What memory really gave: the probe's slope, up to the highest roof."""
+    """Draw what memory really gave: the probe's slope, up to the highest roof."""
     if slope is None:
         return []
     peaks = _compute_peaks(run.outcomes, run.device.peak_gbps) if run.device.peak_gbps else {}
@@ -135,7 +135,7 @@ def _roof_layers(roofs: list[dict[str, Any]], x: Spec, y: Spec, high: float) -> 
 
 
 def _roof_labels(roofs: list[dict[str, Any]], high: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Where compute roofs are named: from the ridge on where there is room (points are few there), else at the end."""
+    """Place compute roofs' names: from the ridge on where there is room (few points are there), else at its end."""
     low = min(roof["intensity"] for roof in roofs)
     from_ridge: list[dict[str, Any]] = []
     at_end: list[dict[str, Any]] = []
@@ -148,7 +148,7 @@ def _roof_labels(roofs: list[dict[str, Any]], high: float) -> tuple[list[dict[st
 
 
 def _compute_peaks(outcomes: Iterable[Outcome], peak_gbps: float) -> Mapping[str, float]:
-    """GFLOP/s by precision: the ridge point of each result times the peak that it was computed with."""
+    """Return GFLOP/s by precision: the ridge point of each result times the peak that it was computed with."""
     found: dict[str, float] = {}
     for outcome in outcomes:
         if outcome.flop > 0 and outcome.ridge_point is not None and outcome.ridge_point > 0:

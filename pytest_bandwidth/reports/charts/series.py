@@ -1,4 +1,4 @@
-"""Charts of results that belong together: FP32 beside FP16, and one operation over many sizes."""
+"""Chart results that belong together: FP32 beside FP16, and one operation over many sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT_ROOM = 1.9
 
 
 def pairs_spec(run: RunDocument) -> Spec | None:
-    """GB/s of each operation in FP32 and FP16, with both ratios; None where there is no such pair."""
+    """Return GB/s of each operation in FP32 and FP16, with both ratios; None where there is no such pair."""
     pairs = precision_pairs(run.outcomes)
     if not pairs:
         return None
@@ -79,7 +79,7 @@ def pairs_spec(run: RunDocument) -> Spec | None:
 
 
 def sweeps_spec(run: RunDocument) -> Spec | None:
-    """GB/s over bytes moved, one small chart for each operation; None where none has three sizes."""
+    """Return GB/s over bytes moved, one small chart for each operation; None where none has three sizes."""
     sweeps = size_sweeps(run.outcomes)
     if not sweeps:
         return None
@@ -132,7 +132,7 @@ def _sweep_point(row: int, name: str, precision: str, outcome: Outcome) -> dict[
 
 
 def _by_precision(present: Iterable[str]) -> dict[str, Spec]:
-    """Colour and shape by precision, FP32 and FP16 always alike."""
+    """Return colour and shape by precision, FP32 and FP16 always alike."""
     known = {"FP32": ("$mark", "circle"), "FP16": ("$other", "square")}
     rest = [name for name in present if name not in known]
     looks = known | {

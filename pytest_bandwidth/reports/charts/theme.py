@@ -1,4 +1,4 @@
-"""Colours and chart configuration, in one place for the page's style sheet and for every chart.
+"""Choose colours and chart configuration, in one place for the page's style sheet and for every chart.
 
 Specs name colours by token (``$bad``); `resolved` puts a palette's colours in their place. Text colours reach 4.5 : 1
 on `surface` and on `raised`, marks 3 : 1 (WCAG 2.2, 1.4.3 and 1.4.11).
@@ -57,7 +57,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
 def resolved(spec: Any, palette: Palette) -> Any:
-    """The spec with every colour token replaced; data is left as it is, whatever it spells."""
+    """Return the spec with every colour token replaced; data is left as it is, whatever it spells."""
     if isinstance(spec, str):
         return palette.get(spec[1:], spec) if spec.startswith("$") else spec
     if isinstance(spec, Mapping):

@@ -1,4 +1,4 @@
-"""One test's figure over its runs, with the levels that change points part."""
+"""Chart one test's figure over its runs, with the levels that change points part."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ TICKS = 5
 
 
 def run_points(measured: Measured) -> list[dict[str, Any]]:
-    """What a chart tells of each run."""
+    """Return the point of each run for a chart, the oldest first."""
     return [_point(measured, i, value) for i, value in enumerate(measured.values)]
 
 
 def trend_spec(trend: Trend, points: list[dict[str, Any]]) -> Spec:
-    """Points for runs, from `run_points`, the oldest at the left; a line for each level, and its change beside it."""
+    """Draw points for runs, from `run_points`, the oldest at the left; a line a level, and its change beside it."""
     levels = [_level(trend, level) for level in trend.levels]
     spec = base("", "", f"{FIGURE_WORDS[trend.figure]} of {len(points)} runs, the oldest first", 170)
     del spec["title"]

@@ -1,1 +1,1 @@
-"""The HTML pages: one self-contained file each."""
+"""Write the HTML pages: one self-contained file each."""

@@ -1,4 +1,4 @@
-"""The data of one result's two small charts: the judged figure over the baseline's runs, and the samples."""
+"""Compute the data of one result's small charts: the judged figure over the baseline's runs, and the samples."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SAMPLE_STEP = 1e-4
 
 
 def samples_each(results: int) -> int:
-    """How many samples of each series a page with so many results shows."""
+    """Return how many samples of each series a page with so many results shows."""
     least, most = SAMPLES_EACH
     return max(least, min(most, SAMPLES_IN_ALL // max(1, 2 * results)))
 
 
 def runs_of(outcome: Outcome) -> dict[str, Any]:
-    """Data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
+    """Return data of the runs chart: GB/s, or percent of the probe; empty where there is nothing to compare with."""
     verdict, baseline = outcome.verdict, outcome.baseline or {}
     figure, own = figure_name(outcome), own_figure(outcome)
     scale = 100.0 if figure == "relative" else 1.0
@@ -61,7 +61,7 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
 
 
 def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | None:
-    """(value, when and at which commit), None where the run does not hold the figure."""
+    """Return (value, when and at which commit), None where the run does not hold the figure."""
     gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
     value = gbps
     if figure == "relative":
@@ -75,7 +75,7 @@ def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | N
 
 
 def samples_of(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[int]]]:
-    """GB/s of the kernel's and the probe's samples as (unit, steps): in ascending order, each a step above the last.
+    """Pack GB/s of the kernel's and the probe's samples as (unit, steps): ascending, each a step above the last.
 
     Where there are too many, evenly spaced quantiles of them.
     """
@@ -105,7 +105,7 @@ def own_figure(outcome: Outcome) -> float | None:
 
 
 def figure_name(outcome: Outcome) -> str:
-    """``relative`` or ``gbps``; floors on a share of the peak are shown in GB/s."""
+    """Return ``relative`` or ``gbps``; floors on a share of the peak are shown in GB/s."""
     verdict = outcome.verdict
     on_probe = text(verdict, "figure") == "relative" or floor_of(text(verdict, "code")) == "min_relative"
     return "relative" if on_probe else "gbps"

@@ -1,4 +1,4 @@
-"""What the HTML summary tells of one result when its row is opened: finished text, grouped."""
+"""Write what the HTML summary shows of one result when its row is opened: finished text, grouped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND_AT_MOST = 300
 
 
 def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
-    """One result's panel. Keys without content are left out; every string is cleaned and bounded."""
+    """Return one result's panel. Keys without content are left out; every string is cleaned and bounded."""
     panel: dict[str, Any] = {
         "name": clean(outcome.key),
         "reason": prose(outcome.reason),
@@ -115,7 +115,7 @@ def _work_facts(outcome: Outcome) -> Facts:
 
 
 def _counted_facts(outcome: Outcome) -> Facts:
-    """What a device that runs kernels in a model knows beyond the accesses."""
+    """List what a device that runs kernels in a model knows beyond the accesses."""
     detail = outcome.detail
     blocks, run = number(detail, "blocks"), number(detail, "blocks_run")
     facts = [
@@ -149,7 +149,7 @@ _CONDITIONS = (
 
 
 def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
-    """Rows of (what, before, after) for whatever could be read."""
+    """Return rows of (what, before, after) for whatever could be read."""
     before, after = (mapping(outcome.conditions, when) for when in ("before", "after"))
     rows = []
     for label, name, unit in _CONDITIONS:
@@ -165,7 +165,7 @@ def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 
 def _accesses(outcome: Outcome) -> dict[str, Any]:
-    """The accesses that a traffic device counted, by source line where it says so: whatever columns they have."""
+    """List the accesses that a traffic device counted, by source line where it says so: whatever columns they have."""
     found = line_accesses_of(outcome.detail) or accesses_of(outcome.detail)
     if not found:
         return {}
@@ -213,7 +213,7 @@ def _source(outcome: Outcome) -> str:
 
 
 def _command(outcome: Outcome) -> str:
-    """How to run the test again; none where its id holds what a terminal would not show as it is."""
+    """Return how to run the test again; none where its id holds what a terminal would not show as it is."""
     if len(outcome.nodeid) > COMMAND_AT_MOST or not outcome.nodeid.isprintable() or outcome.nodeid.startswith("-"):
         return ""
     if clean(outcome.nodeid) != outcome.nodeid:

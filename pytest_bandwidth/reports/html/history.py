@@ -1,4 +1,4 @@
-"""The page of a history: every trend with its chart, and its runs by commit; one file, as safe as the HTML summary."""
+"""Write the page of a history: every trend with its chart, and its runs by commit; one file, without network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OVERVIEW = OVERVIEW_HEADINGS[1:-1]
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """One trend's part of the page; texts are cleaned. commits: rows of COMMIT_HEADINGS, the newest first."""
+    """Hold one trend's part of the page; texts are cleaned. commits: rows of COMMIT_HEADINGS, the newest first."""
 
     anchor: str
     test: str
@@ -47,7 +47,7 @@ class _Section:
 
 
 def render_history(measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> str:
-    """The page. changed: gives the trends of what was measured; called once all is done that does not need them.
+    """Return the page. changed: gives the trends of what was measured; called once all is done that does not need them.
 
     Raises UsageError for more trends or runs than a page can hold.
     """
@@ -112,5 +112,5 @@ def _section(number: int, trend: Trend, columns: Sequence[int]) -> _Section:
 
 
 def _filled(rows: Sequence[Sequence[str]]) -> list[int]:
-    """The columns that hold anything in any row."""
+    """Return the columns that hold anything in any row."""
     return [i for i in range(len(rows[0])) if any(row[i] for row in rows)]

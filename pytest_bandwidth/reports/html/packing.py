@@ -1,4 +1,4 @@
-"""The data of the HTML summary's script, packed: texts that repeat are written once and then named by their number."""
+"""Pack the data of the HTML summary's script: texts that repeat are written once and then named by their number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FACT_GROUPS = ("verdict", "measured", "work")
 
 
 def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
-    """The data as `embedded` in the page; rows in the table's order."""
+    """Return the data as `embedded` in the page; rows in the table's order."""
     each = samples_each(len(run.outcomes))
     texts: dict[str, int] = {}
     position = {row.index: place for place, row in enumerate(table.rows)}
@@ -57,7 +57,7 @@ def _packed(panel: dict[str, Any], texts: dict[str, int]) -> dict[str, Any]:
 
 
 def _light(spec: Any) -> Any:
-    """A spec whose points leave out what the page's table holds already, and spell their figures to five digits."""
+    """Pack a spec: points leave out what the page's table holds already, and spell their figures to five digits."""
     if isinstance(spec, Mapping):
         return {k: _points(v) if k == "values" and isinstance(v, list) else _light(v) for k, v in spec.items()}
     return [_light(item) for item in spec] if isinstance(spec, list) else spec
@@ -73,7 +73,7 @@ def _points(values: Iterable[Any]) -> list[Any]:
 
 
 def _needed(point: Mapping[str, Any], key: str) -> bool:
-    """A figure is drawn, and what has no row of its own cannot be looked up."""
+    """Return whether a point keeps a field: figures are drawn, and what has no row of its own cannot be looked up."""
     return "row" not in point or isinstance(point[key], float)
 
 

@@ -1,4 +1,4 @@
-"""The HTML summary: one self-contained file that needs no network and trusts nothing in the document.
+"""Write the HTML summary: one self-contained file that needs no network and trusts nothing in the document.
 
 How it keeps what is hostile from running: `html_page`.
 """
@@ -26,7 +26,7 @@ CHART_FRAME = 110
 
 
 def render_html(document: Mapping[str, Any]) -> str:
-    """The page of a run document. Raises UsageError where the document is not one (see `read_document`)."""
+    """Return the page of a run document. Raises UsageError where the document is not one (see `read_document`)."""
     run = read_document(document)
     if not (charts_available() and run.outcomes):
         return _page(run, {}, lambda: "")
@@ -64,14 +64,14 @@ def _page(run: RunDocument, specs: Mapping[str, Any], library: Callable[[], str]
 
 
 def _failures(run: RunDocument, summary: RunSummary, table: Table) -> list[tuple[Row, str]]:
-    """Failed results with what their tests said; where none failed there is nothing to list."""
+    """Return failed results with what their tests said; where none failed there is nothing to list."""
     if summary.severity != "bad":
         return []
     return [(row, _said(run.outcomes[row.index])) for row in table.rows if row.severity == "bad"]
 
 
 def _said(outcome: Outcome) -> str:
-    """What the test said, less its own name in front: the list has that as a heading."""
+    """Quote the test's message, less its own name in front: the list has that as a heading."""
     said = outcome.message or outcome.reason
     file_less = outcome.short_name.partition("::")[2]
     for name in (outcome.key, outcome.nodeid, outcome.short_name, file_less):
@@ -119,7 +119,7 @@ def _pairs(plain: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _columns(specs: Mapping[str, Any]) -> list[list[str]]:
-    """Two columns of about equal height; charts of many small ones take the whole width below."""
+    """Return two columns of about equal height; charts of many small ones take the whole width below."""
     columns: tuple[list[str], list[str]] = ([], [])
     heights = [0, 0]
     for name, spec in specs.items():

@@ -1,4 +1,4 @@
-"""The table of the HTML summary: its columns, and each result as a row of finished text."""
+"""Lay out the table of the HTML summary: its columns, and each result as a row of finished text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHANGE_AXIS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """text as shown; sort: the number behind it, None where there is none; mark: where the little drawing has its mark.
+    """Hold a cell. text: as shown; sort: its number, None where there is none; mark: of the little drawing.
 
     mark of a share: 0 … 1 of the bar; of a change: 0 … 1 of an axis whose middle third is what is allowed.
     """
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """key: name in the page's data; hint: what the figure means, for a title and for screen readers."""
+    """Hold a column. key: name in the page's data; hint: what the figure means, for titles and screen readers."""
 
     key: str
     title: str
@@ -51,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One result. index: its place in the document; anchor: the element's id, alike in every run of the test."""
+    """Hold one result. index: its place in the document; anchor: the element's id, alike in every run of the test."""
 
     index: int
     anchor: str
@@ -64,19 +64,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows in order of attention, and the columns that hold anything at all."""
+    """Hold rows in order of attention, and the columns that hold anything at all."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 
     @property
     def groups(self) -> list[tuple[Row, ...]]:
-        """Rows in groups that a browser lays out only when they come into sight."""
+        """Return rows in groups that a browser lays out only when they come into sight."""
         return [self.rows[start : start + GROUP_ROWS] for start in range(0, len(self.rows), GROUP_ROWS)]
 
 
 def table_of(run: RunDocument) -> Table:
-    """The table of a run."""
+    """Return the table of a run."""
     columns = [(column, [column.cell(outcome) for outcome in run.outcomes]) for column in COLUMNS]
     filled = [(column, cells) for column, cells in columns if any(cell.sort is not None for cell in cells)]
     anchors = _anchors(run.outcomes)
@@ -152,13 +152,13 @@ def _moved(outcome: Outcome) -> Cell:
 
 
 def _sectors(outcome: Outcome) -> Cell:
-    """The worst access of a kernel whose traffic was counted."""
+    """Return the worst access of a kernel whose traffic was counted."""
     known = [number(access, "sectors_per_request") for _, access in accesses_of(outcome.detail)]
     return _figure(max((s for s in known if s is not None), default=None), digits)
 
 
 def _access(outcome: Outcome) -> Cell:
-    """The patterns of loads, stores and atomics, said once where they agree; sorted by how bad the worst is."""
+    """Return the patterns of loads, stores and atomics, said once where they agree; sorted by how bad the worst is."""
     found = [text(access, "pattern") for _, access in accesses_of(outcome.detail)]
     shown = " / ".join(dict.fromkeys(one_line(pattern, 40) for pattern in found if pattern))
     return Cell(shown or "–", _sectors(outcome).sort if shown else None)

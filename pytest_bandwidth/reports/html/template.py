@@ -1,4 +1,4 @@
-"""What every page of ours is made of: templates with autoescape, and a policy that lets nothing run but the page's own.
+"""Fill templates with autoescape, under a policy that lets nothing run but the page's own scripts.
 
 All text goes through Jinja2's autoescape or, as JSON, into a script element that is never executed; scripts and styles
 run by their hashes under a Content-Security-Policy that allows nothing else. Charts are Vega-Lite, drawn in the page by
@@ -24,7 +24,7 @@ _TEMPLATES = "pytest_bandwidth.reports.html"
 
 
 def policy(style: str, scripts: Sequence[str]) -> str:
-    """The Content-Security-Policy of a page with this style sheet and these scripts."""
+    """Return the Content-Security-Policy of a page with this style sheet and these scripts."""
     sources = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     return (
         f"default-src 'none'; script-src {sources}; style-src 'sha256-{_digest(style)}'; "
@@ -33,17 +33,17 @@ def policy(style: str, scripts: Sequence[str]) -> str:
 
 
 def style_sheet(columns: Sequence[Any] = ()) -> str:
-    """The style sheet. columns: of the results' table, whose grid it lays out."""
+    """Return the style sheet. columns: of the results' table, whose grid it lays out."""
     return render("report.css", columns=columns, light=LIGHT, dark=DARK)
 
 
 def script_of(name: str) -> str:
-    """A page's own script, with what it draws charts with."""
+    """Return a page's own script, with what it draws charts with."""
     return f"{_text('charts.js')}{_text(name)}"
 
 
 def embedded(data: Any) -> str:
-    """JSON for a script element that is never executed; nothing in it ends the element."""
+    """Return JSON for a script element that is never executed; nothing in it ends the element."""
     dense = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return dense.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -62,7 +62,7 @@ def render(name: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Keeps the templates that it has compiled."""
+    """Keep the templates that it has compiled."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # not before a page is asked for
 
     return Environment(
