@@ -156,6 +156,14 @@ class ReproducibleDevice(Protocol):
 
 
 @runtime_checkable
+class BoundedDevice(Protocol):
+    """A device that runs what it is given itself, and can stop it."""
+
+    def bound(self, seconds: float) -> None:
+        """Stop what takes longer than that, with an error of one line."""
+
+
+@runtime_checkable
 class ReadyDevice(Protocol):
     """A device whose libraries take a while to load, which may be done before it is a process's turn to measure."""
 

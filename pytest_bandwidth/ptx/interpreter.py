@@ -7,6 +7,10 @@ it would alone. Barriers hold groups back until whole blocks have arrived.
 
 from __future__ import annotations
 
+import math
+import time
+from typing import NoReturn
+
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -41,24 +45,37 @@ LEAST_THREADS = 500
 
 
 class Tally:
-    """Count the instructions that threads and warps execute, over all batches, and stop past the limit."""
+    """Count the instructions that threads and warps execute, over all batches, and stop past a bound.
 
-    def __init__(self, kernel: str, limit: int) -> None:
+    limit: thread-instructions. seconds: of wall clock, from now on. Past either UsageError names the line that runs.
+    """
+
+    def __init__(self, kernel: Kernel, limit: int, seconds: float = math.inf) -> None:
         self.threads = 0
         self.warps = 0
         self._spent = 0
         self._kernel = kernel
         self._limit = limit
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
 
-    def add(self, steps: int, mask: Mask) -> None:
+    def add(self, block: BasicBlock, mask: Mask) -> None:
+        steps = len(block.steps) + (block.end is not None)
         self.threads += steps * mask.threads
         self.warps += steps * mask.warps
         self._spent += steps * max(mask.threads, LEAST_THREADS)
         if self._spent > self._limit:
-            raise UsageError(
-                f"kernel {self._kernel} has executed more than {self._limit:.3g} thread-instructions on this device; "
-                "use a smaller size there, run a sample of its blocks, or raise the limit if it does end"
-            )
+            self._stop(block, f"executed more than {self._limit:.3g} thread-instructions", "the limit")
+        if time.monotonic() > self._end:
+            self._stop(block, f"run for {self._seconds:g} s", "--bandwidth-traffic-timeout")
+
+    def _stop(self, block: BasicBlock, found: str, bound: str) -> NoReturn:
+        sites = [self._kernel.sites[step.site] for step in (*block.steps, block.end) if step is not None]
+        at = next((f", now at {site.file}:{site.line}" for site in sites if site.line), "")
+        raise UsageError(
+            f"kernel {self._kernel.name} has {found} on this device{at}; "
+            f"use a smaller size there, run a sample of its blocks, or raise {bound} if it does end"
+        )
 
 
 class BatchInterpreter:
@@ -106,7 +123,7 @@ class BatchInterpreter:
         return number if following is None else following
 
     def _run_block(self, block: BasicBlock, number: int, mask: Mask) -> None:
-        self._tally.add(len(block.steps) + (block.end is not None), mask)
+        self._tally.add(block, mask)
         for step in block.steps:
             if isinstance(step, Compute):
                 self._compute(step, mask.lanes)

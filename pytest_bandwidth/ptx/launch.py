@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ DEFAULT_LIMIT = 2 * 10**10
 MAX_THREADS = 1024
 MAX_BLOCK: Dim = (1024, 1024, 64)
 MAX_GRID: Dim = (2**31 - 1, 65535, 65535)
+# The shadows that find races hold a block's number, plus one, in 32 bits.
+MAX_BLOCKS = 2**31 - 2
 MAX_LOCAL_BYTES = 512 * 1024
 # Shared memory a block may have, in KiB, by compute capability (same table, with the opt-in for dynamic memory).
 SHARED_KIB = {
@@ -72,6 +75,7 @@ def execute(
     progress: Progress | None = None,
     uninitialised: Sequence[Array] = (),
     max_thread_instructions: int = DEFAULT_LIMIT,
+    max_seconds: float = math.inf,
 ) -> Execution:
     """Execute a launch and count what it asks of memory. Results are in the arrays of `args` afterwards.
 
@@ -81,14 +85,18 @@ def execute(
     progress: called now and then with a line of text.
     uninitialised: arrays filled by `fill_untouched`, whose unwritten parts must not be read.
     Raises UsageError for a launch that CUDA would refuse, for arguments the kernel would misread, and for more than
-    `max_thread_instructions`; KernelError for unknown kernels; NotOnThisDevice for opcodes that are not modelled.
+    `max_thread_instructions` or `max_seconds`; KernelError for unknown kernels; NotOnThisDevice for opcodes that are
+    not modelled.
     """
     kernel = program.kernel(kernel_name)
     extents = _Extents(_three(grid, "grid"), _three(block, "block"))
     _check(kernel, extents, shared_bytes, program.compiled.arch)
+    if blocks is None:
+        _check_size(kernel, extents, max_thread_instructions)
     names = parameter_names(program.compiled.source, kernel.name, len(kernel.parameters))
     arguments = place_arguments(kernel.name, kernel.parameters, names, args)
-    run = _Run(program, kernel, extents, shared_bytes, arguments, uninitialised, max_thread_instructions)
+    tally = Tally(kernel, max_thread_instructions, max_seconds)
+    run = _Run(program, kernel, extents, shared_bytes, arguments, uninitialised, tally)
     return run.sample(blocks, progress) if blocks is not None and blocks < extents.blocks else run.whole(progress)
 
 
@@ -117,7 +125,7 @@ class _Run:
         shared_bytes: int,
         arguments: Arguments,
         uninitialised: Sequence[Array],
-        limit: int,
+        tally: Tally,
     ) -> None:
         self._program, self._kernel, self._extents = program, kernel, extents
         self._shared_bytes = shared_bytes
@@ -127,14 +135,14 @@ class _Run:
         self._faults = FaultLog(kernel.sites)
         self._bounds = BoundsChecker(self._faults)
         self._traffic = TrafficCounter(kernel.granule_bytes.get("global", 1), kernel.sites)
-        self._order = HappensBefore(extents.blocks)
+        self._order = HappensBefore()
         self._checkers = (
             self._traffic,
             InitialisationChecker(self._faults, kernel.granule_bytes, _written(self._arrays, uninitialised)),
             SharedRaceChecker(self._faults, kernel.granule_bytes),
             GlobalRaceChecker(self._faults, kernel.granule_bytes),
         )
-        self._tally = Tally(kernel.name, limit)
+        self._tally = tally
         self._last_progress = time.monotonic()
 
     def whole(self, progress: Progress | None) -> Execution:
@@ -245,6 +253,8 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
     for what, found, most in (("grid", extents.grid, MAX_GRID), ("block", extents.block, MAX_BLOCK)):
         if any(not 1 <= have <= limit for have, limit in zip(found, most, strict=True)):
             raise UsageError(f"{what} is {found}, expected 1 to {most} along each axis")
+    if extents.blocks > MAX_BLOCKS:
+        raise UsageError(f"grid {extents.grid} has {extents.blocks} blocks, this device takes at most {MAX_BLOCKS}")
     limit = min(MAX_THREADS, kernel.max_threads or MAX_THREADS)
     if extents.threads > limit:
         raise UsageError(
@@ -259,6 +269,16 @@ def _check(kernel: Kernel, extents: _Extents, shared_bytes: int, arch: str) -> N
         raise UsageError(
             f"kernel {kernel.name} asks for {kernel.static_shared_bytes} + {shared_bytes} bytes of shared memory, "
             f"expected 0 to {most_shared} on {arch}"
+        )
+
+
+def _check_size(kernel: Kernel, extents: _Extents, limit: int) -> None:
+    """Refuse a whole grid that the limit would stop in any case, before anything is executed."""
+    threads = extents.blocks * extents.threads
+    if threads > limit:
+        raise UsageError(
+            f"kernel {kernel.name} is launched with {threads:.3g} threads, more than the {limit:.3g} "
+            "thread-instructions that this device executes; use a smaller size there, or run a sample of its blocks"
         )
 
 

@@ -126,7 +126,8 @@ class Here:
             return context.symbols[name].address
         if name in context.parameters:
             return PARAM_BASE + context.parameters[name].offset
-        return self.refuse(f" of {name}")
+        hint = " (a grid-wide barrier, such as grid.sync())" if name.startswith("%envreg") else ""
+        return self.refuse(f" of {name}{hint}")
 
     def immediate(self, number: Number, kind: str) -> int:
         """Return the register of a constant: float bits as they are, integers wrapped to the type."""

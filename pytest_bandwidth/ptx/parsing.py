@@ -260,5 +260,8 @@ class _Builder(Transformer[Token, Module]):
     def vector(self, *items: Any) -> Vector:
         return Vector(items)
 
+    def texture(self, name: Any, *coordinates: Any) -> Group:
+        return Group((Name(str(name)), *coordinates))
+
     def tuple(self, *items: Any) -> Group:
         return Group(tuple(item for item in items if item is not None))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import Budget, Device, ReproducibleDevice, Workload
+from pytest_bandwidth.devices.base import BoundedDevice, Budget, Device, ReproducibleDevice, Workload
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
@@ -65,7 +65,10 @@ class MeasuringRun(ABC):
     @cached_property
     def device(self) -> Device:
         """Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
-        return open_device(self._asked_device)
+        device = open_device(self._asked_device)
+        if isinstance(device, BoundedDevice):
+            device.bound(self.settings.traffic_timeout)
+        return device
 
     @property
     def device_name(self) -> str:

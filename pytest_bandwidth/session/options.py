@@ -31,6 +31,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("max-time", "S", "budget of one measurement in seconds; thrice that where a baseline is written (default: 1)"),
     ("min-samples", "N", "samples of one measurement, time permitting (default: 30)"),
     ("precision", "P", "stop at this precision of the median (default: 0.5%)"),
+    ("traffic-timeout", "S", "traffic device: seconds that one launch, or compiling it, may take (default: 60)"),
     ("suite", "NAME", "quick or full, for pytest --pyargs pytest_bandwidth.suite (default: quick)"),
     ("html", "FILE", "write the HTML summary"),
     ("json", "FILE", "write everything measured as one JSON document"),

@@ -43,6 +43,7 @@ class Settings:
     max_time: float = 1.0
     min_samples: int = 30
     precision: float = 0.005
+    traffic_timeout: float = 60.0
     suite: str = "quick"
     peak: float | None = None
     busy_processors: float | None = None
@@ -144,6 +145,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "max-time": _seconds,
     "min-samples": _count(1),
     "precision": _positive_fraction,
+    "traffic-timeout": _seconds,
     "suite": _profile,
     "html": Path,
     "json": Path,

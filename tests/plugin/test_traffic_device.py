@@ -2,6 +2,10 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -233,3 +237,46 @@ def test_floors_of_time_do_not_hold_where_no_time_is_measured(counted):
     )
     counted.file("test_scale.py", marked)
     counted.run("--bandwidth-strict").assert_outcomes(passed=1)
+
+
+ENDLESS = """
+import numpy as np
+
+SOURCE = '''extern "C" __global__ void spin(volatile int* flag)
+{
+    while (*flag == 0) {}
+}
+'''
+
+def test_spin(bandwidth):
+    flag = np.zeros(1, np.int32)
+    bandwidth.launch(bandwidth.kernel(SOURCE, "spin"), 1, 32, (flag,), reads=flag)
+"""
+
+
+def test_an_endless_kernel_is_stopped_by_time(project):
+    project.file("test_spin.py", ENDLESS)
+    result = project.run("--bandwidth-device=traffic", "--bandwidth-traffic-timeout=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r".*kernel spin has run for 1 s on this device, now at kernel\.cu:3; .*"])
+
+
+def test_ctrl_c_ends_an_endless_kernel(project):
+    project.file(
+        "test_spin.py", ENDLESS.replace("def test_spin(bandwidth):", "def test_spin(bandwidth):\n    print(flush=True)")
+    )
+    command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "--bandwidth-device=traffic"]
+    process = subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True)
+    lines = []
+    for line in process.stdout:  # the blank one that the test prints comes last before the launch
+        lines.append(line)
+        if line.startswith("test_spin.py"):
+            break
+    time.sleep(3)
+    assert process.poll() is None, lines
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[0]
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, rest
+    assert "KeyboardInterrupt" in rest
+    assert time.monotonic() - began < 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from ptx_sources import COPIES, line_of, run
 
 from pytest_bandwidth import ptx
@@ -173,3 +174,16 @@ def test_failed_assertions() -> None:
     (fault,) = run(text, "check", (1,), (32,), np.array([1] * 31 + [-1], np.int32), out, faulty=True).faults
     assert (fault.code, fault.thread, fault.line) == ("trap", "(31, 0, 0)", 2)
     assert out.sum() == 31
+
+
+@pytest.mark.parametrize(("given", "said"), [(0, "none"), (64, "only 64 bytes")])
+def test_dynamic_shared_memory_that_the_launch_does_not_give(given: int, said: str) -> None:
+    text = """extern "C" __global__ void k(float* out) {
+        extern __shared__ float s[];
+        s[threadIdx.x] = 1.0f;
+        __syncthreads();
+        out[threadIdx.x] = s[threadIdx.x];
+    }"""
+    first, *_ = run(text, "k", (1,), (32,), np.zeros(32, np.float32), shared_bytes=given, faulty=True).faults
+    assert f"s is dynamic shared memory, and the launch gives {said} (shared_mem=)" in first.text
+    assert not run(text, "k", (1,), (32,), np.zeros(32, np.float32), shared_bytes=128).faults

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -197,6 +199,64 @@ def test_kernels_that_do_not_end_are_stopped() -> None:
         UsageError, match=r"kernel spin has executed more than 1e\+05 thread-instructions.*smaller size"
     ):
         ptx.execute(program(text), "spin", (1,), (32,), (np.zeros(1, np.int32),), max_thread_instructions=100_000)
+
+
+def test_kernels_that_do_not_end_are_stopped_by_time_at_the_line_that_runs() -> None:
+    text = 'extern "C" __global__ void spin(volatile int* x)\n{\n    while (*x == 0) {}\n    x[1] = 1;\n}'
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"kernel spin has run for 0\.5 s on this device, now at kernel\.cu:3; use"):
+        ptx.execute(program(text), "spin", (1,), (32,), (np.zeros(2, np.int32),), max_seconds=0.5)
+    assert time.monotonic() - began < 30
+
+
+ADDER = 'extern "C" __global__ void add(int* x) { __threadfence(); if (threadIdx.x == 0) atomicAdd(x, 1); }'
+
+
+@pytest.mark.parametrize(
+    ("grid", "found"),
+    [
+        ((2**31 - 1, 65535, 65535), "blocks, this device takes at most 2147483646"),
+        ((2**30,), r"launched with 3\.44e\+10 threads, more than the 2e\+10 thread-instructions.*sample"),
+    ],
+)
+def test_grids_past_what_can_be_executed_are_refused_before_anything_runs(grid: tuple[int, ...], found: str) -> None:
+    x = np.zeros(1, np.int32)
+    with pytest.raises(UsageError, match=found):
+        ptx.execute(program(ADDER), "add", grid, (32,), (x,))
+    assert x[0] == 0
+
+
+def test_a_sample_of_a_huge_grid_keeps_state_for_its_own_blocks_only() -> None:
+    x = np.zeros(1, np.int32)
+    tracemalloc.start()
+    execution = ptx.execute(program(ADDER), "add", (2**31 - 2,), (32,), (x,), blocks=20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (x[0], execution.blocks_run) == (20, 20)
+    assert peak < 64 * 2**20
+
+
+TEXTURES = {
+    "tex.2d": "float* o, cudaTextureObject_t t) { *o = tex2D<float>(t, 1.0f, 2.0f); }",
+    "tex.1d": "float* o, cudaTextureObject_t t) { *o = tex1Dfetch<float>(t, 3); }",
+    "sust.b.2d": "float* o, cudaSurfaceObject_t t) { surf2Dwrite(*o, t, 4, 0); }",
+}
+
+
+@pytest.mark.parametrize("opcode", TEXTURES)
+def test_textures_and_surfaces_are_not_modelled(opcode: str) -> None:
+    text = f'extern "C" __global__ void k({TEXTURES[opcode]}'
+    with pytest.raises(
+        NotOnThisDevice, match=rf"kernel k uses {re.escape(opcode)}\S+, .* not model \(kernel\.cu line 1\)"
+    ):
+        ptx.execute(program(text), "k", (1,), (1,), (np.zeros(1, np.float32), np.uint64(1)))
+
+
+def test_a_grid_wide_barrier_is_named() -> None:
+    text = """#include <cooperative_groups.h>
+    extern "C" __global__ void k(int* x) { cooperative_groups::this_grid().sync(); *x = 1; }"""
+    with pytest.raises(NotOnThisDevice, match=r"%envreg2 \(a grid-wide barrier, such as grid\.sync\(\)\)"):
+        ptx.execute(program(text), "k", (1,), (1,), (np.zeros(1, np.int32),))
 
 
 def test_progress_is_told() -> None:

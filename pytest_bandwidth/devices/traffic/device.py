@@ -6,6 +6,7 @@ Counts are deterministic requests of a functional model without caches: never DR
 from __future__ import annotations
 
 import functools
+import math
 import platform
 import weakref
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,7 @@ class TrafficDevice:
             facts={"host": platform.machine(), "host_memory_bytes": memory_bytes(), "numpy": np.__version__},
         )
         self._random = RandomSource(SEED)
+        self._timeout = math.inf
         # Weak, so that a session does not keep the arrays of all its tests; a view keeps its base, and so the entry.
         self._unwritten: list[weakref.ref[Any]] = []
 
@@ -168,6 +170,10 @@ class TrafficDevice:
         """Start random numbers anew: a test's counts do not depend on which tests ran before it."""
         self._random = RandomSource(SEED)
 
+    def bound(self, seconds: float) -> None:
+        """Stop a launch that takes longer than that, with a UsageError."""
+        self._timeout = seconds
+
     def release(self) -> None:
         """Release nothing: nothing is held between measurements."""
 
@@ -188,6 +194,7 @@ class TrafficDevice:
             blocks=blocks,
             progress=progress,
             uninitialised=self._still_unwritten(),
+            max_seconds=self._timeout,
         )
         if execution.faults:
             raise KernelFault(_faults_text(launch.kernel.name, execution.faults))

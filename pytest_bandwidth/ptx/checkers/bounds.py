@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_bandwidth.ptx.arrays import Array
+from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
 from pytest_bandwidth.ptx.memory import Region
+from pytest_bandwidth.ptx.program import readable_name
 
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
 
@@ -26,6 +27,7 @@ class BoundsChecker:
             outside = outside | ~self._in_a_variable(region, offset, width)
         misaligned = (offset & (width - 1)) != 0
         inside = f"{{array}}, which has {region.nbytes} bytes" if region.kind == "global" else "{array}"
+        inside += self._dynamic_shared(region, offset, mask & outside)
         self._report(
             "out-of-bounds", site, region, mask & outside, offset, f"{verb} {width} bytes at byte {{place}} of {inside}"
         )
@@ -46,6 +48,18 @@ class BoundsChecker:
     def _report(self, code: str, site: int, region: Region | None, hits: Array, offset: Array, sentence: str) -> None:
         if hits.any():
             self._faults.add(code, site, region, hits, offset, sentence)
+
+    @staticmethod
+    def _dynamic_shared(region: Region, offset: Array, hits: Array) -> str:
+        """Say what the launch gives of dynamic shared memory, where that is what the first of the hits is beyond."""
+        dynamic = region.symbols[-1] if region.kind == "shared" else None
+        if dynamic is None or not hits.any():
+            return ""
+        shape = np.broadcast_shapes(hits.shape, offset.shape)
+        if spread(offset, shape)[spread(hits, shape)][0] < dynamic.address:
+            return ""
+        given = f"only {dynamic.size} bytes" if dynamic.size else "none"
+        return f": {readable_name(dynamic.name)} is dynamic shared memory, and the launch gives {given} (shared_mem=)"
 
     @staticmethod
     def _in_a_variable(region: Region, offset: Array, width: int) -> Array:
