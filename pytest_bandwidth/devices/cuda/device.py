@@ -35,19 +35,18 @@ from pytest_bandwidth.domain.traffic import Traffic
 RANDOM_THREADS = 256
 
 
-def open_cuda(index: int = 0, *, user_peak: Peak | None = None) -> CudaDevice:
-    """The GPU at CUDA's index (as CUDA_VISIBLE_DEVICES leaves them), made current in this thread.
+def open_cuda(index: int = 0) -> CudaDevice:
+    """Open the GPU at CUDA's index (as CUDA_VISIBLE_DEVICES leaves them) and make it current in this thread.
 
-    user_peak: what the machine's owner vouches for, before any table.
     Raises DeviceUnavailable, one line: no CuPy, no driver or too old a one, no GPU, no such index, no compiler.
     """
-    return CudaDevice(open_context(index), user_peak)
+    return CudaDevice(open_context(index))
 
 
 class CudaDevice:
     """One GPU. Implements `Device` and `TimedDevice`; made by `open_cuda`. Not for several threads at once."""
 
-    def __init__(self, opened: Opened, user_peak: Peak | None = None) -> None:
+    def __init__(self, opened: Opened) -> None:
         facts, nvml, ownership = opened.facts, opened.nvml, opened.ownership
         known = nvml.identity() if nvml else NvmlIdentity()
         extra: dict[str, Fact] = {
@@ -58,7 +57,7 @@ class CudaDevice:
         self._cupy, self._index, self._facts = opened.cupy, opened.index, facts
         self._guard, self._runtime = opened.guard, opened.runtime
         self._identity = join_identity(facts, known, extra)
-        self._peak = choose_peak(user_peak, self._identity, nvml=memory_arithmetic(facts, known))
+        self._peak = choose_peak(self._identity, nvml=memory_arithmetic(facts, known))
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
         self._blocking = launches_block(os.environ)
         nominal = nominal_clock_mhz(known.default_sm_clock_mhz, known.max_sm_clock_mhz or facts.clock_mhz)

@@ -1,4 +1,4 @@
-"""Which peak a device is held to: the user's, the datasheet's, or NVML's arithmetic, in this order; else unknown.
+"""Find the peak of a GPU: the datasheet's, or else NVML's arithmetic; the user's comes before both (see `session.run`).
 
 A peak that is not known stays unknown: a MIG slice or a vGPU does not get its parent's, and a card that no row names
 gets arithmetic only where the arithmetic is known to hold.
@@ -34,7 +34,7 @@ class MemoryArithmetic:
 
 
 def arithmetic_peak(memory: MemoryArithmetic) -> Peak | None:
-    """2 × maximum memory clock × bus width ÷ 8, in bytes/s; None where that is not known to hold.
+    """Compute 2 × maximum memory clock × bus width ÷ 8, in bytes/s; None where that is not known to hold.
 
     The factor 2: NVML reports a clock of which both edges carry a bit on each line, for HBM and every GDDR alike.
     It must be the *maximum* clock: the current one is low on an idle GPU.
@@ -51,13 +51,13 @@ def arithmetic_peak(memory: MemoryArithmetic) -> Peak | None:
 
 
 def is_slice(identity: DeviceIdentity) -> bool:
-    """Whether the device is a part of a GPU (MIG) or a share of one (vGPU): then no peak of the whole applies."""
+    """Return whether the device is a part of a GPU (MIG) or a share of one (vGPU): no peak of the whole applies."""
     mig = identity.settings.get("mig", "disabled")
     return mig not in ("disabled", "unsupported") or identity.settings.get("virtual") == "vgpu"
 
 
 def find_datasheet(identity: DeviceIdentity, table: Sequence[Datasheet] = DATASHEETS) -> Datasheet | None:
-    """The row of the device, by full name (NVIDIA) or gfx name (AMD), and by memory size where rows differ in it."""
+    """Return the device's row, by full name (NVIDIA) or gfx name (AMD), and by memory size where rows differ in it."""
     if is_slice(identity):
         return None
     gfx = identity.facts.get("gfx")
@@ -75,17 +75,11 @@ def _same_memory(expected_gib: float | None, found_bytes: int | None) -> bool:
 
 
 def choose_peak(
-    user: Peak | None,
     identity: DeviceIdentity,
     table: Sequence[Datasheet] = DATASHEETS,
     nvml: MemoryArithmetic | None = None,
 ) -> Peak | None:
-    """The peak to hold the device to, with its source; None where nobody knows it.
-
-    The user's word (ini or baseline) comes first, also for a slice; then the datasheet; then NVML's arithmetic.
-    """
-    if user is not None:
-        return user
+    """Return the device's peak with its source, from its datasheet or else by NVML's arithmetic; None where unknown."""
     row = find_datasheet(identity, table)
     if row is not None:
         return Peak(row.gbps * 1e9, row.source)
@@ -95,7 +89,7 @@ def choose_peak(
 
 
 def datasheet_flops(identity: DeviceIdentity, precision: str, table: Sequence[Datasheet] = DATASHEETS) -> float | None:
-    """Dense FLOP/s of a precision (``fp32``, ``fp16-tensor`` …, or a dtype's name); None where not on file."""
+    """Return dense FLOP/s of a precision (``fp32``, ``fp16-tensor`` …, or a dtype's name); None where not on file."""
     row = find_datasheet(identity, table)
     if row is None:
         return None

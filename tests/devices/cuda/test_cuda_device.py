@@ -12,7 +12,6 @@ from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDev
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading, ProcessUse
 from pytest_bandwidth.devices.cuda.probes import MIXES, Mix
-from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -46,8 +45,8 @@ def gpu() -> Gpu:
     return Gpu()
 
 
-def made(gpu: Gpu, nvml: Any = None, user_peak: Peak | None = None, **facts: Any) -> CudaDevice:
-    return CudaDevice(opened_model(gpu, nvml, replace(MODEL_FACTS, **facts)), user_peak)
+def made(gpu: Gpu, nvml: Any = None, **facts: Any) -> CudaDevice:
+    return CudaDevice(opened_model(gpu, nvml, replace(MODEL_FACTS, **facts)))
 
 
 def quiet(_: str) -> None:
@@ -204,8 +203,8 @@ def test_a_busy_other_process_makes_it_invalid(gpu: Gpu) -> None:
 
 
 def test_more_than_the_peak_is_invalid(gpu: Gpu) -> None:
-    device = made(gpu, user_peak=Peak(0.7e9, "mine"))
-    found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    device = made(gpu, name="NVIDIA GeForce RTX 4090")
+    found = device.measure(Workload(lambda: gpu.launch(1e-5), Traffic(10**8, 0)), QUICK, quiet)
     assert found.invalid is not None
     assert found.invalid.code == "above-peak"
 

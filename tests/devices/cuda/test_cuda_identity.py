@@ -67,7 +67,7 @@ def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> 
     identity = join_identity(facts, NvmlIdentity(), {})
     assert identity.name == "gfx942"
     assert "compute_capability" not in identity.facts
-    peak = choose_peak(None, identity, nvml=memory_arithmetic(facts, NvmlIdentity()))
+    peak = choose_peak(identity, nvml=memory_arithmetic(facts, NvmlIdentity()))
     assert peak is not None
     assert "MI300X" in peak.source
 

@@ -13,7 +13,7 @@ from pytest_bandwidth.devices.cuda.peaks import (
     find_datasheet,
 )
 from pytest_bandwidth.devices.datasheets import DATASHEETS, Datasheet
-from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import DeviceIdentity
 
 GIB = 2**30
 
@@ -49,7 +49,7 @@ H200_MEMORY = MemoryArithmetic(3201, 6144, 9)
     ],
 )
 def test_names_as_nvml_gives_them(name: str, memory_gib: float, gbps: float) -> None:
-    peak = choose_peak(None, gpu(name, memory_gib))
+    peak = choose_peak(gpu(name, memory_gib))
     assert peak is not None
     assert peak.gbps == pytest.approx(gbps)
     assert "datasheet" in peak.source or "whitepaper" in peak.source
@@ -66,7 +66,7 @@ def test_names_as_nvml_gives_them(name: str, memory_gib: float, gbps: float) -> 
     ],
 )
 def test_amd_by_gfx_name_and_memory(gfx: str, memory_gib: float, gbps: float) -> None:
-    peak = choose_peak(None, gpu("AMD Instinct", memory_gib, gfx=gfx))
+    peak = choose_peak(gpu("AMD Instinct", memory_gib, gfx=gfx))
     assert peak is not None
     assert peak.gbps == pytest.approx(gbps)
 
@@ -84,16 +84,11 @@ def test_amd_by_gfx_name_and_memory(gfx: str, memory_gib: float, gbps: float) ->
 )
 def test_variants_partitions_and_new_cards_stay_unknown(name: str, memory_gib: float, gfx: str | None) -> None:
     assert find_datasheet(gpu(name, memory_gib, gfx=gfx)) is None
-    assert choose_peak(None, gpu(name, memory_gib, gfx=gfx)) is None
-
-
-def test_the_users_word_comes_first() -> None:
-    mine = Peak(1e12, "bandwidth_peak in pytest.ini")
-    assert choose_peak(mine, H200, nvml=H200_MEMORY) is mine
+    assert choose_peak(gpu(name, memory_gib, gfx=gfx)) is None
 
 
 def test_the_datasheet_comes_before_arithmetic() -> None:
-    chosen = choose_peak(None, H200, nvml=H200_MEMORY)
+    chosen = choose_peak(H200, nvml=H200_MEMORY)
     assert chosen is not None
     assert chosen.gbps == pytest.approx(4800)
     computed = arithmetic_peak(H200_MEMORY)
@@ -121,7 +116,7 @@ def test_arithmetic_gives_datasheet_figures_where_it_is_trusted(
 
 
 def test_a_card_without_a_row_gets_arithmetic_and_says_so() -> None:
-    peak = choose_peak(None, gpu("NVIDIA RTX 4000 Ada", 20), nvml=MemoryArithmetic(9001, 160, 8))
+    peak = choose_peak(gpu("NVIDIA RTX 4000 Ada", 20), nvml=MemoryArithmetic(9001, 160, 8))
     assert peak is not None
     assert "2 × 9001 MHz × 160 bit" in peak.source
 
@@ -137,19 +132,18 @@ def test_a_card_without_a_row_gets_arithmetic_and_says_so() -> None:
     ],
 )
 def test_arithmetic_is_not_used_where_it_is_not_known_to_hold(memory: MemoryArithmetic) -> None:
-    assert choose_peak(None, gpu("NVIDIA new", 100), nvml=memory) is None
+    assert choose_peak(gpu("NVIDIA new", 100), nvml=memory) is None
 
 
 @pytest.mark.parametrize("mig", ["1g.5gb", "enabled"])
 def test_a_slice_does_not_get_its_parents_peak(mig: str) -> None:
     identity = gpu("NVIDIA A100-SXM4-40GB", 5, {"mig": mig})
-    assert choose_peak(None, identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
-    assert choose_peak(Peak(2e11, "mine"), identity) is not None
+    assert choose_peak(identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
 
 
 def test_a_vgpu_does_not_get_its_hosts_peak() -> None:
     identity = gpu("NVIDIA A100-SXM4-40GB", 39.4, {"mig": "unsupported", "virtual": "vgpu"})
-    assert choose_peak(None, identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
+    assert choose_peak(identity, nvml=MemoryArithmetic(1215, 5120, 8)) is None
 
 
 def test_flops_by_precision_or_dtype() -> None:
@@ -161,7 +155,7 @@ def test_flops_by_precision_or_dtype() -> None:
 
 def test_the_ridge_points_of_the_field_follow() -> None:
     flops = datasheet_flops(gpu("NVIDIA A100-SXM4-80GB"), "fp16-tensor")
-    peak = choose_peak(None, gpu("NVIDIA A100-SXM4-80GB"))
+    peak = choose_peak(gpu("NVIDIA A100-SXM4-80GB"))
     assert flops is not None
     assert peak is not None
     assert flops / peak.bytes_per_second == pytest.approx(153, abs=0.5)
