@@ -1,6 +1,6 @@
 """Where the entries of a baseline file begin and end, as text.
 
-Lines are divided here by their indentation alone. `reading` then checks that YAML divides them at the same places;
+Lines are divided here by their indentation alone. `reader` then checks that YAML divides them at the same places;
 where it does not (a quoted text over several lines, say), the division is dropped and the parser gets the whole file.
 """
 

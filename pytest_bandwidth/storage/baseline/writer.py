@@ -1,4 +1,4 @@
-"""Baseline values → the canonical text that updates write. `canonical` recognises the same form."""
+"""Baseline values → the canonical text that updates write; `fast_reader` recognises the same form."""
 
 from __future__ import annotations
 
