@@ -8,7 +8,7 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.names import names_among
+from pytest_bandwidth.reports.names import names_among, natural
 from pytest_bandwidth.reports.summary import gravity, severity_of, signed_percent, summary_of_run
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import number
@@ -38,7 +38,7 @@ def job_summary(document: Mapping[str, Any], at_most: int = SUMMARY_BYTES_AT_MOS
         parts.append(" · ".join(f"**{count.count}** {count.words}" for count in summary.counts))
     if run.findings:
         parts.append("\n".join(f"- {markdown(one_line(note.text or note.code, 500))}" for note in run.findings[:20]))
-    outcomes = sorted(run.outcomes, key=lambda o: gravity(Status[o.status], strict=run.strict))
+    outcomes = sorted(run.outcomes, key=lambda o: (gravity(Status[o.status], strict=run.strict), natural(o.key)))
     attention = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("bad", "warn")]
     parts += [_table(run, attention[:ROWS_AT_MOST]), *_said(run, attention)] if attention else []
     rest = [o for o in outcomes if severity_of(Status[o.status], strict=run.strict) in ("good", "plain")]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import run_documents
 
+from pytest_bandwidth.reports.github import job_summary
+from pytest_bandwidth.reports.html.table import table_of
 from pytest_bandwidth.reports.names import natural, shortest_unique, without_common_part
 from pytest_bandwidth.reports.terminal import summary_lines
+from pytest_bandwidth.storage.saved_run import read_document
 
 OUTCOME = run_documents.outcomes(1)[0]
 LONG = "attention-standard-float32-batch1-heads14-n1024-d"
@@ -93,6 +97,15 @@ def test_tests_of_one_name_are_told_apart_in_table_and_notes() -> None:
 def test_numbers_stand_in_their_natural_order() -> None:
     _, *rows = table([f"t.py::test_a[{n}]" for n in (10, 2, 33, 1)])
     assert [row.split()[0] for row in rows] == ["1", "2", "10", "33"]
+
+
+def test_pages_and_summaries_for_github_have_the_same_order() -> None:
+    nodeids = [f"t.py::test_a[n{n}]" for n in (10, 2, 33, 1)]
+    rows = [replace(OUTCOME, nodeid=nodeid, key=nodeid, status="WITHIN", verdict={}, tags={}) for nodeid in nodeids]
+    document = run_documents.run_document(rows)
+    page_rows = [row.name for row in table_of(read_document(document)).rows]
+    assert page_rows == [f"test_a[n{n}]" for n in (1, 2, 10, 33)]
+    assert re.findall(r"#91;n([0-9]+)&", job_summary(document)) == ["1", "2", "10", "33"]
 
 
 def test_numbers_of_any_length_sort() -> None:

@@ -12,7 +12,7 @@ def detail_specs() -> dict[str, Spec]:
 
 
 def _runs() -> Spec:
-    """Draw the runs chart of datasets runs = {position, value, kind, label}, limits = {value, text}, reference first."""
+    """Draw the runs chart of datasets runs = {position, value, kind, label}, limits = {value, text}."""
     spec = base("", "", "The baseline's runs, the oldest first, then this run and its fresh processes", 130)
     del spec["title"]
     kinds = ["baseline run", "this run", "fresh process"]
