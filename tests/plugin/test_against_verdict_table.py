@@ -1,4 +1,4 @@
-"""What `--bandwidth-against` can say of a test, each at its exact boundary, with and without `--bandwidth-strict`.
+"""What `--bandwidth-against` can say of a test, each at its exact boundary, and once with `--bandwidth-strict`.
 
 As in test_verdict_table.py sample times are scripted; all else is real: git's worktree, pytest's processes in pairs.
 """
@@ -87,16 +87,27 @@ CASES = {
 }
 FAILS = {"REGRESSED"}
 FAILS_STRICTLY = FAILS | {"INSUFFICIENT", "INVALID"}
+# Strict runs change what fails and no status: the first case of each status.
+ONE_OF_EACH = tuple({case.status: name for name, case in reversed(CASES.items())}.values())
 
 
 def kernels(tree: str, figures: dict[str, dict[str, tuple[float, ...]]]) -> str:
     return f"TREE = {tree!r}\nGBPS = {figures!r}\n"
 
 
-@pytest.fixture(scope="module", params=[(), ("--bandwidth-strict",)], ids=["plainly", "strictly"])
-def seen(request, tmp_path_factory):
-    """Status, pytest's word and reason of each test in one run; and what of the run fails."""
-    folder = tmp_path_factory.mktemp("against")
+@pytest.fixture(scope="module")
+def plainly(tmp_path_factory):
+    return judged(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def strictly(tmp_path_factory):
+    tests = (f"test_all.py::test_{name}" for name in ONE_OF_EACH)
+    return judged(tmp_path_factory.mktemp("strict"), "--bandwidth-strict", *tests)
+
+
+def judged(folder, *args):
+    """Return status, pytest's word and reason of each test in one run."""
     site = folder / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(SITE)
@@ -114,7 +125,7 @@ def seen(request, tmp_path_factory):
     (repo / "kern.py").write_text(kernels("here", figures))
     command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-rA", "--bandwidth-device=cpu"]
     command += ["--bandwidth-max-time=0.05", f"--bandwidth-tolerance={TOLERANCE}", "--bandwidth-json=run.json"]
-    command += ["--bandwidth-against=HEAD", f"--bandwidth-pairs={PAIRS}", *request.param]
+    command += ["--bandwidth-against=HEAD", f"--bandwidth-pairs={PAIRS}", *args]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{site}{os.pathsep}{SUPPORT}",
@@ -127,14 +138,18 @@ def seen(request, tmp_path_factory):
     rows = json.loads((repo / "run.json").read_text())["results"]
     words = {name: word for word, name in re.findall(r"^(PASSED|FAILED) test_all.py::(\w+)", done.stdout, re.M)}
     found = {row["nodeid"].rpartition("::")[2]: row for row in rows}
-    fails = FAILS_STRICTLY if request.param else FAILS
-    return {name: (row["status"], words[name], row["reason"]) for name, row in found.items()}, fails
+    return {name: (row["status"], words[name], row["reason"]) for name, row in found.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_the_status_at_its_boundary(seen, name):
-    rows, fails = seen
-    status, word, reason = rows[f"test_{name}"]
+def test_the_status_at_its_boundary(plainly, name):
+    status, word, reason = plainly[f"test_{name}"]
     assert status == CASES[name].status, reason
-    assert word == ("FAILED" if status in fails else "PASSED")
+    assert word == ("FAILED" if status in FAILS else "PASSED")
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_strict_fails_what_could_not_be_judged(strictly, name):
+    status, word, reason = strictly[f"test_{name}"]
+    assert status == CASES[name].status, reason
+    assert word == ("FAILED" if status in FAILS_STRICTLY else "PASSED")
