@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-
 import pytest
 from documented import BLOCKS, ROOT, commands, commands_in_text
 from making import HERE, copy_of_repository, run
@@ -16,13 +13,14 @@ from pytest_bandwidth.storage import baseline as baseline_files
 IN_BLOCKS = [command for block in BLOCKS if block.kind == "console" for command in commands(block.text)]
 DOCUMENTED = {command for command in (*commands_in_text(), *IN_BLOCKS) if command.startswith("make ")}
 # `make test` and `make test-slow` run this; `make bench` measures for half an hour, by scripts that test_benchmarks.py
-# runs one by one. The others install, or come after the tests.
+# runs one by one. The others install, as CI's jobs of them do, or come after the tests.
 NOT_RUN_HERE = {
     "make bench",
     "make coverage",
     "make dist",
     "make lint",
     "make lock",
+    "make lowest",
     "make test",
     "make test PYTEST_ARGS=tests/domain",
     "make test-slow",
@@ -32,7 +30,6 @@ RUN_HERE = {
     "make demo",  # by test_benchmarks.py: it measures
     "make docs",  # by test_docs.py
     "make gpu",
-    "make lowest",
     "make traffic",
     "make traffic PYTEST_ARGS=--bandwidth-update",
 }
@@ -95,16 +92,6 @@ def test_gpu_says_that_there_is_none_and_writes_nothing(copy):
     assert "nothing written: " in result.stderr
     assert result.returncode != 0
     assert sorted(path.name for path in copy.glob("docs/gpu/*")) == sorted(p.name for p in ROOT.glob("docs/gpu/*"))
-
-
-@pytest.mark.slow
-def test_lowest_installs_the_oldest_dependencies_and_runs_tests(copy, tmp_path):
-    # One module: all of them are what CI's job of it is for.
-    told = (f"PYTHON={sys.executable}", f"LOWEST={tmp_path / 'lowest'}", "PYTEST_ARGS=tests/session/test_update.py")
-    result = run("make", *told, "lowest", cwd=copy)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert " passed" in result.stdout
-    shutil.rmtree(tmp_path / "lowest")  # pytest keeps the folders of three runs: a gigabyte each
 
 
 def test_clean_removes_what_was_made(copy):
