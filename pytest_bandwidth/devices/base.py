@@ -1,4 +1,4 @@
-"""The Protocol that every device fulfils, and the values that cross it."""
+"""Define the Protocol that every device fulfils, and the values that cross it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Workload:
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """What it reads: the arrays that were declared, or else all that its launch is given."""
+        """Return what it reads: the arrays that were declared, or else all that its launch is given."""
         return self.reads or (self.launch.args if self.launch is not None else ())
 
 
@@ -87,7 +87,7 @@ class Budget:
 
     @property
     def rounds_seconds(self) -> float:
-        """How long rounds are taken at most, after the warm-up."""
+        """Return how long rounds are taken at most, after the warm-up."""
         return self.rounds_share * self.max_seconds
 
 
@@ -118,33 +118,33 @@ class Device(Protocol):
     def peak(self) -> Peak | None: ...
     @property
     def xp(self) -> Any:
-        """The array module: cupy on a GPU, numpy on the host."""
+        """Return the array module: cupy on a GPU, numpy on the host."""
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Finite values with random mantissas, fresh at every call."""
+        """Return finite values with random mantissas, fresh at every call."""
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """An array to be written; its content is undefined (the traffic device reports reads of it)."""
+        """Return an array to be written; its content is undefined (the traffic device reports reads of it)."""
 
     def nbytes(self, array: Any) -> int:
-        """Bytes of an array that this device can reach. Raises UsageError for any other."""
+        """Return the bytes of an array that this device can reach. Raises UsageError for any other."""
 
     def kernel(self, source: KernelSource) -> Any:
         """The compiled kernel. Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here."""
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
-        """A callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
+        """Return a callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
 
     def resources(self, launch: Launch) -> KernelResources | None: ...
     def peak_flops(self, precision: str) -> float | None:
-        """Datasheet FLOP/s of a precision, None where unknown."""
+        """Return datasheet FLOP/s of a precision, None where unknown."""
 
     def run(self, workload: Workload) -> object:
-        """Runs setup and the workload once, untimed, to completion; returns the callable's value."""
+        """Run setup and the workload once, untimed, to completion; return the callable's value."""
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement: ...
     def release(self) -> None:
-        """Gives back memory held between measurements (probe buffers), so that other processes can measure."""
+        """Give back memory held between measurements (probe buffers), so that other processes can measure."""
 
 
 @runtime_checkable
@@ -152,7 +152,7 @@ class ReproducibleDevice(Protocol):
     """A device whose counts are the same in every run, whichever tests ran before."""
 
     def begin_test(self) -> None:
-        """What a test draws at random starts anew."""
+        """Start anew what a test draws at random."""
 
 
 @runtime_checkable
@@ -168,7 +168,7 @@ class ReadyDevice(Protocol):
     """A device whose libraries take a while to load, which may be done before it is a process's turn to measure."""
 
     def make_ready(self) -> None:
-        """Loads what any measurement takes; the device's memory is left alone."""
+        """Load what any measurement takes; the device's memory is left alone."""
 
 
 @runtime_checkable
@@ -176,13 +176,13 @@ class TimedDevice(Protocol):
     """What the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
 
     def now(self) -> float:
-        """A monotonic clock in seconds, for budgets."""
+        """Return a monotonic clock in seconds, for budgets."""
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """Makes caches cold, runs `call` once and times it on its stream."""
+        """Make caches cold, run `call` once and time it on its stream."""
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """A probe that matches the traffic's size and mix. Raises OutOfMemory.
+        """Return a probe that matches the traffic's size and mix. Raises OutOfMemory.
 
         inputs: arrays that the workload reads, for devices where it matters in which memory the probe reads.
         """

@@ -1,4 +1,4 @@
-"""Which host this is: processor, memory, caches, and how many of its processors this process may use.
+"""Identify the host: processor, memory, caches, and how many of its processors this process may use.
 
 Linux tells through /proc and /sys; elsewhere what Python's standard library knows is used, and cache sizes are unknown.
 """
@@ -62,7 +62,7 @@ def identify(threads: int | None, threading_layer: str | None, root: Path = Path
 
 
 def processor_name(root: Path = Path("/")) -> str:
-    """The processor's model, such as ``AMD EPYC 7763 64-Core Processor``."""
+    """Return the processor's model, such as ``AMD EPYC 7763 64-Core Processor``."""
     for line in (_text(root / "proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model", "cpu model", "Processor") and value.strip():
@@ -71,7 +71,7 @@ def processor_name(root: Path = Path("/")) -> str:
 
 
 def memory_bytes(root: Path = Path("/")) -> int | None:
-    """The host's memory; None where the system does not tell."""
+    """Return the host's memory; None where the system does not tell."""
     found = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
     if found:
         return int(found[1]) * 1024
@@ -82,13 +82,13 @@ def memory_bytes(root: Path = Path("/")) -> int | None:
 
 
 def serial(root: Path = Path("/")) -> str:
-    """Tells hosts of one model apart without giving names away: a hash of the machine id, else of the host name."""
+    """Tell hosts of one model apart without giving names away: a hash of the machine id, else of the host name."""
     identity = _text(root / "etc/machine-id") or platform.node()
     return "host-" + hashlib.sha256(f"pytest-bandwidth {identity}".encode()).hexdigest()[:12]
 
 
 def read_caches(root: Path = Path("/")) -> Caches:
-    """Sizes of the caches of processor 0, from sysfs."""
+    """Return sizes of the caches of processor 0, from sysfs."""
     sizes: dict[str, int] = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, kind, size = (_text(index / name) for name in ("level", "type", "size"))
@@ -99,19 +99,19 @@ def read_caches(root: Path = Path("/")) -> Caches:
 
 
 def count_numa_nodes(root: Path = Path("/")) -> int | None:
-    """How many memory nodes the host has; None where it does not tell."""
+    """Return how many memory nodes the host has; None where it does not tell."""
     nodes = [p for p in (root / "sys/devices/system/node").glob("node*") if p.name[4:].isdigit()]
     return len(nodes) or None
 
 
 def usable_processors() -> list[int]:
-    """Processors that this process may run on: its affinity where the system has one, else all."""
+    """Return processors that this process may run on: its affinity where the system has one, else all."""
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """``0-3,8`` from 0, 1, 2, 3 and 8, which are in order."""
+    """Format ``0-3,8`` from 0, 1, 2, 3 and 8, which are in order."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][-1] + 1:
@@ -122,7 +122,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _chosen(text: str | None) -> str | None:
-    """``madvise`` from sysfs's ``always [madvise] never``."""
+    """Read ``madvise`` from sysfs's ``always [madvise] never``."""
     match = re.search(r"\[(\w+)\]", text or "")
     return match[1] if match else None
 

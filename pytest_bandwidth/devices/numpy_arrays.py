@@ -27,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def empty_array(shape: int | Sequence[int], dtype: Any) -> Array:
-    """An array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
+    """Return an array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
     sizes, kind = _sizes(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
     return _aligned_bytes(size, f"an array of {sizes} {kind.name}").view(kind).reshape(sizes)
@@ -62,7 +62,7 @@ class RandomSource:
         return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
 
     def _fill(self, out: Array, keep: np.uint64, fixed: np.uint64) -> None:
-        """out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
+        """Write out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
 
         On all processors, each in a part of its own: a page belongs to the memory of who touches it first.
         """
@@ -89,13 +89,13 @@ class RandomSource:
 
 
 def _parts(count: int, most: int) -> list[slice]:
-    """So many things in parts of about the same size, as many as there may be; none is empty."""
+    """Split so many things into parts of about the same size, as many as there may be; none is empty."""
     parts = min(most, count)
     return [slice(count * i // parts, count * (i + 1) // parts) for i in range(parts)]
 
 
 def host_nbytes(array: Any) -> int:
-    """Bytes of an array in host memory: NumPy's, or anyone's that offers DLPack or the array interface.
+    """Return the bytes of an array in host memory: NumPy's, or anyone's that offers DLPack or the array interface.
 
     Raises UsageError for any other, and for arrays on another device.
     """
@@ -113,7 +113,7 @@ def host_nbytes(array: Any) -> int:
 
 @contextmanager
 def allocation(what: str, size: int) -> Iterator[None]:
-    """Raises OutOfMemory where so many bytes do not fit, before the system ends this process for touching them."""
+    """Raise OutOfMemory where so many bytes do not fit, before the system ends this process for touching them."""
     available = available_bytes()
     if available is not None and size > available:
         raise OutOfMemory(f"{what} needs {format_bytes(size)}, {format_bytes(available)} are free: use a smaller size")
@@ -124,7 +124,7 @@ def allocation(what: str, size: int) -> Iterator[None]:
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Memory that can be had without swapping; None where the system does not tell."""
+    """Return memory that can be had without swapping; None where the system does not tell."""
     try:
         for line in meminfo.read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,4 +1,4 @@
-"""Random data: finite numbers with random mantissas, from masks over random 64-bit words.
+"""Make random data, finite numbers with random mantissas, from masks over random 64-bit words.
 
 No cuRAND: the CUDA parts that the extras install have none.
 """
@@ -38,7 +38,7 @@ _BOOL = (0x01, 0x00)
 
 
 def resolve_dtype(dtype: Any) -> np.dtype[Any]:
-    """The NumPy dtype; ``"bfloat16"`` through ml_dtypes. Raises UsageError for what is no dtype."""
+    """Return the NumPy dtype; ``"bfloat16"`` through ml_dtypes. Raises UsageError for what is no dtype."""
     if isinstance(dtype, str) and dtype in ("bfloat16", "bf16"):
         try:
             bfloat16: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
@@ -53,7 +53,7 @@ def resolve_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def masks_for(dtype: np.dtype[Any]) -> Masks:
-    """Masks for one dtype. Integers get all their bits. Raises UsageError for what holds no plain numbers."""
+    """Return masks for one dtype. Integers get all their bits. Raises UsageError for what holds no plain numbers."""
     if dtype.name == "bfloat16":
         return _repeated(*_BFLOAT16, 2)
     if dtype.kind == "f" and dtype.itemsize in _FLOATS:
@@ -68,13 +68,13 @@ def masks_for(dtype: np.dtype[Any]) -> Masks:
 
 
 def _repeated(keep: int, fixed: int, item_bytes: int) -> Masks:
-    """The masks of one item, side by side in a word."""
+    """Return the masks of one item, side by side in a word."""
     copies = sum(1 << (8 * item_bytes * k) for k in range(WORD_BYTES // item_bytes))
     return Masks(keep * copies, fixed * copies)
 
 
 def checked_array_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """The shape as a tuple. Raises UsageError for negative or non-integer sizes."""
+    """Return the shape as a tuple. Raises UsageError for negative or non-integer sizes."""
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
@@ -83,5 +83,5 @@ def checked_array_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def words_needed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """64-bit words that hold an array."""
+    """Return how many 64-bit words hold an array."""
     return -(-prod(shape) * dtype.itemsize // WORD_BYTES)

@@ -34,11 +34,11 @@ class ActivityWatch:
         self._before = self._read()
 
     def restart(self) -> None:
-        """What was used so far does not count."""
+        """Leave out what was used so far."""
         self._before = self._read()
 
     def conditions(self) -> Conditions:
-        """The host's state; `others` as ``name (process id): 0.83 processors`` since the last call."""
+        """Return the host's state; `others` as ``name (process id): 0.83 processors`` since the last call."""
         before, now = self._before, self._read()
         self._before = now
         shares = shares_between(before, now)
@@ -65,7 +65,7 @@ class ActivityWatch:
 
 
 def shares_between(before: Activity, after: Activity) -> dict[str, float]:
-    """Processors used meanwhile, by whom: each other process, and the hypervisor."""
+    """Return processors used meanwhile, by whom: each other process, and the hypervisor."""
     elapsed = after.at - before.at
     if elapsed <= 0:
         return {}
@@ -79,13 +79,13 @@ def shares_between(before: Activity, after: Activity) -> dict[str, float]:
 
 
 def told(shares: Mapping[str, float]) -> tuple[str, ...]:
-    """The busiest, busiest first, where worth telling."""
+    """Name the busiest that are worth telling, busiest first."""
     busiest = sorted(((share, who) for who, share in shares.items() if share >= WORTH_TELLING_SHARE), reverse=True)
     return tuple(f"{who}: {share:.2f} processors" for share, who in busiest[:MOST_TOLD])
 
 
 def clock_mhz(root: Path = Path("/")) -> float | None:
-    """Mean clock of the processors where the system scales it and tells; a virtual machine does not."""
+    """Return the mean clock of the processors where the system scales it and tells; a virtual machine does not."""
     clocks = []
     for path in (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
         try:

@@ -1,4 +1,4 @@
-"""Making caches cold: reading so much other memory that nothing of a workload's data is left in them."""
+"""Make caches cold by reading so much other memory that nothing of a workload's data is left in them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CacheEviction:
         return min(EVICTION_FACTOR * self.cache_bytes, LARGEST_EVICTION_BYTES)
 
     def prepare(self, data_bytes: int) -> None:
-        """For a workload that touches so many bytes. Raises OutOfMemory."""
+        """Prepare for a workload that touches so many bytes. Raises OutOfMemory."""
         self._needed = data_bytes < COLD_BY_ITSELF * self.cache_bytes
         self._seconds = []
         if self._needed and self._buffer is None:
@@ -50,14 +50,14 @@ class CacheEviction:
             self._buffer = buffer
 
     def evict(self) -> None:
-        """Makes the caches cold where the workload asks for it."""
+        """Make the caches cold where the workload asks for it."""
         if self._needed and self._buffer is not None:
             started = time.perf_counter()
             self._read(self._buffer)
             self._seconds.append(time.perf_counter() - started)
 
     def finding(self, data_bytes: int) -> Finding | None:
-        """What was done for the workload just measured; None where nothing had to be."""
+        """Tell what was done for the workload just measured; None where nothing had to be."""
         if not self._seconds:
             return None
         each = sorted(self._seconds)[len(self._seconds) // 2]

@@ -1,4 +1,4 @@
-"""What the host reaches at best, measured once a process: floating-point rates, and the cost of calling a kernel.
+"""Measure what the host reaches at best, once a process: floating-point rates, and the cost of calling a kernel.
 
 Nobody publishes these for the processors of a virtual machine, so regimes on the host rest on them.
 """
@@ -28,7 +28,7 @@ class HostCeilings:
         self._dispatch_seconds: float | None = None
 
     def flops(self, precision: str) -> float | None:
-        """FLOP/s of NumPy's matrix product, the best of a few; None for a precision that it does not have."""
+        """Return FLOP/s of NumPy's matrix product, the best of a few; None for a precision that it does not have."""
         dtype = _DTYPES.get(precision)
         if dtype is None:
             return None
@@ -37,7 +37,7 @@ class HostCeilings:
         return self._flops[dtype]
 
     def dispatch_seconds(self) -> float:
-        """The least time that calling a kernel takes; busy processors only add to it."""
+        """Return the least time that calling a kernel takes; busy processors only add to it."""
         if self._dispatch_seconds is None:
             self._empty()  # compiles
             self._dispatch_seconds = min(_seconds(self._empty) for _ in range(EMPTY_CALLS))

@@ -39,7 +39,7 @@ EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[c
 
 
 def open_cpu() -> CpuDevice:
-    """The host's memory, on as many threads as Numba may use. Always available."""
+    """Return the host's memory, on as many threads as Numba may use. Always available."""
     return CpuDevice()
 
 
@@ -72,26 +72,26 @@ class CpuDevice:
 
     @property
     def xp(self) -> Any:
-        """NumPy."""
+        """Return NumPy."""
         return np
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Values in [1, 2) with random mantissas (integers: all bits random), on a 64-byte boundary.
+        """Return values in [1, 2) with random mantissas (integers: all bits random), on a 64-byte boundary.
 
         Raises UsageError, OutOfMemory.
         """
         return self._random.array(shape, dtype)
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """An array on a 64-byte boundary whose content is undefined. Raises UsageError, OutOfMemory."""
+        """Return an array on a 64-byte boundary whose content is undefined. Raises UsageError, OutOfMemory."""
         return empty_array(shape, dtype)
 
     def nbytes(self, array: Any) -> int:
-        """Bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""
+        """Return bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""
         return host_nbytes(array)
 
     def kernel(self, source: KernelSource) -> Any:
-        """The Numba twin of a shipped kernel.
+        """Return the Numba twin of a shipped kernel.
 
         Raises NotOnThisDevice for any other CUDA source and without Numba, KernelError for a name without a twin.
         """
@@ -108,7 +108,7 @@ class CpuDevice:
         return HOST_KERNELS[source.name]
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
-        """Runs the kernel on all threads. Of grid and block, only a reduction's number of partial sums is taken.
+        """Run the kernel on all threads. Of grid and block, only a reduction's number of partial sums is taken.
 
         Raises UsageError for arguments that the kernel would misread, and arrays too small for the sizes given.
         """
@@ -122,20 +122,20 @@ class CpuDevice:
         return launch.kernel.bound(launch.args, x * y * z, self._threads)
 
     def resources(self, launch: Launch) -> KernelResources | None:
-        """None: a processor shares nothing out among threads."""
+        """Return None: a processor shares nothing out among threads."""
         del launch
         return None
 
     def peak_flops(self, precision: str) -> float | None:
-        """What a matrix product reaches here, measured when first asked for: no datasheet tells for this machine."""
+        """Measure what a matrix product reaches here, once: no datasheet tells for this machine."""
         return self._ceilings.flops(precision)
 
     def run(self, workload: Workload) -> object:
-        """Once, untimed."""
+        """Run the workload once, untimed."""
         return run_untimed(workload, lambda: None)
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Samples the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
+        """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
         data_bytes = self._data_bytes(workload)
         self._eviction.prepare(data_bytes)
         self._watch.restart()
@@ -150,7 +150,7 @@ class CpuDevice:
         return time.perf_counter()
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """One call between two readings of the clock, caches cold, no garbage collection."""
+        """Time one call between two readings of the clock, caches cold, no garbage collection."""
         del stream  # the host has none: everything is in order
         self._eviction.evict()
         with gc_disabled():
@@ -161,11 +161,11 @@ class CpuDevice:
         return Sample(seconds, seconds)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """The plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
+        """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
         return self._probes.probe(traffic, inputs)
 
     def make_ready(self) -> None:
-        """Has Numba load its registries and the shipped kernels, and start its threads."""
+        """Let Numba load its registries and the shipped kernels, and start its threads."""
         self._operate()
         if self._threads is not None:
             import_module("pytest_bandwidth.devices.cpu.kernels.table")
@@ -174,7 +174,7 @@ class CpuDevice:
         return self._watch.conditions()
 
     def release(self) -> None:
-        """Gives back the probe's arrays and the buffer that makes caches cold."""
+        """Give back the probe's arrays and the buffer that makes caches cold."""
         self._probes.release()
         self._eviction.release()
 

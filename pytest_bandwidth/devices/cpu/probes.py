@@ -119,7 +119,7 @@ class HostProbes:
         self._kept: list[Array] = []
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """A probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory.
+        """Return a probe that moves as many bytes as the traffic, within 4 KiB and 1 GiB. Raises OutOfMemory.
 
         inputs: what the workload reads. Where NumPy arrays among them are as many and as large as the probe reads, it
         reads those; it writes to arrays of its own.
@@ -140,7 +140,7 @@ class HostProbes:
         )
 
     def release(self) -> None:
-        """Gives the arrays back; probes made before must not run any more."""
+        """Give the arrays back; probes made before must not run any more."""
         self._kept = []
 
     def _arrays(self, count: int, elements: int) -> tuple[Array, ...]:
@@ -169,7 +169,7 @@ def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]
 
 
 def _is_plain(array: Any) -> bool:
-    """Whether it is an array that lies in memory as one piece of plain numbers."""
+    """Return whether it is an array that lies in memory as one piece of plain numbers."""
     return (
         isinstance(array, np.ndarray)
         and not array.dtype.hasobject

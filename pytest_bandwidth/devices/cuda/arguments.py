@@ -40,7 +40,7 @@ class ArrayWorld:
 
 
 def checked_arguments(args: tuple[Any, ...], world: ArrayWorld) -> tuple[Any, ...]:
-    """The arguments as CuPy may have them; arrays of other libraries on the same device become CuPy's, uncopied.
+    """Return the arguments as CuPy may have them; arrays of other libraries on the same device become CuPy's, uncopied.
 
     Raises UsageError, which counts arguments from 1.
     """
@@ -91,12 +91,12 @@ def _on_this_device(array: Any, where: str, world: ArrayWorld) -> Any:
 
 
 def is_foreign_array(value: Any) -> bool:
-    """Whether another library's array: it offers memory through DLPack or the CUDA array interface."""
+    """Return whether it is another library's array: it offers memory through DLPack or the CUDA array interface."""
     return hasattr(type(value), "__dlpack_device__") or hasattr(type(value), "__cuda_array_interface__")
 
 
 def on_host(array: Any) -> bool:
-    """Whether an array says of itself that it is in host memory."""
+    """Return whether an array says of itself that it is in host memory."""
     if not hasattr(type(array), "__dlpack_device__"):
         return False
     return int(array.__dlpack_device__()[0]) not in DLPACK_ON_DEVICE
@@ -107,7 +107,7 @@ def _kind(value: Any) -> str:
 
 
 def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BLOCK) -> None:
-    """Raises UsageError where no GPU could launch so much; `most_threads` a block is the kernel's own limit."""
+    """Raise UsageError where no GPU could launch so much; `most_threads` a block is the kernel's own limit."""
     for name, found, largest in (("grid", grid, LARGEST_GRID), ("block", block, LARGEST_BLOCK)):
         if any(f < 1 or f > most for f, most in zip(found, largest, strict=True)):
             raise UsageError(f"{name} is {found}, expected 1 to {largest[0]}, {largest[1]} and {largest[2]}")

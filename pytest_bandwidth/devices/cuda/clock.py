@@ -23,7 +23,7 @@ MEMORY_CLOCK_SHARE = 0.90
 
 
 def shortest_interval_ns(step_ns: int) -> int:
-    """The shortest interval that a clock of this step measures to 5 %."""
+    """Return the shortest interval that a clock of this step measures to 5 %."""
     return max(LEAST_INTERVAL_NS, STEPS_PER_INTERVAL * step_ns)
 
 
@@ -43,7 +43,7 @@ def clock_from_stamps(before: Any, after: Any, shortest_ns: int) -> float | None
 
 
 def nominal_clock_mhz(default_mhz: float | None, largest_mhz: float | None) -> float | None:
-    """The clock that counts as unthrottled: the default application clock where there is one, else the maximum.
+    """Return the clock that counts as unthrottled: the default application clock where there is one, else the maximum.
 
     Cards that cannot hold their maximum under load (a T4: 1590 MHz at most, 585 by default) have such a default.
     """
@@ -61,7 +61,7 @@ def throttled(clock_mhz: float | None, nominal_mhz: float | None) -> Finding | N
 
 
 def clocks_disagree(counted_mhz: float | None, reported_mhz: float | None) -> Finding | None:
-    """The counted clock is lower than the driver says: the hardware slows itself down. The reverse is idling."""
+    """Report a counted clock lower than the driver says: the hardware slows itself down. The reverse is idling."""
     if not counted_mhz or not reported_mhz or counted_mhz >= CLOCKS_AGREE * reported_mhz:
         return None
     return Finding(
@@ -72,7 +72,7 @@ def clocks_disagree(counted_mhz: float | None, reported_mhz: float | None) -> Fi
 
 
 def memory_clock_low(found_mhz: float | None, largest_mhz: float | None) -> Finding | None:
-    """The memory's clock is well below its maximum, and with it all that memory can reach."""
+    """Report a memory clock well below its maximum, and with it all that memory can reach."""
     if not found_mhz or not largest_mhz or found_mhz >= MEMORY_CLOCK_SHARE * largest_mhz:
         return None
     return Finding(

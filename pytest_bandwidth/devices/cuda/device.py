@@ -87,7 +87,7 @@ class CudaDevice:
 
     @property
     def xp(self) -> Any:
-        """CuPy."""
+        """Return CuPy."""
         return self._cupy
 
     @property
@@ -96,7 +96,7 @@ class CudaDevice:
         return self._timer.method
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""
+        """Return values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
         with self._current(), self._guard.allocation(f"random data of {sizes} {kind.name}"):
@@ -107,13 +107,13 @@ class CudaDevice:
             return out.view(np.uint8)[:size].view(kind).reshape(sizes)
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """An array whose content is undefined. Raises UsageError, OutOfMemory."""
+        """Return an array whose content is undefined. Raises UsageError, OutOfMemory."""
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
         with self._current(), self._guard.allocation(f"an array of {sizes} {kind.name}"):
             return self._cupy.empty(sizes, kind)
 
     def nbytes(self, array: Any) -> int:
-        """Bytes of an array on this GPU, of CuPy, PyTorch, Numba or JAX. Raises UsageError for any other."""
+        """Return the bytes of an array on this GPU, of CuPy, PyTorch, Numba or JAX. Raises UsageError for any other."""
 
         def device_of(address: int) -> int:
             return int(self._cupy.cuda.runtime.pointerGetAttributes(address).device)
@@ -128,7 +128,7 @@ class CudaDevice:
         return self._kernels[source]
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
-        """Launches on the stream, or CuPy's current one where it is None. Raises UsageError for arguments that the
+        """Launch on the stream, or CuPy's current one where it is None. Raises UsageError for arguments that the
         kernel would misread: bare floats, host arrays, arrays of another GPU, arrays with gaps."""
         with self._current():
             kernel, args = prepared_call(self._cupy, launch, self._world)
@@ -151,7 +151,7 @@ class CudaDevice:
         return datasheet_flops(self._identity, precision)
 
     def run(self, workload: Workload) -> object:
-        """Once, untimed, to completion. Raises DeviceLost where that poisons the context."""
+        """Run the workload once, untimed, to completion. Raises DeviceLost where that poisons the context."""
         with self._current(), self._runtime.using(self._runtime.stream(workload.stream)):
             return run_untimed(workload, self._runtime.wait_device)
 
@@ -179,7 +179,7 @@ class CudaDevice:
         return self._runtime.now()
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """One sample. While measuring, cold as the workload needs it; else a probe as its own size needs it."""
+        """Take one sample. While measuring, cold as the workload needs it; else a probe as its own size needs it."""
         own = isinstance(call, ProbeCall)
         if not self._measuring:
             self._timer.cold = not isinstance(call, ProbeCall) or self._is_small(call.data_bytes)
@@ -187,7 +187,7 @@ class CudaDevice:
             return self._timer.time(call, stream, own=own)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """A read, write, copy or 2:1 add of like size and mix, on buffers of its own. Raises OutOfMemory."""
+        """Return a read, write, copy or 2:1 add of like size and mix, on buffers of its own. Raises OutOfMemory."""
         del inputs
         with self._current():
             return self._probes.probe(traffic)
@@ -196,7 +196,7 @@ class CudaDevice:
         return self._health.conditions()
 
     def release(self) -> None:
-        """Gives back the probe's arrays, the flush's buffer, and what CuPy's pool holds unused."""
+        """Give back the probe's arrays, the flush's buffer, and what CuPy's pool holds unused."""
         if self._guard.lost is not None:
             return
         self._probes.release()
@@ -205,7 +205,7 @@ class CudaDevice:
 
     @contextmanager
     def _current(self) -> Iterator[None]:
-        """This device is the current one, and errors that poison its context are noticed."""
+        """Make this device the current one, and notice errors that poison its context."""
         with self._cupy.cuda.Device(self._index), self._guard.watch():
             yield
 
@@ -213,7 +213,7 @@ class CudaDevice:
         return isinstance(value, self._cupy.ndarray)
 
     def _adopt(self, array: Any) -> Any:
-        """Another library's device array as CuPy's, over the same memory."""
+        """View another library's device array as CuPy's, over the same memory."""
         if hasattr(type(array), "__cuda_array_interface__"):
             return self._cupy.asarray(array)
         return self._cupy.from_dlpack(array)

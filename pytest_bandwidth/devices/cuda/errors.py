@@ -31,13 +31,13 @@ EXTRAS = "pip install 'pytest-bandwidth[cuda13]' (cuda12 for a driver older than
 
 
 def status_of(error: BaseException) -> int | None:
-    """CUDA's number of an error that CuPy raised (runtime or driver); None for any other."""
+    """Return CUDA's number of an error that CuPy raised (runtime or driver); None for any other."""
     status = getattr(error, "status", None)
     return status if isinstance(status, int) and not isinstance(status, bool) else None
 
 
 def no_cupy(error: ImportError) -> DeviceUnavailable:
-    """CuPy does not import: not installed, or its libraries are missing."""
+    """Tell that CuPy does not import: not installed, or its libraries are missing."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "cupy":
         return DeviceUnavailable(f"the cuda device needs CuPy, which is not installed: {EXTRAS}")
     return DeviceUnavailable(f"CuPy does not import ({one_line(error)}): reinstall it, {EXTRAS}")
@@ -46,7 +46,7 @@ def no_cupy(error: ImportError) -> DeviceUnavailable:
 def no_device(
     error: BaseException, driver_version: int, runtime_version: int, visible: str | None, hip: bool = False
 ) -> DeviceUnavailable:
-    """CUDA cannot be used here. Versions as CUDA gives them (13020 = 13.2; driver 0 = none installed)."""
+    """Tell why CUDA cannot be used here. Versions as CUDA gives them (13020 = 13.2; driver 0 = none installed)."""
     status = status_of(error)
     if hip:
         return DeviceUnavailable(f"ROCm shows no GPU ({one_line(error)}): {INSTEAD}")
@@ -64,19 +64,19 @@ def no_device(
 
 
 def no_such_index(index: int, count: int, visible: str | None) -> DeviceUnavailable:
-    """cuda:N with N past the end."""
+    """Tell that cuda:N is past the last GPU."""
     listed = f" under CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
     there_is = "there is 1 GPU, cuda:0" if count == 1 else f"there are {count} GPUs, cuda:0 to cuda:{count - 1}"
     return DeviceUnavailable(f"no device cuda:{index}: {there_is}{listed}")
 
 
 def version_text(version: int) -> str:
-    """13020 → 13.2."""
+    """Format a version of CUDA: 13020 → 13.2."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """An error's text without line breaks, cut where it grows long."""
+    """Join an error's text into one line, cut where it grows long."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else f"{text[:limit]} …"
 
@@ -95,7 +95,7 @@ class ContextGuard:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Runs a block of work. Raises DeviceLost where it poisons the context, or an earlier one did.
+        """Run a block of work. Raises DeviceLost where it poisons the context, or an earlier one did.
 
         Whatever else the block raises passes through: it is the user's own. But a framework's own words for a sticky
         error are found out by asking CUDA itself.
@@ -111,7 +111,7 @@ class ContextGuard:
 
     @contextmanager
     def allocation(self, what: str) -> Iterator[None]:
-        """An allocation of ours. Raises OutOfMemory, with what it was for."""
+        """Run an allocation of ours. Raises OutOfMemory, with what it was for."""
         try:
             yield
         except self._out_of_memory as error:

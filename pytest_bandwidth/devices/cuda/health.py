@@ -1,4 +1,4 @@
-"""The GPU's state around the samples: clocks, heat, power, what slows it down, and who else is busy on it."""
+"""Read the GPU's state around the samples: clocks, heat, power, what slows it down, and who else is busy on it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Health:
         self._looked_at = self.wall()  # who was busy before we came is nobody's fault
 
     def read(self) -> NvmlReading:
-        """What NVML reads now; also kept as `reading`."""
+        """Return what NVML reads now; also kept as `reading`."""
         if self.nvml is not None:
             self.reading = self.nvml.reading()
         return self.reading
 
     def conditions(self) -> Conditions:
-        """The state now, and who was busy since the last call, at most a second ago."""
+        """Return the state now, and who was busy since the last call, at most a second ago."""
         if self.nvml is None:
             return Conditions(sm_clock_mhz=self.counted_clock())
         reading = self.read()
@@ -61,7 +61,7 @@ class Health:
 
 
 def ecc_finding(before: NvmlReading, after: NvmlReading) -> Finding | None:
-    """New uncorrectable memory errors between two readings."""
+    """Report new uncorrectable memory errors between two readings."""
     if before.uncorrected_ecc_errors is None or after.uncorrected_ecc_errors is None:
         return None
     new = after.uncorrected_ecc_errors - before.uncorrected_ecc_errors
@@ -71,7 +71,7 @@ def ecc_finding(before: NvmlReading, after: NvmlReading) -> Finding | None:
 
 
 def slowdown_finding(event_reasons: Iterable[str]) -> Finding | None:
-    """Clocks held down by heat or power supply; a power cap is no finding."""
+    """Report clocks held down by heat or power supply; a power cap is no finding."""
     seen = set(event_reasons)
     slowing = [reason for reason in decode_event_reasons(SLOWDOWN_BITS) if reason in seen]
     if not slowing:

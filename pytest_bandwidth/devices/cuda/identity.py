@@ -1,4 +1,4 @@
-"""Which GPU this is: what CUDA and NVML say of it, joined into one identity."""
+"""Join what CUDA and NVML say of a GPU into one identity."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class CudaFacts:
 
     @property
     def cache_bytes(self) -> int:
-        """The last cache before memory."""
+        """Return the size of the last cache before memory."""
         return max(self.l2_bytes, INFINITY_CACHE_BYTES.get(self.gfx or "", 0))
 
 
 def read_facts(cupy: Any, index: int) -> CudaFacts:
-    """Asks CuPy's runtime about one device."""
+    """Ask CuPy's runtime about one device."""
     runtime = cupy.cuda.runtime
     properties: Mapping[str, Any] = runtime.getDeviceProperties(index)
     arch = properties.get("gcnArchName")
@@ -76,7 +76,7 @@ def _clock_mhz(runtime: Any, index: int) -> float | None:
 
 
 def driver_uuid(index: int) -> str | None:
-    """The UUID of a device, or of the MIG slice that it is, by the driver itself; None where it does not answer.
+    """Return the UUID of a device, or of the MIG slice that it is, by the driver itself; None where it does not answer.
 
     Not through CuPy: its properties cut the 16 bytes off at the first zero byte. cuDeviceGetUuid_v2 gives the MIG UUID
     in MIG mode (CUDA Driver API, Device Management).
@@ -102,7 +102,7 @@ def uuid_text(raw: bytes) -> str:
 
 
 def join_identity(facts: CudaFacts, known: NvmlIdentity, extra: Mapping[str, Fact]) -> DeviceIdentity:
-    """One identity. Settings hold what makes figures incomparable; everything else is a fact."""
+    """Join both into one identity. Settings hold what makes figures incomparable; everything else is a fact."""
     settings = {"mig": known.mig, "ecc": known.ecc}
     if known.virtual == "vgpu":
         settings["virtual"] = "vgpu"
@@ -143,7 +143,7 @@ def _facts(facts: CudaFacts, nvml: NvmlIdentity) -> dict[str, Fact]:
 
 
 def memory_arithmetic(facts: CudaFacts, nvml: NvmlIdentity) -> MemoryArithmetic | None:
-    """What the peak can be computed from; None where NVML does not tell, or the GPU is not NVIDIA's."""
+    """Return what the peak can be computed from; None where NVML does not tell, or the GPU is not NVIDIA's."""
     if facts.gfx or not nvml.max_memory_clock_mhz or not nvml.memory_bus_width_bits:
         return None
     return MemoryArithmetic(nvml.max_memory_clock_mhz, nvml.memory_bus_width_bits, facts.major, facts.integrated)

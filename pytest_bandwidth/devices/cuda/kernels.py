@@ -1,4 +1,4 @@
-"""From a kernel's text to something that can be launched, and what the compiler made of it."""
+"""Compile a kernel's text, make it ready to launch, and tell what the compiler made of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_LOG = 6000
 
 
 def compile_options(source: KernelSource) -> tuple[str, ...]:
-    """The user's options, and the file's own folder for its includes."""
+    """Return the user's options, and the file's own folder for its includes."""
     return source.options if source.file is None else (*source.options, f"-I{source.file.parent}")
 
 
@@ -56,14 +56,14 @@ def _function(cupy: Any, source: KernelSource, expressions: tuple[str, ...]) -> 
 
 
 def compile_error(source: KernelSource, log: str) -> KernelError:
-    """One line that says which, then the compiler's log, cut where it is endless."""
+    """Write one line that says which, then the compiler's log, cut where it is endless."""
     log = log.strip()
     shown = log if len(log) <= LONGEST_LOG else f"{log[:LONGEST_LOG]}\n… {len(log) - LONGEST_LOG} more characters"
     return KernelError(f"{_place(source)} does not compile (kernel {source.name}):\n{shown}")
 
 
 def missing_kernel(source: KernelSource) -> KernelError:
-    """The name is not in the compiled text; lists those that are written there."""
+    """Tell that the compiled text lacks the name, and list the kernels written there."""
     names = kernel_names(source.text)
     listed = ", ".join(names) if names else "none"
     hint = "; a template needs its arguments, as in name<float>" if source.name in names else ""
@@ -90,7 +90,7 @@ def ready_kernel(cupy: Any, kernel: Any) -> Any:
 
 
 def prepared_call(cupy: Any, launch: Launch, world: ArrayWorld) -> tuple[Any, tuple[Any, ...]]:
-    """The kernel and its arguments, everything checked. Raises UsageError or KernelError."""
+    """Return the kernel and its arguments, everything checked. Raises UsageError or KernelError."""
     kernel = ready_kernel(cupy, launch.kernel)
     args = checked_arguments(launch.args, world)
     if isinstance(kernel, cupy.RawKernel):
@@ -102,7 +102,7 @@ def prepared_call(cupy: Any, launch: Launch, world: ArrayWorld) -> tuple[Any, tu
 
 
 def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
-    """Kernels have to ask for more than 48 KiB of dynamic shared memory; users of RawKernel tend to forget."""
+    """Ask for more than 48 KiB of dynamic shared memory, which users of RawKernel tend to forget."""
     if shared_bytes < 0:
         raise UsageError(f"shared memory is {shared_bytes} bytes, expected 0 or more")
     if shared_bytes + kernel.shared_size_bytes <= SHARED_BYTES_FOR_ALL:

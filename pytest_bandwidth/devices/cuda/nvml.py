@@ -1,4 +1,4 @@
-"""What NVML says of a GPU: identity, settings, clocks, heat, and which processes use it. The only user of `pynvml`.
+"""Ask NVML about a GPU: identity, settings, clocks, heat, and which processes use it. The only user of `pynvml`.
 
 NVML ignores CUDA_VISIBLE_DEVICES, so a GPU is found by its PCI bus id, never by index. Every reading may be missing:
 MIG, vGPU, WSL and old cards answer "Not Supported" to some calls, and that is no error here but None.
@@ -31,7 +31,7 @@ _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "h
 
 
 def decode_event_reasons(bits: int) -> tuple[str, ...]:
-    """Names of the set bits, lowest first; a bit without a name is given in hexadecimal."""
+    """Return the names of the set bits, lowest first; a bit without a name is given in hexadecimal."""
     named = [name for bit, name in EVENT_REASONS if bits & bit]
     rest = bits & ~sum(bit for bit, _ in EVENT_REASONS)
     return (*named, *(hex(1 << n) for n in range(rest.bit_length()) if rest >> n & 1))
@@ -87,7 +87,7 @@ class NvmlGpu:
     _refused: set[str] = field(default_factory=set)
 
     def identity(self) -> NvmlIdentity:
-        """Reads everything that stays. Milliseconds; called once."""
+        """Read everything that stays. Milliseconds; called once."""
         n = self.pynvml
         slice_name = _text(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
         return NvmlIdentity(
@@ -108,7 +108,7 @@ class NvmlGpu:
         )
 
     def reading(self) -> NvmlReading:
-        """Reads what changes. Well under a millisecond a call, but never between two events."""
+        """Read what changes. Well under a millisecond a call, but never between two events."""
         n = self.pynvml
         bits = self._read("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # drivers before 535 know the old name only
@@ -125,12 +125,12 @@ class NvmlGpu:
         )
 
     def compute_processes(self) -> Mapping[int, int | None] | None:
-        """Bytes of GPU memory by process id, as the *host* numbers processes; None where NVML does not tell."""
+        """Return GPU memory in bytes by process id, as the *host* numbers processes; None where NVML does not tell."""
         found = self._read("nvmlDeviceGetComputeRunningProcesses")
         return None if found is None else {p.pid: p.usedGpuMemory for p in found}
 
     def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
-        """Processes that used the GPU after a time (µs since the epoch); None where NVML does not tell.
+        """Return processes that used the GPU after a time (µs since the epoch); None where NVML does not tell.
 
         NVML samples a few times a second, so a burst of a millisecond may be missed.
         """
@@ -151,7 +151,7 @@ class NvmlGpu:
         return tuple(ProcessUse(pid, percent) for pid, percent in sorted(busiest.items()))
 
     def process_name(self, pid: int) -> str | None:
-        """The program behind a process id of the host, where it may be known."""
+        """Return the program behind a process id of the host, where it may be known."""
         return _text(self._call(lambda: self.pynvml.nvmlSystemGetProcessName(pid), f"name of {pid}"))
 
     def _mig(self, slice_name: str | None) -> str:
@@ -164,7 +164,7 @@ class NvmlGpu:
         return slice_name.rpartition(" MIG ")[2] if slice_name and " MIG " in slice_name else "enabled"
 
     def _first(self, name: str) -> Any:
-        """The current one of a pair (current, pending)."""
+        """Return the current one of a pair (current, pending)."""
         pair = self._read(name)
         return None if pair is None else pair[0]
 
@@ -188,7 +188,7 @@ class NvmlGpu:
 
 
 def open_nvml(pci_bus_id: str, mig_uuid: str | None = None, pynvml: Any = None) -> NvmlGpu | str:
-    """The GPU at a PCI bus id (``0000:3b:00.0``), or the reason in words why NVML cannot be asked.
+    """Return the GPU at a PCI bus id (``0000:3b:00.0``), or the reason in words why NVML cannot be asked.
 
     mig_uuid: ``MIG-…`` of the slice in use, where CUDA runs on one.
     pynvml: the module of that name; imported where not given.

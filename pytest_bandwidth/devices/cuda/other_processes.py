@@ -1,4 +1,4 @@
-"""Who else is busy on the GPU: telling our own processes from others, also where NVML numbers them differently.
+"""Find other processes that are busy on the GPU, and tell ours from them, also where NVML numbers them differently.
 
 NVML reports the process ids of the host. Inside a container ours are numbered otherwise, and the kernel does not tell
 a process its number outside. So our own entry is found by what it does: it appears when we open a context, or its
@@ -47,7 +47,7 @@ def own_process(before: Uses | None, after: Uses | None, pid: int) -> int | None
 
 
 def grown_process(before: Uses | None, after: Uses | None, grown_bytes: int) -> int | None:
-    """The one process whose GPU memory grew by so much between two lists; None where none or several did."""
+    """Return the one process whose GPU memory grew by so much between two lists; None where none or several did."""
     if before is None or after is None:
         return None
     matching = [
@@ -59,7 +59,7 @@ def grown_process(before: Uses | None, after: Uses | None, grown_bytes: int) -> 
 
 
 def parents_of_all(proc: Path = Path("/proc")) -> dict[int, int]:
-    """Parent by process id, of every process that /proc shows."""
+    """Return parent by process id, of every process that /proc shows."""
     parents: dict[int, int] = {}
     for stat in proc.glob("[0-9]*/stat"):
         try:
@@ -107,7 +107,7 @@ def find_ownership(
 
 
 def active_others(uses: Iterable[ProcessUse] | None, ownership: Ownership) -> tuple[ProcessUse, ...]:
-    """Processes that are busy and not ours; none where ownership is not known."""
+    """Return processes that are busy and not ours; none where ownership is not known."""
     if uses is None or not ownership.known:
         return ()
     busy = [use for use in uses if use.percent >= ACTIVE_PERCENT and use.pid not in ownership.own]
@@ -116,5 +116,5 @@ def active_others(uses: Iterable[ProcessUse] | None, ownership: Ownership) -> tu
 
 
 def describe(use: ProcessUse, name: str | None) -> str:
-    """``python (pid 4711, 80 %)``."""
+    """Format as ``python (pid 4711, 80 %)``."""
     return f"{Path(name).name if name else 'process'} (pid {use.pid}, {use.percent} %)"

@@ -58,7 +58,7 @@ def choose_mix(traffic: Traffic) -> Mix:
 
 
 def vectors_per_array(bytes_moved: int, mix: Mix) -> int:
-    """16-byte vectors an array, so that the probe moves about `bytes_moved` in all; at least SMALLEST_BYTES."""
+    """Return how many 16-byte vectors an array has for a probe that moves about `bytes_moved`, SMALLEST_BYTES at least."""
     return max(bytes_moved, SMALLEST_BYTES) // (mix.arrays * VECTOR_BYTES)
 
 
@@ -101,7 +101,7 @@ class ProbeSet:
         self._seed = 0
 
     def probe(self, traffic: Traffic) -> Probe:
-        """A probe for the traffic. Raises OutOfMemory where not even a small one fits."""
+        """Return a probe for the traffic. Raises OutOfMemory where not even a small one fits."""
         mix = choose_mix(traffic)
         vectors = self._fit(vectors_per_array(traffic.bytes_moved, mix), mix)
         kernel = self._kernels(mix.kernel)
@@ -122,11 +122,11 @@ class ProbeSet:
         return Probe(mix.name, ProbeCall(launch, moved), moved)
 
     def release(self) -> None:
-        """Gives back the arrays."""
+        """Give back the arrays."""
         self._arrays = []
 
     def _fit(self, vectors: int, mix: Mix) -> int:
-        """Provides arrays of so many vectors, or of half as many, and so on; how many it came to."""
+        """Provide arrays of so many vectors, or of half as many, and so on; how many it came to."""
         asked = moved_bytes(vectors, mix)
         while True:
             try:

@@ -189,7 +189,7 @@ class CupyRuntime:
 
 
 def external_stream(cupy: Any, pointer: int, index: int, owner: Any = None) -> Any:
-    """A foreign stream as CuPy's. `owner` is kept alive as long as the result."""
+    """Wrap a foreign stream as CuPy's. `owner` is kept alive as long as the result."""
     from_external: Callable[[Any], Any] | None = getattr(cupy.cuda.Stream, "from_external", None)
     if from_external is not None:  # CuPy 14; its ExternalStream is deprecated
         return from_external(_Foreign(pointer, owner))

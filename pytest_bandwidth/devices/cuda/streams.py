@@ -1,4 +1,4 @@
-"""Streams as other libraries name them → the pointer that CUDA knows them by."""
+"""Turn streams as other libraries name them into the pointer that CUDA knows them by."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _from_protocol(answer: Any, stream: Any) -> int:
 
 
 def _from_handle(handle: Any, stream: Any) -> int:
-    """Numba's handle: a ctypes.c_void_p (None inside for the default stream), a driver object, or an int."""
+    """Read Numba's handle: a ctypes.c_void_p (None inside for the default stream), a driver object, or an int."""
     if hasattr(handle, "value"):
         handle = handle.value
     try:

@@ -30,7 +30,7 @@ Array = Any
 
 @typed_intrinsic
 def _load_strided(_typing_context: Any, array: Any, _index: Any, _stride: Any) -> Any:
-    """A line of the elements index, index + stride, index + 2·stride …"""
+    """Load a line of the elements index, index + stride, index + 2·stride …"""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -47,7 +47,7 @@ def _load_strided(_typing_context: Any, array: Any, _index: Any, _stride: Any) -
 
 @typed_intrinsic
 def _load_gathered(_typing_context: Any, array: Any, indices: Any, index: Any, length: Any) -> Any:
-    """A line of array[indices[index]], array[indices[index + 1]] …; 0 for what lies outside 0 … length − 1."""
+    """Load a line of array[indices[index]], array[indices[index + 1]] …; 0 for what lies outside 0 … length − 1."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -70,7 +70,7 @@ def _load_gathered(_typing_context: Any, array: Any, indices: Any, index: Any, l
 
 @parallel
 def strided_read(parts: int, out: Array, x: Array, stride: int, n: int) -> None:
-    """out[i] = x[i·stride]."""
+    """Write out[i] = x[i·stride]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -85,7 +85,7 @@ def strided_read(parts: int, out: Array, x: Array, stride: int, n: int) -> None:
 
 @parallel
 def strided_write(parts: int, out: Array, x: Array, stride: int, n: int) -> None:
-    """out[i·stride] = x[i]. No line is written whole, so each has to be read first."""
+    """Write out[i·stride] = x[i]. No line is written whole, so each has to be read first."""
     for part in prange(parts):
         for i in range(n * part // parts, n * (part + 1) // parts):
             out[i * stride] = x[i]
@@ -93,7 +93,7 @@ def strided_write(parts: int, out: Array, x: Array, stride: int, n: int) -> None
 
 @parallel
 def misaligned(parts: int, out: Array, x: Array, offset: int, n: int) -> None:
-    """out[i] = x[i + offset]."""
+    """Write out[i] = x[i + offset]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -108,7 +108,7 @@ def misaligned(parts: int, out: Array, x: Array, offset: int, n: int) -> None:
 
 @parallel
 def gather(parts: int, out: Array, x: Array, index: Array, length: int, n: int) -> None:
-    """out[i] = x[index[i]]; 0 for an index outside 0 … length − 1."""
+    """Write out[i] = x[index[i]]; 0 for an index outside 0 … length − 1."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     if length == 0:
@@ -126,7 +126,7 @@ def gather(parts: int, out: Array, x: Array, index: Array, length: int, n: int) 
 
 @parallel
 def transpose_naive(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """out[col·rows + row] = x[row·cols + col], along the rows of x."""
+    """Write out[col·rows + row] = x[row·cols + col], along the rows of x."""
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
             for col in range(cols):

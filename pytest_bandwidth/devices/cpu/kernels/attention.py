@@ -40,7 +40,7 @@ WORK = MOST_COLUMNS + KEYS
 
 @parallel
 def attention_scores(parts: int, s: Array, q: Array, k: Array, scale: Any, heads: int, n: int, d: int) -> None:
-    """s = scale · q · kᵀ for each head."""
+    """Write s = scale · q · kᵀ for each head."""
     for part in prange(parts):
         for at in range(heads * n * part // parts, heads * n * (part + 1) // parts):
             keys = at // n * n * d
@@ -50,7 +50,7 @@ def attention_scores(parts: int, s: Array, q: Array, k: Array, scale: Any, heads
 
 @parallel
 def attention_output(parts: int, o: Array, p: Array, v: Array, heads: int, n: int, d: int) -> None:
-    """o = p · v for each head."""
+    """Write o = p · v for each head."""
     panels = (d + PANEL - 1) // PANEL
     for part in prange(parts):
         for at in range(heads * panels * part // parts, heads * panels * (part + 1) // parts):
@@ -60,7 +60,7 @@ def attention_output(parts: int, o: Array, p: Array, v: Array, heads: int, n: in
 
 @inlined
 def _block_weights(weights: Array, q: Array, q0: int, k: Array, at: int, scale: Any, d: int, count: int) -> Any:
-    """Scores of `count` keys from element `at` on, left in weights; the largest of them."""
+    """Leave the scores of `count` keys from element `at` on in weights; return the largest."""
     high = LOWEST
     for key in range(count):
         score = scale * dot_product(q, q0, k, at + key * d, d)
@@ -121,7 +121,7 @@ def _attend(
 
 @parallel
 def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: Any, heads: int, n: int, d: int) -> None:
-    """o = softmax(scale · q · kᵀ) · v for each head, without the n × n scores; NaN for d above 128."""
+    """Write o = softmax(scale · q · kᵀ) · v for each head, without the n × n scores; NaN for d above 128."""
     for part in prange(parts):
         result = scratch(WORK, np.float32)
         for at in range(heads * n * part // parts, heads * n * (part + 1) // parts):
@@ -134,7 +134,7 @@ def attention_flash(parts: int, o: Array, q: Array, k: Array, v: Array, scale: A
 
 @inlined
 def _copy_row(out: Array, out0: int, x: Array, x0: int, d: int) -> None:
-    """Copies d elements past the caches, but for those that fill no line."""
+    """Copy d elements past the caches, but for those that fill no line."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, out0, d)
     for line in range(lines):
@@ -159,7 +159,7 @@ def kv_append(
     d: int,
     capacity: int,
 ) -> None:
-    """Copies new keys and values behind those that the cache holds; what falls past the capacity is left out."""
+    """Copy new keys and values behind those that the cache holds; what falls past the capacity is left out."""
     rows = batch * kv_heads * tokens
     for part in prange(parts):
         for row in range(rows * part // parts, rows * (part + 1) // parts):
@@ -256,7 +256,7 @@ def kv_decode_combine(
     d: int,
     splits: int,
 ) -> None:
-    """Merges the ranges of kv_decode_split; 0 where there were no tokens."""
+    """Merge the ranges of kv_decode_split; 0 where there were no tokens."""
     for part in prange(parts):
         for head in range(heads * part // parts, heads * (part + 1) // parts):
             high = LOWEST

@@ -42,7 +42,7 @@ Q4_BYTES = 18
 
 @parallel
 def gemm_naive(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: int) -> None:
-    """out (m×n) = a (m×k) · b (k×n), each element by itself, with the operands straight from memory."""
+    """Write out (m×n) = a (m×k) · b (k×n), each element by itself, with the operands straight from memory."""
     for part in prange(parts):
         for at in range(m * n * part // parts, m * n * (part + 1) // parts):
             row, col = at // n, at % n
@@ -83,7 +83,7 @@ def gemm_tiled(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: in
 
 @inlined
 def _pack_panel(panel: Array, b: Array, at: int, n: int, k: int, cols: int) -> None:
-    """The `cols` columns of b from element `at` on, row after row and 16 wide; the missing ones as zeros."""
+    """Pack the `cols` columns of b from element `at` on, row after row and 16 wide; the missing ones as zeros."""
     for i in range(k):
         if cols == PANEL:
             store(panel, i * PANEL, load(b, at + i * n))
@@ -94,7 +94,7 @@ def _pack_panel(panel: Array, b: Array, at: int, n: int, k: int, cols: int) -> N
 
 @inlined
 def _put_cols(out: Array, at: int, line: Any, edge: Array, cols: int) -> None:
-    """The first `cols` lanes of a line."""
+    """Store the first `cols` lanes of a line."""
     if cols == PANEL:
         store(out, at, line)
         return
@@ -159,7 +159,7 @@ def gemm_blocked(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: 
 
 @inlined
 def dot_product(x: Array, x0: int, y: Array, y0: int, k: int) -> Any:
-    """Σ x[x0 + i] · y[y0 + i] as float32."""
+    """Return Σ x[x0 + i] · y[y0 + i] as float32."""
     lanes = lanes_of(x)
     s0, s1 = spread(ZERO), spread(ZERO)
     i = 0
@@ -176,7 +176,7 @@ def dot_product(x: Array, x0: int, y: Array, y0: int, k: int) -> Any:
 
 @parallel
 def linear(parts: int, out: Array, x: Array, w: Array, m: int, n: int, k: int) -> None:
-    """out (m×n) = x (m×k) · wᵀ, w (n×k): a row of w is read once and meets every row of x in a cache."""
+    """Write out (m×n) = x (m×k) · wᵀ, w (n×k): a row of w is read once and meets every row of x in a cache."""
     for part in prange(parts):
         for col in range(n * part // parts, n * (part + 1) // parts):
             for row in range(m):
@@ -185,7 +185,7 @@ def linear(parts: int, out: Array, x: Array, w: Array, m: int, n: int, k: int) -
 
 @typed_intrinsic
 def _half_at(_typing_context: Any, data: Any, _byte: Any) -> Any:
-    """The float32 value of the float16 whose two bytes begin at a byte of a uint8 array, at any alignment."""
+    """Return the float32 value of the float16 whose two bytes begin at a byte of a uint8 array, at any alignment."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
@@ -221,7 +221,7 @@ _high_nibbles = _nibbles(4)
 
 @parallel
 def q4_0_dequantize(parts: int, out: Array, blocks: Array, n: int) -> None:
-    """out[i] = (nibble − 8) · scale."""
+    """Write out[i] = (nibble − 8) · scale."""
     whole = n // Q4_ELEMENTS
     streamable = address(out) % (lanes_of(out) * out.itemsize) == 0
     for part in prange(parts):
@@ -242,14 +242,14 @@ def q4_0_dequantize(parts: int, out: Array, blocks: Array, n: int) -> None:
 
 @inlined
 def _q4_value(blocks: Array, at: int, i: int) -> Any:
-    """Element i of the block that begins at byte `at`."""
+    """Return element i of the block that begins at byte `at`."""
     nibble = (int(blocks[at + 2 + i % PANEL]) >> (4 * (i // PANEL))) & 15
     return np.float32(nibble - 8) * _half_at(blocks, at)
 
 
 @inlined
 def _q4_dot(x: Array, x0: int, blocks: Array, at: int, k: int) -> Any:
-    """Σ x[x0 + i] · weight i of the row of blocks that begins at byte `at`."""
+    """Return Σ x[x0 + i] · weight i of the row of blocks that begins at byte `at`."""
     sums = spread(ZERO)
     whole = k // Q4_ELEMENTS
     for block in range(whole):
@@ -264,7 +264,7 @@ def _q4_dot(x: Array, x0: int, blocks: Array, at: int, k: int) -> Any:
 
 @parallel
 def q4_0_product(parts: int, out: Array, x: Array, blocks: Array, m: int, n: int, k: int) -> None:
-    """out (m×n) = x (m×k) · wᵀ, w (n×k) in blocks that are unpacked in registers."""
+    """Write out (m×n) = x (m×k) · wᵀ, w (n×k) in blocks that are unpacked in registers."""
     row_bytes = (k + Q4_ELEMENTS - 1) // Q4_ELEMENTS * Q4_BYTES
     for part in prange(parts):
         for col in range(n * part // parts, n * (part + 1) // parts):

@@ -43,7 +43,7 @@ def _dropped_out(x: Any, probability: Any, seed: Any, i: int) -> Any:
 
 @parallel
 def bias(parts: int, out: Array, x: Array, bias: Any, n: int) -> None:
-    """out[i] = x[i] + bias."""
+    """Write out[i] = x[i] + bias."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -59,7 +59,7 @@ def bias(parts: int, out: Array, x: Array, bias: Any, n: int) -> None:
 
 @parallel
 def relu(parts: int, out: Array, x: Array, n: int) -> None:
-    """out[i] = x[i] where that is positive, else 0."""
+    """Write out[i] = x[i] where that is positive, else 0."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -74,7 +74,7 @@ def relu(parts: int, out: Array, x: Array, n: int) -> None:
 
 @parallel
 def dropout(parts: int, out: Array, x: Array, probability: Any, seed: Any, n: int) -> None:
-    """out[i] = x[i] ÷ (1 − probability), or 0 with that probability."""
+    """Write out[i] = x[i] ÷ (1 − probability), or 0 with that probability."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -89,7 +89,7 @@ def dropout(parts: int, out: Array, x: Array, probability: Any, seed: Any, n: in
 
 @parallel
 def bias_relu_dropout(parts: int, out: Array, x: Array, bias: Any, probability: Any, seed: Any, n: int) -> None:
-    """The three above in one pass."""
+    """Do the three above in one pass."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -105,7 +105,7 @@ def bias_relu_dropout(parts: int, out: Array, x: Array, bias: Any, probability: 
 
 @parallel
 def cos(parts: int, out: Array, x: Array, n: int) -> None:
-    """out[i] = cos x[i]."""
+    """Write out[i] = cos x[i]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -120,7 +120,7 @@ def cos(parts: int, out: Array, x: Array, n: int) -> None:
 
 @parallel
 def cos_cos(parts: int, out: Array, x: Array, n: int) -> None:
-    """out[i] = cos cos x[i]."""
+    """Write out[i] = cos cos x[i]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -142,7 +142,7 @@ def _fma_chain(x: Any, factor: Any, addend: Any, repeats: int) -> Any:
 
 @parallel
 def intensity_fma(parts: int, out: Array, x: Array, factor: Any, addend: Any, repeats: int, n: int) -> None:
-    """out[i] = x[i] after `repeats` times x·factor + addend."""
+    """Write out[i] = x[i] after `repeats` times x·factor + addend."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     fours = lines // 4
@@ -173,7 +173,7 @@ def _add_chain(x: Any, addend: Any, repeats: int) -> Any:
 
 @parallel
 def intensity_add(parts: int, out: Array, x: Array, addend: Any, repeats: int, n: int) -> None:
-    """out[i] = x[i] after `repeats` times x + addend."""
+    """Write out[i] = x[i] after `repeats` times x + addend."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     fours = lines // 4

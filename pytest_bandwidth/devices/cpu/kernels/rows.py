@@ -1,4 +1,4 @@
-"""What the host's kernels that walk over rows share: a row's maximum and sums, its exponentials written.
+"""Share among kernels that walk over rows: a row's maximum and sums, its exponentials written.
 
 Each thread has whole rows. The later passes over a row meet it in a cache; staged versions keep a float32 copy of it
 besides, at most STAGED_COLS of it. Halves are computed in float32 and rounded once at the end.
@@ -34,7 +34,7 @@ ONLINE_BLOCK = 2048
 
 @inlined
 def row_largest(x: Array, start: int, cols: int) -> Any:
-    """The largest of `cols` elements; NaN does not count, and nothing is below the lowest float32."""
+    """Return the largest of `cols` elements; NaN does not count, and nothing is below the lowest float32."""
     lanes = lanes_of(x)
     m0, m1 = spread(LOWEST), spread(LOWEST)
     c = 0
@@ -51,7 +51,7 @@ def row_largest(x: Array, start: int, cols: int) -> Any:
 
 @inlined
 def row_sum(x: Array, start: int, cols: int) -> Any:
-    """Σ x."""
+    """Return Σ x."""
     lanes = lanes_of(x)
     s0, s1 = spread(ZERO), spread(ZERO)
     c = 0
@@ -68,7 +68,7 @@ def row_sum(x: Array, start: int, cols: int) -> Any:
 
 @inlined
 def row_sum_of_exponentials(x: Array, start: int, cols: int, shift: Any) -> Any:
-    """Σ exp(x − shift)."""
+    """Return Σ exp(x − shift)."""
     lanes = lanes_of(x)
     by_lane, shifts = spread(ZERO), spread(shift)
     c = 0
@@ -84,7 +84,7 @@ def row_sum_of_exponentials(x: Array, start: int, cols: int, shift: Any) -> Any:
 
 @inlined
 def row_online(x: Array, start: int, cols: int) -> tuple[Any, Any]:
-    """Maximum, and Σ exp(x − maximum), in one pass over memory.
+    """Return maximum, and Σ exp(x − maximum), in one pass over memory.
 
     When the maximum grows, the sum so far shrinks. That is looked at once for each block, which fits the first-level
     cache, so that an element costs one exponential as in two passes.
@@ -101,7 +101,7 @@ def row_online(x: Array, start: int, cols: int) -> tuple[Any, Any]:
 
 @inlined
 def write_exponentials(out: Array, x: Array, start: int, cols: int, shift: Any, factor: Any) -> None:
-    """out = exp(x − shift) · factor along a row."""
+    """Write out = exp(x − shift) · factor along a row."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, start, cols)
     shifts, factors = spread(shift), spread(factor)

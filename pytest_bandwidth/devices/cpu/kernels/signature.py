@@ -42,12 +42,12 @@ class Parameter:
 
     @property
     def cuda(self) -> str:
-        """As a CUDA declaration has it: ``float*``, ``long long``."""
+        """Format as a CUDA declaration has it: ``float*``, ``long long``."""
         return CUDA_TYPES[self.code][0] + ("*" if self.is_array else "")
 
 
 def parameters(text: str) -> tuple[Parameter, ...]:
-    """Parameters from text such as ``a:f32* b:f32* scalar:f32 n:i64``."""
+    """Return parameters from text such as ``a:f32* b:f32* scalar:f32 n:i64``."""
     found = []
     for word in text.split():
         name, _, code = word.partition(":")
@@ -74,7 +74,7 @@ class HostKernel:
     bits: bool = False
 
     def bound(self, args: Arguments, blocks: int, threads: int) -> Callable[[], object]:
-        """A call without arguments. Raises UsageError for arguments that the kernel would misread."""
+        """Return a call without arguments. Raises UsageError for arguments that the kernel would misread."""
         values = self.checked(args, blocks)
         if self.takes_blocks:
             values = (*values[:-1], blocks, values[-1])

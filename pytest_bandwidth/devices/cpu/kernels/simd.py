@@ -233,7 +233,7 @@ def fence(_typing_context: Any) -> Any:
 
 @inlined
 def scratch(count: int, dtype: Any) -> Any:
-    """An array of a thread's own that begins on a line's boundary and shares no line with another thread's.
+    """Return an array of a thread's own that begins on a line's boundary and shares no line with another thread's.
 
     Numba's own allocations are aligned to 32 bytes: in half of the processes, lines in them would straddle two of the
     cache's.
@@ -253,5 +253,5 @@ def whole_lines(array: Any, start: int, n: int) -> tuple[int, int]:
 
 @inlined
 def outside(k: int, head: int, inside: int) -> int:
-    """Index of the k-th element that no whole line covers."""
+    """Return the index of the k-th element that no whole line covers."""
     return k if k < head else k + inside

@@ -34,7 +34,7 @@ def _is_floating(value: Any) -> bool:
 
 
 def _filled(shape: ir.Type, element: ir.Type, value: float) -> ir.Constant:
-    """A constant of an element type, as often as the value that `shape` is the type of has lanes."""
+    """Return a constant of an element type, as often as the value that `shape` is the type of has lanes."""
     if isinstance(shape, ir.VectorType):
         return ir.Constant(ir.VectorType(element, shape.count), [value] * shape.count)
     return ir.Constant(element, value)
@@ -145,7 +145,7 @@ def like(_typing_context: Any, x: Any, scalar: Any) -> Any:
 
 @typed_intrinsic
 def _nearest(_typing_context: Any, x: Any) -> Any:
-    """The nearest whole number, as a float; |x| < 2²²."""
+    """Return the nearest whole number, as a float; |x| < 2²²."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         # Adding 1.5·2²³ leaves no bits behind the point. Plain additions become vector ones on every processor.

@@ -32,7 +32,7 @@ Array = Any
 
 @parallel
 def write(parts: int, out: Array, value: Any, n: int) -> None:
-    """out[i] = value."""
+    """Write out[i] = value."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -46,7 +46,7 @@ def write(parts: int, out: Array, value: Any, n: int) -> None:
 
 @parallel
 def copy(parts: int, out: Array, x: Array, n: int) -> None:
-    """out[i] = x[i]."""
+    """Write out[i] = x[i]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -61,7 +61,7 @@ def copy(parts: int, out: Array, x: Array, n: int) -> None:
 
 @parallel
 def scale(parts: int, out: Array, x: Array, scalar: Any, n: int) -> None:
-    """out[i] = scalar · x[i]."""
+    """Write out[i] = scalar · x[i]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -77,7 +77,7 @@ def scale(parts: int, out: Array, x: Array, scalar: Any, n: int) -> None:
 
 @parallel
 def add(parts: int, out: Array, x: Array, y: Array, n: int) -> None:
-    """out[i] = x[i] + y[i]."""
+    """Write out[i] = x[i] + y[i]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -92,7 +92,7 @@ def add(parts: int, out: Array, x: Array, y: Array, n: int) -> None:
 
 @parallel
 def triad(parts: int, out: Array, x: Array, y: Array, scalar: Any, n: int) -> None:
-    """out[i] = x[i] + scalar · y[i]."""
+    """Write out[i] = x[i] + scalar · y[i]."""
     lanes = lanes_of(out)
     head, lines = whole_lines(out, 0, n)
     for part in prange(parts):
@@ -108,7 +108,7 @@ def triad(parts: int, out: Array, x: Array, y: Array, scalar: Any, n: int) -> No
 
 @inlined
 def sum_of(x: Array, start: int, stop: int, zero: Any) -> Any:
-    """Σ x[i] from start up to stop."""
+    """Return Σ x[i] from start up to stop."""
     lanes = lanes_of(x)
     # Four sums at once: a single one would wait for its own last addition instead of for memory.
     s0, s1, s2, s3 = spread(zero), spread(zero), spread(zero), spread(zero)
@@ -128,7 +128,7 @@ def sum_of(x: Array, start: int, stop: int, zero: Any) -> Any:
 
 @inlined
 def dot_of(x: Array, y: Array, start: int, stop: int, zero: Any) -> Any:
-    """Σ x[i] · y[i] from start up to stop."""
+    """Return Σ x[i] · y[i] from start up to stop."""
     lanes = lanes_of(x)
     s0, s1, s2, s3 = spread(zero), spread(zero), spread(zero), spread(zero)
     i = start
@@ -147,7 +147,7 @@ def dot_of(x: Array, y: Array, start: int, stop: int, zero: Any) -> Any:
 
 @parallel
 def read(parts: int, sink: Array, x: Array, never: Any, n: int) -> None:
-    """Reads every element; stores the sum to sink[0] only if it equals `never`. NaN equals nothing."""
+    """Read every element; store the sum to sink[0] only if it equals `never`. NaN equals nothing."""
     partial = np.zeros(parts, sink.dtype)
     for part in prange(parts):
         partial[part] = sum_of(x, n * part // parts, n * (part + 1) // parts, sink.dtype.type(0))
