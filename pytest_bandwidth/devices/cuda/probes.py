@@ -58,7 +58,7 @@ def choose_mix(traffic: Traffic) -> Mix:
 
 
 def vectors_per_array(bytes_moved: int, mix: Mix) -> int:
-    """Return how many 16-byte vectors an array has for a probe that moves about `bytes_moved`, SMALLEST_BYTES at least."""
+    """Return how many 16-byte vectors an array has in a probe that moves about `bytes_moved`, or SMALLEST_BYTES."""
     return max(bytes_moved, SMALLEST_BYTES) // (mix.arrays * VECTOR_BYTES)
 
 
