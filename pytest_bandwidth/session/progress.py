@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -12,6 +14,7 @@ import pytest
 from pytest_bandwidth.reports.text_safe import printable, shortened
 
 _START_OF_LINE = "\r\x1b[2K"
+BAR_WIDTH = 30
 
 
 class ProgressLine:
@@ -75,6 +78,46 @@ class Progress:
         """Keep a sentence in a log, such as a long wait."""
         if self.line is not None:
             self.line.note(f"bandwidth: {self.test} {text}")
+
+
+class ConsoleProgress:
+    """Write how far the self-test is to standard error; in a log nothing that moves. of: how many there are."""
+
+    def __init__(self, of: int) -> None:
+        self._of = of
+        self._begun = time.monotonic()
+        self._watched = sys.stderr.isatty()
+
+    def bar(self, done: int) -> None:
+        """Show on a terminal that so many processes are done."""
+        filled = BAR_WIDTH * done // self._of
+        left = (time.monotonic() - self._begun) / done * (self._of - done) if done else None
+        text = "" if left is None else f", {left:.0f} s left"
+        self.show(f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {done}/{self._of}{text}")
+
+    def show(self, text: str) -> None:
+        """Show on a terminal what is going on."""
+        if self._watched:
+            width = shutil.get_terminal_size().columns - 1
+            self._write(f"{_START_OF_LINE}{shortened(printable(text), width)}")
+
+    def log(self, text: str) -> None:
+        """Keep in a log what a terminal shows by `show`."""
+        if not self._watched:
+            self.note(text)
+
+    def note(self, text: str) -> None:
+        """Return a line that stays."""
+        self.clear()
+        self._write(f"pytest-bandwidth selftest: {printable(text)}\n")
+
+    def clear(self) -> None:
+        """Take away the line that is shown."""
+        if self._watched:
+            self._write(_START_OF_LINE)
+
+    def _write(self, text: str) -> None:
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 def _line_of(test: str, text: str, width: int) -> str:

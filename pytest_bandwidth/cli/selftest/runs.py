@@ -7,13 +7,13 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_bandwidth.cli.selftest.progress import Progress
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.fresh.interpreter import output_of
+from pytest_bandwidth.session.progress import ConsoleProgress
 
 # Of a process that has the device: what it waited before does not count.
 PROCESS_SECONDS = 300
@@ -50,7 +50,7 @@ def measure(plan: Plan, least: int) -> Seen:
     the device stays taken.
     """
     seen = Seen({drop: [] for drop in (0.0, *plan.drops)})
-    progress = Progress(plan.runs)
+    progress = ConsoleProgress(plan.runs)
     lock = DeviceLock(
         plan.device,
         LOCK_SECONDS,
@@ -66,7 +66,7 @@ def measure(plan: Plan, least: int) -> Seen:
     return seen
 
 
-def _answer(plan: Plan, process: int, lock: DeviceLock, progress: Progress) -> dict[str, Any]:
+def _answer(plan: Plan, process: int, lock: DeviceLock, progress: ConsoleProgress) -> dict[str, Any]:
     """Measure in one process while no other measures, and return its answer."""
     with lock.held(progress.show, progress.log):
         progress.bar(process - 1)
@@ -94,7 +94,7 @@ def _one_process(plan: Plan, process: int) -> dict[str, Any]:
     return answer
 
 
-def _take_in(answer: dict[str, Any], process: int, seen: Seen, progress: Progress) -> None:
+def _take_in(answer: dict[str, Any], process: int, seen: Seen, progress: ConsoleProgress) -> None:
     reason = answer.get("invalid")
     if reason is not None:
         seen.left_out[process] = reason
