@@ -19,6 +19,8 @@ _BANDWIDTH_UNITS = {
     "GiB/s": 2**30 / GB,
     "TiB/s": 2**40 / GB,
 }
+_BYTE_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BYTE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(\S*)\s*", re.ASCII)
 MAX_SHARE = 10.0
 # An exabyte per second, which no memory comes near; figures computed from it stay finite.
@@ -49,6 +51,17 @@ def parse_gbps(text: str) -> float:
     if value * _BANDWIDTH_UNITS[unit] > MAX_GBPS:
         raise ValueError(f"found {text[:40]!r}, expected a bandwidth of {MAX_GBPS:.0e} GB/s at most")
     return value * _BANDWIDTH_UNITS[unit]
+
+
+def parse_bytes(text: str) -> int:
+    """Read a number of bytes with its unit, such as ``1 MB`` or ``64 MiB``. Raises ValueError unless it is whole."""
+    value, unit = _number_and_unit(text)
+    if unit not in _BYTE_UNITS:
+        raise ValueError(f"found {text[:40]!r}, expected bytes with one of the units {', '.join(_BYTE_UNITS)}")
+    count = value * _BYTE_UNITS[unit]
+    if count < 0 or count != int(count):
+        raise ValueError(f"found {text[:40]!r}, expected a whole number of bytes that is not negative")
+    return int(count)
 
 
 def parse_fraction(text: str) -> float:

@@ -39,14 +39,17 @@ class Controller:
         from pytest_bandwidth.session.settings import settings_of
 
         settings = settings_of(config)
-        if settings.baseline is None or settings.against is not None or settings.skip:
+        if settings.skip:
             return
-        from pytest_bandwidth.domain.errors import BaselineError
+        from pytest_bandwidth.domain.errors import BaselineError, UsageError
+        from pytest_bandwidth.session.run_files import check_outputs
         from pytest_bandwidth.storage.baseline import check
 
         try:
-            check(settings.baseline)  # every device's: which of them the workers have, only they can tell
-        except BaselineError as error:
+            check_outputs(settings, config.invocation_params.dir)
+            if settings.baseline is not None and settings.against is None:
+                check(settings.baseline)  # every device's: which of them the workers have, only they can tell
+        except (BaselineError, UsageError) as error:
             raise pytest.UsageError(*str(error).splitlines()) from None
 
     @pytest.hookimpl(optionalhook=True)

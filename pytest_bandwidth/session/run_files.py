@@ -1,12 +1,13 @@
-"""The files that a run was asked for: written whole, or told why not."""
+"""Check and write the files that a run was asked for: each whole, or it is said why not."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.json import render_json
 from pytest_bandwidth.session.device_report import apart
@@ -19,10 +20,31 @@ KINDS = ("json", "csv", "html")
 Document = Mapping[str, Any]
 
 
+def check_outputs(settings: Settings, folder: Path) -> None:
+    """Raise UsageError where what a run is asked to write cannot be, so that no test runs in vain.
+
+    folder: what relative paths start from. Folders that are missing are made when files are written.
+    """
+    for name in (*KINDS, "dir", "history"):
+        path: Path | None = getattr(settings, name)
+        if path is None:
+            continue
+        target, option = folder / path, f"--bandwidth-{name}"
+        if name in KINDS and target.is_dir():
+            raise UsageError(f"{option}: found the folder {target}, expected a file to write")
+        nearest = target.parent if name in KINDS else target
+        while not nearest.exists() and nearest != nearest.parent:
+            nearest = nearest.parent
+        if not nearest.is_dir():
+            raise UsageError(f"{option}: found the file {nearest}, expected a folder to write in")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise UsageError(f"{option}: found the folder {nearest}, where this user may not write, expected another")
+
+
 def write_files(
     settings: Settings, folder: Path, document: Document, outcomes: Sequence[Outcome], suffix: str | None
 ) -> tuple[list[str], list[str]]:
-    """Writes one device's document in every form and to every place that was asked for.
+    """Write one device's document in every form and to every place that was asked for.
 
     folder: what relative paths start from. suffix: names the device's files where a run has several.
     Returns what was written and, one line each, what was not.
@@ -42,7 +64,7 @@ def write_files(
             text = _rendered(kind, document, outcomes)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, text.encode(), keep=True)
-        except (OSError, BandwidthError) as error:
+        except (OSError, BandwidthError, TypeError, ValueError) as error:  # a hook may have put anything into it
             problems.append(f"{path} was not written: {error}")
         else:
             written.append(str(path))

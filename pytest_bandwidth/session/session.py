@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import Measurement
@@ -34,6 +34,7 @@ from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.measuring import MeasuredTest, MeasuringRun
 from pytest_bandwidth.session.progress import ProgressLine
 from pytest_bandwidth.session.run import Run
+from pytest_bandwidth.session.run_files import check_outputs
 from pytest_bandwidth.session.settings import read_marker, settings_of
 from pytest_bandwidth.session.stale_entries import entries_of_test, note_absent
 from pytest_bandwidth.session.user_input import checked_tags
@@ -242,8 +243,10 @@ def start_session(config: pytest.Config) -> BandwidthSession:
     problem: BandwidthError | None = None
     if not config.option.collectonly:
         try:
+            if request is None and not hasattr(config, "workerinput"):
+                check_outputs(settings, config.invocation_params.dir)
             run.prepare()
-        except (DeviceUnavailable, BaselineError) as error:
+        except (DeviceUnavailable, BaselineError, UsageError) as error:
             if not hasattr(config, "workerinput"):
                 raise pytest.UsageError(*str(error).splitlines()) from None
             problem = error

@@ -11,6 +11,7 @@ from pytest_bandwidth.devices.base import Dim, Launch, Workload
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.units import parse_bytes
 
 # No device moves or computes as much in one run: 2⁶⁰ bytes would take an hour at 300 TB/s.
 LARGEST_COUNT = 2**60
@@ -50,8 +51,8 @@ def declared(
 ) -> Declaration:
     """The declaration of one run.
 
-    reads, writes: arrays, whole numbers of bytes, Traffic models, or tuples and lists of them; flop: floating-point
-    operations. nbytes: the size in bytes of one of the device's arrays. Raises UsageError.
+    reads, writes: arrays, bytes as whole numbers or as text with a unit, Traffic models, or tuples and lists of them;
+    flop: floating-point operations. nbytes: the size in bytes of one of the device's arrays. Raises UsageError.
     """
     if reads is None and writes is None:
         raise UsageError(
@@ -84,7 +85,7 @@ def _parts(side: Any) -> tuple[Any, ...]:
 
 
 def _arrays(parts: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(part for part in parts if not isinstance(part, (Traffic, int)))
+    return tuple(part for part in parts if not isinstance(part, (Traffic, int, str)))
 
 
 def _added_up(name: str, parts: Sequence[Any], nbytes: Callable[[Any], int]) -> Traffic:
@@ -93,7 +94,12 @@ def _added_up(name: str, parts: Sequence[Any], nbytes: Callable[[Any], int]) -> 
 
 
 def _traffic_of(name: str, part: Any, nbytes: Callable[[Any], int]) -> Traffic:
-    if isinstance(part, (bool, float, str, bytes)):
+    if isinstance(part, str):
+        try:
+            part = parse_bytes(part)
+        except ValueError as error:
+            raise UsageError(f"{name}: {error}") from None
+    if isinstance(part, (bool, float, bytes)):
         raise UsageError(f"{name}={shown(part)}, expected arrays, whole numbers of bytes, or a Traffic model")
     if isinstance(part, int) and part < 0:
         raise UsageError(f"{name}={shown(part)}, expected a number of bytes that is not negative")

@@ -161,3 +161,16 @@ def test_drop_of_log(before: float, after: float, drop: float) -> None:
 def test_drop_of_log_keeps_the_digits_of_small_drops() -> None:
     assert units.drop_of_log(1e-20) == 1e-20
     assert units.log_of_drop(1e-20) == 1e-20
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1 MB", 10**6), ("64MiB", 2**26), ("1.5 kB", 1500), ("8 B", 8), ("2e3 B", 2000), ("0 B", 0)]
+)
+def test_bytes(text, count):
+    assert units.parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["1", "1 mb", "1 GB/s", "-1 B", "0.5 B", "x", "", "1e400 B", "nan B"])
+def test_what_is_no_number_of_bytes(text):
+    with pytest.raises(ValueError, match="found"):
+        units.parse_bytes(text)

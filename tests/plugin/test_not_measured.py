@@ -1,0 +1,100 @@
+"""An entry of the baseline whose test ran and measured nothing for it: counted in a line, and red with strict."""
+
+import json
+
+import pytest
+
+TESTS = """
+import numpy as np
+import pytest
+
+def copy(bandwidth, label=None):
+    a, b = bandwidth.random(1 << 14, "float32"), bandwidth.empty(1 << 14, "float32")
+    bandwidth(np.copyto, b, a, reads=a, writes=b, label=label)
+
+def test_measured(bandwidth):
+    copy(bandwidth)
+
+def test_skips(bandwidth):
+    pytest.skip("its kernel prints")
+
+@pytest.mark.skip(reason="for later")
+@pytest.mark.bandwidth
+def test_marked_skip(bandwidth):
+    copy(bandwidth)
+
+def test_returns_early(bandwidth):
+    return
+
+@pytest.mark.bandwidth(tolerance="3%")
+def test_without_fixture():
+    pass
+
+def test_label_gone(bandwidth):
+    copy(bandwidth, "kept")
+
+def test_without_an_entry(bandwidth):
+    pytest.skip("may skip")
+
+@pytest.mark.xfail(reason="known")
+def test_known_to_fail(bandwidth):
+    assert False
+"""
+WHY = {
+    "test_k.py::test_skips": "the test skipped: its kernel prints",
+    "test_k.py::test_marked_skip": "the test skipped: for later",
+    "test_k.py::test_returns_early": "the test passed and measured nothing",
+    "test_k.py::test_without_fixture": "the test does not take the fixture `bandwidth`",
+    "test_k.py::test_label_gone @ gone": "the test passed without measuring it",
+}
+KEYS = ("test_k.py::test_measured", "test_k.py::test_label_gone @ kept", "test_k.py::test_known_to_fail", *WHY)
+
+
+@pytest.fixture
+def gated(project):
+    project.file("test_k.py", TESTS)
+    entries = "".join(f"  {key}: {{bandwidth: 1 MB/s}}\n" for key in KEYS)
+    project.file("b.yaml", f"schema: 1\nentries:\n{entries}")
+    return project
+
+
+def test_they_are_one_line_and_in_the_document(gated):
+    result = gated.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-json=run.json")
+    result.assert_outcomes(passed=4, skipped=3, xfailed=1)
+    (line,) = [line for line in result.outlines if line.startswith("NOT MEASURED")]
+    assert line.startswith("NOT MEASURED 5 entries of the baseline: ")
+    assert all(f"{key} ({why})" in line for key, why in WHY.items())
+    document = json.loads((gated.path / "run.json").read_text())
+    told = [finding["text"] for finding in document["findings"] if finding["code"] == "not-measured"]
+    assert sorted(told) == sorted(f"{key} is in the baseline and was not measured: {why}" for key, why in WHY.items())
+
+
+def test_with_strict_each_fails_and_says_why(gated):
+    result = gated.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-strict", "-k", "not test_measured", "--tb=line")
+    assert result.ret == 1
+    said = {f"{key} is in the baseline, and {why}" for key, why in WHY.items()}
+    assert {line for line in result.outlines if " is in the baseline, and " in line} == said
+    outcomes = result.parseoutcomes()
+    assert (outcomes["skipped"], outcomes["xfailed"]) == (1, 1)
+    # A test that a mark skips fails where pytest skips it: while it is set up.
+    assert outcomes["errors"] == 1
+    assert outcomes["failed"] in (4, 5)  # the label that is kept is timed, on whatever machine this is
+
+
+def test_what_nobody_wants_measured_is_not_missed(gated):
+    for option in ("--bandwidth-disable", "--bandwidth-skip"):
+        result = gated.run_here("--bandwidth-baseline=b.yaml", option)
+        assert not [line for line in result.outlines if "NOT MEASURED" in line]
+
+
+def test_tests_for_other_devices_are_counted_by_reason(project):
+    project.file(
+        "test_k.py",
+        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\n@pytest.mark.bandwidth(device='cuda')\n"
+        "def test_there(bandwidth, n):\n    pass\n\n\ndef test_here(bandwidth):\n"
+        "    bandwidth(lambda: sum(range(10000)), reads=8)\n",
+    )
+    result = project.run_here()
+    assert "skipped on this device: 2 tests: the test asks for device 'cuda', this run measures on 'cpu'" in (
+        result.outlines
+    )

@@ -1,0 +1,56 @@
+"""The plugin's own hooks, implemented in a conftest.py."""
+
+import json
+
+from plugin_texts import COPY
+
+CONFTEST = """
+def pytest_bandwidth_environment(environment):
+    environment["rack"] = "B7"
+
+def pytest_bandwidth_document(document):
+    document["findings"].append({"code": "mine", "text": f"{len(document['results'])} results"})
+
+def pytest_bandwidth_peaks(identity):
+    return "200 GB/s" if identity.kind == "cpu" else None
+"""
+
+
+def test_they_change_environment_document_and_peak(project):
+    project.file("conftest.py", CONFTEST)
+    project.file("test_copy.py", COPY)
+    document = project.document()
+    assert document["environment"]["rack"] == "B7"
+    assert document["findings"][-1] == {"code": "mine", "text": "1 results"}
+    assert document["device"]["peak"] == {"gbps": 200.0, "source": "the hook pytest_bandwidth_peaks"}
+    assert document["results"][0]["utilization_of"] == "peak"
+
+
+def test_the_ini_files_peak_comes_first(project):
+    project.file("conftest.py", CONFTEST)
+    project.file("test_copy.py", COPY)
+    document = project.document("-o", "bandwidth_peak=300 GB/s")
+    assert document["device"]["peak"] == {"gbps": 300.0, "source": "bandwidth_peak in the ini file"}
+
+
+def test_a_peak_that_is_none_is_one_line(project):
+    project.file("conftest.py", "def pytest_bandwidth_peaks(identity):\n    return 'fast'\n")
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: pytest_bandwidth_peaks, for *: found 'fast'*"])
+
+
+def test_a_document_that_is_no_json_is_told_and_fails_the_run(project):
+    project.file("conftest.py", "def pytest_bandwidth_document(document):\n    document['mine'] = object()\n")
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-json=run.json")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["ERROR: run.json was not written: *not JSON serializable*"])
+    assert not (project.path / "run.json").exists()
+
+
+def test_the_marker_is_described_by_its_own_arguments(project):
+    result = project.run("--markers")
+    result.stdout.fnmatch_lines(["@pytest.mark.bandwidth(min_gbps=, *blocks=): *tolerance: the drop that matters*"])
+    assert json.dumps(result.outlines).count("min_gbps: floor") == 1

@@ -1,0 +1,48 @@
+"""Paths of a run: those of the ini file are relative to it, those of the command line to where it was typed."""
+
+from plugin_texts import COPY
+
+INI = """[pytest]
+addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark
+bandwidth_busy_processors = 1000
+bandwidth_baseline = baselines/host.yaml
+bandwidth_json = out/run.json
+"""
+
+
+def test_a_run_in_a_folder_below_uses_the_files_of_the_ini(project, monkeypatch):
+    (project.path / "pytest.ini").write_text(INI)
+    project.file("sub/test_copy.py", COPY)
+    monkeypatch.chdir(project.path / "sub")
+    project.run_here("--bandwidth-update").assert_outcomes(passed=1)
+    assert (project.path / "baselines" / "host.yaml").exists()
+    assert (project.path / "out" / "run.json").exists()
+    assert [path.name for path in (project.path / "sub").iterdir() if path.name != "__pycache__"] == ["test_copy.py"]
+    result = project.run_here("--bandwidth-tolerance=99%")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"*baseline: {project.path}/baselines/host.yaml*"])
+
+
+def test_a_path_on_the_command_line_is_relative_to_where_it_was_typed(project, monkeypatch):
+    (project.path / "pytest.ini").write_text(INI)
+    project.file("sub/test_copy.py", COPY)
+    monkeypatch.chdir(project.path / "sub")
+    project.run_here("--bandwidth-update", "--bandwidth-baseline=own.yaml", "-o", "bandwidth_json=own.json")
+    assert (project.path / "sub" / "own.yaml").exists()
+    assert (project.path / "sub" / "own.json").exists()
+    assert not (project.path / "baselines").exists()
+
+
+def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
+    project.file("test_copy.py", COPY + "    open('ran', 'w')\n")
+    project.file("a_file", "")
+    (project.path / "a_folder").mkdir()
+    for option, said in (
+        ("--bandwidth-json=a_folder", "--bandwidth-json: found the folder *a_folder, expected a file to write"),
+        ("--bandwidth-html=a_file/x.html", "--bandwidth-html: found the file *a_file, expected a folder"),
+        ("--bandwidth-dir=a_file", "--bandwidth-dir: found the file *a_file, expected a folder"),
+    ):
+        result = project.run(option)
+        assert result.ret == 4
+        result.stderr.fnmatch_lines([f"ERROR: {said}*"])
+    assert not (project.path / "ran").exists()
