@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 DeviceKind = Literal["cuda", "cpu", "traffic"]
 # For files, which hold the kind alone; an identity has properties for them.
@@ -78,3 +78,29 @@ class Conditions:
     others: tuple[str, ...] = ()
     others_processors: float | None = None
     load_average: float | None = None
+
+
+def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
+    """Return a device and its peak as plain data."""
+    return {
+        "kind": identity.kind,
+        "name": identity.name,
+        "memory_gib": identity.memory_gib,
+        "serial": identity.serial,
+        "settings": dict(identity.settings),
+        "facts": dict(identity.facts),
+        "peak": None if peak is None else {"gbps": peak.gbps, "source": peak.source},
+    }
+
+
+def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
+    """Return the identity back from `device_plain`'s mapping; memory to the GiB."""
+    gib = device.get("memory_gib")
+    return DeviceIdentity(
+        kind=device["kind"],
+        name=str(device["name"]),
+        memory_bytes=None if gib is None else int(gib) * 2**30,
+        serial=str(device["serial"]),
+        settings=dict(device.get("settings") or {}),
+        facts=dict(device.get("facts") or {}),
+    )

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.storage.saved_run import SCHEMA
 
@@ -32,32 +31,6 @@ def document(
         "findings": [dict(f) for f in findings],
         "results": [o.to_plain() for o in sorted(outcomes, key=lambda o: (o.key, o.nodeid))],
     }
-
-
-def device_plain(identity: DeviceIdentity, peak: Peak | None) -> dict[str, Any]:
-    """Return a device and its peak as plain data."""
-    return {
-        "kind": identity.kind,
-        "name": identity.name,
-        "memory_gib": identity.memory_gib,
-        "serial": identity.serial,
-        "settings": dict(identity.settings),
-        "facts": dict(identity.facts),
-        "peak": None if peak is None else {"gbps": peak.gbps, "source": peak.source},
-    }
-
-
-def identity_of(device: Mapping[str, Any]) -> DeviceIdentity:
-    """Return the identity back from `device_plain`'s mapping; memory to the GiB."""
-    gib = device.get("memory_gib")
-    return DeviceIdentity(
-        kind=device["kind"],
-        name=str(device["name"]),
-        memory_bytes=None if gib is None else int(gib) * 2**30,
-        serial=str(device["serial"]),
-        settings=dict(device.get("settings") or {}),
-        facts=dict(device.get("facts") or {}),
-    )
 
 
 def render_json(document: Mapping[str, Any]) -> str:

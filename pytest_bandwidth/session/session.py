@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
@@ -22,7 +22,6 @@ from pytest_bandwidth.domain.outcome import Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.json import device_plain
 from pytest_bandwidth.reports.message import drift_message, failure_message
 from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import header_line

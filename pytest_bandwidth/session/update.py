@@ -14,7 +14,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.evidence import entries_of
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
@@ -24,7 +24,6 @@ from pytest_bandwidth.domain.judging.update import joined, merged, metric_of_upd
 from pytest_bandwidth.domain.outcome import Outcome, Plain
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.reports.changes import change_lines
-from pytest_bandwidth.reports.json import identity_of
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.session.device_report import DeviceReport
 from pytest_bandwidth.session.environment import now

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.judging.drop import confirm_drop, look
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.outcome import Outcome, outcome_of
 from pytest_bandwidth.domain.rounds import Dropped, Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.reports.json import device_plain, document
+from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.message import failure_message
 
 PEAK = Peak(1000e9, "invented for tests")

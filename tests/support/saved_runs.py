@@ -8,13 +8,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.outcome import Outcome, outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.reports.json import device_plain, document, render_json
+from pytest_bandwidth.reports.json import document, render_json
 
 GPU = DeviceIdentity("cuda", "Imaginary GPU", 64 * 2**30, "GPU-1", {"mig": "off"}, {"cuda_driver": "1.0"})
 HOST = DeviceIdentity("cpu", "Imaginary host", 16 * 2**30, "host-1", {"threads": "4"}, {"processors": 4})

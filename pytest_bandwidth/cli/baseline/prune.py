@@ -10,8 +10,8 @@ from pathlib import Path
 from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.device import identity_of
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.reports.json import identity_of
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.saved_run import load_run

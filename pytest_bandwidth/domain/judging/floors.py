@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # Each floor, and the figure that it is a limit of.
-_FIGURES = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
+_METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_relative": "relative"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Floors:
         return next((name for name, _ in self._asked() if not _is_told(name, figures)), None)
 
     def _asked(self) -> list[tuple[str, float]]:
-        limits = {name: getattr(self, name) for name in _FIGURES}
+        limits = {name: getattr(self, name) for name in _METRIC_OF_FLOOR}
         return [(name, limit) for name, limit in limits.items() if limit is not None]
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) is not None for name in _FIGURES)
+        return any(getattr(self, name) is not None for name in _METRIC_OF_FLOOR)
 
 
 def look_at_floors(figures: Metrics, floors: Floors) -> Verdict | None:
@@ -90,7 +90,7 @@ def confirm_floor(first: Verdict, fresh: Sequence[Metrics], floors: Floors) -> V
 
 
 def _figure(name: str, figures: Metrics) -> float | None:
-    value: float | None = getattr(figures, _FIGURES[name])
+    value: float | None = getattr(figures, _METRIC_OF_FLOOR[name])
     return value
 
 
