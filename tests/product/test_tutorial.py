@@ -52,7 +52,8 @@ def plain(text: str) -> str:
 def typed(folder: Path) -> Iterator[tuple[Block, str]]:
     """Type the page from top to bottom; yield each text block with what the commands before it printed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "GITHUB_", "CI"))}
-    environment |= {"PYTEST_ADDOPTS": ADDOPTS, "COLUMNS": "120"}
+    # On a busy machine a probe on several threads is as slow as the one that waits for a processor.
+    environment |= {"PYTEST_ADDOPTS": ADDOPTS, "COLUMNS": "120", "NUMBA_NUM_THREADS": "1"}
     programs, output = Path(sys.executable).parent, ""
     for block in TUTORIAL:
         if block.kind == "console" and not block.text.startswith("pip install "):  # test_wheel.py does that
