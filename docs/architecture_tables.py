@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from pathlib import Path
+from typing import Any
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,8 +32,8 @@ def rooms() -> str:
     for number, layer in enumerate(reversed(layers["layers"])):
         names = [name.strip() for name in layer.split("|")]
         lines[2:2] = [f"| {' | '.join((str(number), *_room(name)))} |" for name in names]
-    others = [contract["name"] for contract in contracts if contract is not layers]
-    return "\n".join([*lines, "", "Checked as well:", "", *(f"- {name}" for name in others)])
+    others = [_contract(contract) for contract in contracts if contract is not layers]
+    return "\n".join([*lines, "", "Checked as well:", "", *(f"- {line}" for line in others)])
 
 
 def rewrite(text: str) -> str:
@@ -42,6 +43,12 @@ def rewrite(text: str) -> str:
     if not begin or not end:
         raise ValueError(f"found no {BEGIN if not begin else END} in the text, expected both marker lines")
     return f"{before}{BEGIN}\n{rooms()}\n{END}{after}"
+
+
+def _contract(contract: dict[str, Any]) -> str:
+    """Return the contract's name, with its layers from the highest down where it has some."""
+    order = " > ".join(contract.get("layers", []))
+    return f"{contract['name']}: `{order}`" if order else str(contract["name"])
 
 
 def _room(name: str) -> tuple[str, str, str]:
