@@ -130,7 +130,10 @@ class Device(Protocol):
         """Return the bytes of an array that this device can reach. Raises UsageError for any other."""
 
     def kernel(self, source: KernelSource) -> Any:
-        """The compiled kernel. Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here."""
+        """Return the compiled kernel.
+
+        Raises KernelError with the compiler's log, NotOnThisDevice where it cannot run here.
+        """
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""

@@ -71,7 +71,10 @@ class BaselineDevice:
     line: int | None = field(default=None, compare=False)
 
     def matches(self, identity: DeviceIdentity) -> bool:
-        """Whether this is the device at hand: the same name; the same memory and kind where both sides give them."""
+        """Return whether this is the device at hand: the same name.
+
+        The same memory and kind where both sides give them.
+        """
         return (
             self.name == identity.name
             and (self.memory_gib is None or identity.memory_gib is None or self.memory_gib == identity.memory_gib)
@@ -89,7 +92,7 @@ class Baseline:
     path: str | None = None
 
     def find(self, key: str) -> Entry | None:
-        """The entry of a measurement, or None."""
+        """Return the entry of a measurement, or None."""
         return self.entries.get(key)
 
 
@@ -115,7 +118,7 @@ class UpdateSummary:
 
 
 def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
-    """The entry as files hold it: six digits, the newest runs, derived figures derived.
+    """Return the entry as files hold it: six digits, the newest runs, derived figures derived.
 
     GB/s is the median of the runs, utilization GB/s ÷ peak where the file gives a peak.
     """
@@ -129,7 +132,7 @@ def settled(entry: Entry, peak_gbps: float | None = None) -> Entry:
 
 
 def rounded(figure: float) -> float:
-    """The figure to six significant digits, as files hold it: noise is a thousand times what that leaves out."""
+    """Return the figure to six significant digits, as files hold it: noise is a thousand times what that leaves out."""
     return float(f"{figure:.5e}")
 
 
@@ -140,7 +143,7 @@ def _rounded_run(run: Run) -> Run:
 
 
 def agrees(written: float, derived: float, rounding: float) -> bool:
-    """Whether a written figure is the derived one but for rounding.
+    """Return whether a written figure is the derived one but for rounding.
 
     rounding: what the written digits leave open, in the figure's unit. At most 1 % of the figure counts as rounding,
     so that ``2 TB/s`` does not stand for 1747 GB/s; one part in 10⁵ is always granted to the six digits of `rounded`.

@@ -28,7 +28,7 @@ class Ratio:
     confidence: float = CONFIDENCE
 
     def at_least(self, factor: float) -> bool:
-        """Whether the whole interval is at or above the factor; False where there is no interval."""
+        """Return whether the whole interval is at or above the factor; False where there is no interval."""
         return self.low is not None and self.low >= factor
 
     def __str__(self) -> str:

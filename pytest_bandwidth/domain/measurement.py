@@ -61,7 +61,7 @@ class Measurement:
     value: Any = field(default=None, compare=False, repr=False)
 
     def with_finding(self, finding: Finding) -> Measurement:
-        """The same measurement with one more finding."""
+        """Return the same measurement with one more finding."""
         return replace(self, findings=(*self.findings, finding))
 
     @property

@@ -41,7 +41,7 @@ class Metrics:
 
 
 def metrics_of_measurement(measurement: Measurement) -> Metrics:
-    """The figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
+    """Return the figures that one process's measurement stands for. Raises ValueError where nothing was timed."""
     gbps = measurement.gbps
     if gbps is None:
         raise ValueError("a measurement without samples has no figures")
@@ -50,19 +50,22 @@ def metrics_of_measurement(measurement: Measurement) -> Metrics:
 
 
 def metrics_of_run(run: Run) -> Metrics:
-    """The figures of a baseline's run; files may leave out the share, which the probe's GB/s give as well."""
+    """Return the figures of a baseline's run; files may leave out the share, which the probe's GB/s give as well."""
     return Metrics(run.gbps, value_of_run(run, "relative"), run.probe_gbps)
 
 
 def value_of_run(run: Run, figure: Metric) -> float | None:
-    """One figure of a baseline's run, as `metrics_of_run` has it; a run's verdicts ask for those of every entry."""
+    """Return one figure of a baseline's run, as `metrics_of_run` has it.
+
+    A run's verdicts ask for those of every entry.
+    """
     if figure == "gbps" or run.relative is not None:
         return run.gbps if figure == "gbps" else run.relative
     return run.gbps / run.probe_gbps if run.probe_gbps else None
 
 
 def middle_of(seen: Sequence[Metrics]) -> Metrics:
-    """Each figure's median, over those of one process or more that hold it."""
+    """Return each figure's median, over those of one process or more that hold it."""
     return Metrics(
         median(figures.gbps for figures in seen),
         _median_of(figures.relative for figures in seen),
@@ -72,7 +75,10 @@ def middle_of(seen: Sequence[Metrics]) -> Metrics:
 
 
 def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, regime: str | None) -> Metric:
-    """`relative` where the probe shares the kernel's fate, GB/s otherwise; entry and marker decide where they speak."""
+    """Return `relative` where the probe shares the kernel's fate, GB/s otherwise.
+
+    Entry and marker decide where they speak.
+    """
     wanted = asked or (entry.judged_on if entry else None)
     if wanted is None:
         shared = figures.share_told and (figures.relative or 0.0) >= SHARED_FATE and regime != "compute-bound"
@@ -83,7 +89,7 @@ def choose_metric(asked: Metric | None, entry: Entry | None, figures: Metrics, r
 
 
 def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric], float]) -> Metric:
-    """`relative`, unless so many runs or pairs of `processes` show GB/s to repeat better, by their spread.
+    """Return `relative`, unless so many runs or pairs of `processes` show GB/s to repeat better, by their spread.
 
     So for a kernel that waits for memory at one time and for arithmetic at another.
     """
@@ -93,7 +99,7 @@ def steadier_metric(figure: Metric, processes: int, spread_of: Callable[[Metric]
 
 
 def disbelief(figures: Metrics) -> str:
-    """Why the share of the probe tells nothing; figures: those of which `share_told` is False."""
+    """Return why the share of the probe tells nothing; figures: those of which `share_told` is False."""
     if figures.relative is None:
         return "no probe ran beside the kernel"
     return (

@@ -191,7 +191,7 @@ def outcome_of(
 
 
 def from_plain(plain: object) -> Outcome:
-    """The row back from its mapping. Raises UsageError where it is none; unknown keys are ignored."""
+    """Return the row back from its mapping. Raises UsageError where it is none; unknown keys are ignored."""
     if not isinstance(plain, Mapping):
         raise UsageError(f"a result is a {type(plain).__name__}, expected a mapping")
     known = {name: value for name, value in plain.items() if name in _NAMES}

@@ -87,7 +87,7 @@ def doubled_batch(single_seconds: float, doubled_seconds: float) -> RegimeFindin
 
 
 def growth_sentence(single_seconds: float, doubled_seconds: float) -> str:
-    """``twice the batch takes 4 % longer: 12.1 µs, then 12.6 µs``."""
+    """Return ``twice the batch takes 4 % longer: 12.1 µs, then 12.6 µs``."""
     growth = doubled_seconds / single_seconds - 1
     change = f"{format_percent(growth)} longer" if growth >= 0 else f"{format_percent(-growth)} less"
     return f"twice the batch takes {change}: {format_seconds(single_seconds)}, then {format_seconds(doubled_seconds)}"

@@ -55,7 +55,7 @@ def variance_ratio_below(ratio: float, degrees_above: float, degrees_below: floa
 
 @lru_cache(maxsize=512)
 def t_quantile(probability: float, degrees: float) -> float:
-    """The t that T stays below with `probability` (0.5 < probability < 1), to about 12 digits.
+    """Return the t that T stays below with `probability` (0.5 < probability < 1), to about 12 digits.
 
     Raises ValueError outside that range or for degrees that are not positive.
     """

@@ -110,12 +110,12 @@ def figure_of(series: Series) -> TrendFigure | None:
 
 
 def points_with(series: Series, figure: TrendFigure) -> tuple[Point, ...]:
-    """The points that have the figure; zero and less is none, since levels are compared by ratio."""
+    """Return the points that have the figure; zero and less is none, since levels are compared by ratio."""
     return tuple(point for point in series.points if _known(point.figure(figure)))
 
 
 def measured_of(series: Series, figure: TrendFigure | None) -> Measured | None:
-    """The series by that figure, by default `figure_of` it; None where no point has it."""
+    """Return the series by that figure, by default `figure_of` it; None where no point has it."""
     chosen = figure or figure_of(series)
     points = () if chosen is None else points_with(series, chosen)
     return Measured(series, chosen, points) if chosen is not None and points else None
@@ -132,7 +132,7 @@ def trend_of(measured: Measured, starts: Sequence[int]) -> Trend:
 
 
 def by_commit(trend: Trend) -> list[CommitRow]:
-    """The trend's runs, those of one commit that follow each other taken together; the oldest first."""
+    """Return the trend's runs, those of one commit that follow each other taken together; the oldest first."""
     rows = []
     begins = {level.start: level for level in trend.levels[1:]}
     place = 0
@@ -145,7 +145,7 @@ def by_commit(trend: Trend) -> list[CommitRow]:
 
 
 def newest_commit(trend: Trend) -> CommitRow:
-    """The last of `by_commit`'s rows."""
+    """Return the last of `by_commit`'s rows."""
     name = trend.points[-1].commit_name
     runs = list(takewhile(lambda point: point.commit_name == name, reversed(trend.points)))[::-1]
     start = len(trend.points) - len(runs)

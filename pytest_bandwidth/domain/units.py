@@ -98,7 +98,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_positive(text: str) -> float:
-    """A positive number without a unit, such as a ratio. Raises ValueError for anything else."""
+    """Return a positive number without a unit, such as a ratio. Raises ValueError for anything else."""
     value, unit = _number_and_unit(text)
     if unit or value <= 0:
         raise ValueError(f"found {text[:40]!r}, expected a positive number without a unit")
@@ -106,24 +106,27 @@ def parse_positive(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """A whole number below 2⁶³, such as a count of bytes. Raises ValueError for anything else."""
+    """Return a whole number below 2⁶³, such as a count of bytes. Raises ValueError for anything else."""
     if not _COUNT.fullmatch(text) or int(text) >= 2**63:
         raise ValueError(f"found {text[:40]!r}, expected a whole number that is not negative (below 2^63)")
     return int(text)
 
 
 def drop_of_log(log_drop: float) -> float:
-    """The drop as a fraction of what was before, from ln(before ÷ after): 0.0513 → 0.05; gains are negative."""
+    """Return the drop as a fraction of what was before, from ln(before ÷ after): 0.0513 → 0.05; gains are negative."""
     return -math.expm1(-log_drop)
 
 
 def log_of_drop(drop: float) -> float:
-    """ln(before ÷ after) of a drop as a fraction of what was before: 0.05 → 0.0513; the inverse of `drop_of_log`."""
+    """Return ln(before ÷ after) of a drop as a fraction of what was before: 0.05 → 0.0513.
+
+    The inverse of `drop_of_log`.
+    """
     return -math.log1p(-drop)
 
 
 def last_place(text: str) -> float:
-    """One step of the last written digit: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
+    """Return one step of the last written digit: 0.1 for ``1747.1 GB/s``, 0.001 for ``85.7%``, 100 for ``1.7 TB/s``.
 
     In GB/s or as a fraction, like the figure itself. Raises ValueError where the text is no number.
     """
@@ -149,7 +152,7 @@ def format_gbps(gbps: float) -> str:
 
 
 def format_percent(fraction: float, decimals: int = 0) -> str:
-    """A fraction as a percentage: 0.62 → 62 %."""
+    """Return a fraction as a percentage: 0.62 → 62 %."""
     return f"{fraction * 100:.{decimals}f} %"
 
 
@@ -159,7 +162,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def digits(value: float) -> str:
-    """A positive figure with as many decimals as make three to four digits worth reading."""
+    """Return a positive figure with as many decimals as make three to four digits worth reading."""
     magnitude = abs(value)
     if magnitude >= 100 or magnitude == 0:
         return f"{value:.0f}"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_bandwidth_test(item: pytest.Item) -> bool:
-    """Whether the test asks for the fixture, or has the marker."""
+    """Return whether the test asks for the fixture, or has the marker."""
     return "bandwidth" in getattr(item, "fixturenames", ()) or item.get_closest_marker("bandwidth") is not None
 
 
@@ -35,7 +35,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """xdist is about to start its workers, where a bad baseline would fail each test by itself."""
+        """Return xdist is about to start its workers, where a bad baseline would fail each test by itself."""
         from pytest_bandwidth.session.settings import settings_of
 
         settings = settings_of(config)
@@ -54,14 +54,14 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """xdist starts a worker."""
+        """Return xdist starts a worker."""
         from pytest_bandwidth.session.xdist import tell_worker
 
         tell_worker(node)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """A worker of xdist has ended."""
+        """Return a worker of xdist has ended."""
         from pytest_bandwidth.session.xdist import told_by_worker
 
         further = told_by_worker(node)

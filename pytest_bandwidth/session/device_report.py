@@ -158,7 +158,7 @@ class Gathered:
         )
 
     def _unjudged_on(self, told: _Told, failed: set[tuple[str, str]]) -> dict[str, str]:
-        """Those that failed in the end, on this device: all of them where there is no other."""
+        """Return those that failed in the end, on this device: all of them where there is no other."""
         return {
             nodeid: said
             for (worker, nodeid), said in self._unjudged.items()
@@ -171,7 +171,7 @@ def _told_by(device: Mapping[str, Any]) -> _Told:
 
 
 def names_of(devices: Sequence[Device]) -> list[str]:
-    """How sentences name each device: with its serial where its name does not tell it from the others."""
+    """Return how sentences name each device: with its serial where its name does not tell it from the others."""
     return [printable(name) for name in _told_apart(devices, lambda name, serial: f"{name} ({serial})")]
 
 
@@ -189,14 +189,14 @@ def suffixes_of(devices: Sequence[Device]) -> list[str]:
 
 
 def apart(path: Path, suffix: str) -> Path:
-    """A device's own file: ``run.json`` → ``run.SUFFIX.json``."""
+    """Return a device's own file: ``run.json`` → ``run.SUFFIX.json``."""
     return path.with_name(f"{path.stem}.{suffix}{path.suffix}")
 
 
 def fleet_findings(
     devices: Sequence[Device], outcomes: Sequence[Sequence[Outcome]], tolerance: float
 ) -> list[Finding | None]:
-    """For each device whether it is unlike the others of its model, by all valid figures of the run."""
+    """Find for each device whether it is unlike the others of its model, by all valid figures of the run."""
     names = names_of(devices)
     found: list[Finding | None] = [None] * len(devices)
     for model in dict.fromkeys(map(model_of, devices)):

@@ -73,7 +73,10 @@ class Bandwidth:
         return self._run.device.random(checked_shape(shape), dtype)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-        """An array that the test is going to write; its content before is undefined. Raises OutOfMemory, UsageError."""
+        """Return an array that the test is going to write; its content before is undefined.
+
+        Raises OutOfMemory, UsageError.
+        """
         return self._run.device.empty(checked_shape(shape), dtype)
 
     def kernel(
@@ -84,7 +87,7 @@ class Bandwidth:
         options: Sequence[str] = (),
         name_expressions: Sequence[str] = (),
     ) -> Any:
-        """A CUDA kernel: a CuPy RawKernel on a GPU, its Numba twin on the host where it is a shipped one.
+        """Return a CUDA kernel: a CuPy RawKernel on a GPU, its Numba twin on the host where it is a shipped one.
 
         source: a file (beside the test, in the root folder, or shipped in cuda_src/) or CUDA C++ text.
         name: the kernel's name, or the template instance that `name_expressions` lists; may be left out where the
@@ -234,7 +237,7 @@ class Bandwidth:
 
 
 def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
-    """The measurements of those that were sampled beside the first."""
+    """Return the measurements of those that were sampled beside the first."""
     if not first.rounds.interleaved:  # nothing was timed
         return [replace(first, label=name, value=None) for name in names]
     return [interleaved_measurement(first, *one) for one in zip(names, first.rounds.interleaved, strict=True)]

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def is_github() -> bool:
-    """Whether this process is a step of a GitHub Actions job."""
+    """Return whether this process is a step of a GitHub Actions job."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
@@ -36,7 +36,7 @@ def write_summary(document: Mapping[str, Any]) -> str | None:
 
 
 def commands(document: Mapping[str, Any], rootpath: Path) -> str:
-    """The annotations as workflow commands, one a line, for standard output."""
+    """Return the annotations as workflow commands, one a line, for standard output."""
     from pytest_bandwidth.reports.github import annotations
 
     return annotations(document, _place_in_repository(rootpath))

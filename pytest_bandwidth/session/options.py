@@ -103,7 +103,7 @@ def given(config: pytest.Config) -> dict[str, tuple[object, str]]:
 
 
 def _place(config: pytest.Config, ini_name: str) -> str:
-    """Where an ini option was given: on the command line by -o, which comes before the file."""
+    """Return where an ini option was given: on the command line by -o, which comes before the file."""
     overridden = config.getoption("override_ini", default=None) or ()
     if any(text.partition("=")[0] == ini_name for text in overridden):
         return f"-o {ini_name}"

@@ -59,7 +59,7 @@ def publish(
 
 
 def _findings(report: DeviceReport) -> list[dict[str, str]]:
-    """What the document says of the device's run as a whole."""
+    """Return what the document says of the device's run as a whole."""
     found = [] if report.unlike is None else [asdict(report.unlike)]
     changed = device_finding(report.outcomes)
     if changed is not None:

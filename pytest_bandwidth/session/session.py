@@ -162,7 +162,7 @@ class BandwidthSession:
         tell_controller(self._config, given)
 
     def _not_measured(self, item: pytest.Item, report: pytest.TestReport, measured: set[str]) -> dict[str, str]:
-        """Why each of the baseline's entries of this test went unmeasured, by key."""
+        """Return why each of the baseline's entries of this test went unmeasured, by key."""
         settings = self._run.settings
         if self._problem is not None or settings.disable or self._run.baseline is None:
             return {}
@@ -264,7 +264,10 @@ def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None
 
 
 def key_of(item: pytest.Item) -> str:
-    """The baseline's key of a test: its node id; ``package.module::test`` where pytest found the file by --pyargs."""
+    """Return the baseline's key of a test: its node id.
+
+    ``package.module::test`` where pytest found the file by --pyargs.
+    """
     nodeid = item.nodeid
     file, _, rest = nodeid.partition("::")
     if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
@@ -278,13 +281,13 @@ def key_of(item: pytest.Item) -> str:
 
 
 def target_of(item: pytest.Item) -> str:
-    """The test as a command-line argument that does not depend on the current folder."""
+    """Return the test as a command-line argument that does not depend on the current folder."""
     _, _, rest = key_of(item).partition("::")
     return f"{item.path}::{rest}"
 
 
 def _reason_of(report: pytest.TestReport) -> str:
-    """Why pytest says that a test was skipped."""
+    """Return why pytest says that a test was skipped."""
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return " ".join(reason.removeprefix("Skipped:").split())[:200]
 
@@ -310,7 +313,7 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
 
 
 def _place(error: BandwidthError, trace: TracebackType | None) -> str:
-    """``file.py:12: `` of the innermost frame that is the user's own; empty where there is none."""
+    """Return ``file.py:12: `` of the innermost frame that is the user's own; empty where there is none."""
     innermost: Any = error.__cause__.__traceback__ if error.__cause__ is not None else trace
     for frame in reversed(traceback.extract_tb(innermost)):
         path = Path(frame.filename)

@@ -221,7 +221,7 @@ _MARKER_PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
-    """The marker's arguments, the closest mark first. Raises UsageError that lists the known ones."""
+    """Return the marker's arguments, the closest mark first. Raises UsageError that lists the known ones."""
     known = [f.name for f in fields(MarkerOptions)]
     given: dict[str, Any] = {}
     for mark in marks:
@@ -245,7 +245,7 @@ def _marker_value(name: str, value: object) -> Any:
 
 
 def _share(text: str) -> float:
-    """A share of the probe: may pass 1, since a kernel may beat a plain copy."""
+    """Return a share of the probe: may pass 1, since a kernel may beat a plain copy."""
     from pytest_bandwidth.domain.rounds import LARGEST_SHARE  # kept out of start-up
 
     percent = text.strip().endswith("%")

@@ -29,7 +29,7 @@ def entries_of_test(test: str, entries: Iterable[str]) -> set[str]:
 
 
 def runs_everything(config: pytest.Config) -> bool:
-    """Whether no argument and no option narrows what is collected, and no folder below the root was chosen."""
+    """Return whether no argument and no option narrows what is collected, and no folder below the root was chosen."""
     if any(getattr(config.option, name, None) for name in _NARROWING):
         return False
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
@@ -47,6 +47,6 @@ def sentence(absent: Sequence[str], path: str) -> str:
 
 
 def _has_test(key: str, tests: Collection[str]) -> bool:
-    """A key is a test's, alone or followed by `` @ label``; parameters of a test may hold that text as well."""
+    """Return a key is a test's, alone or followed by `` @ label``; parameters of a test may hold that text as well."""
     parts = key.split(" @ ")
     return any(" @ ".join(parts[:n]) in tests for n in range(len(parts), 0, -1))

@@ -199,7 +199,7 @@ def update_baseline(
 def _merge_in(
     baseline: Baseline, settings: Settings, identity: DeviceIdentity, asked: Mapping[str, MarkerOptions]
 ) -> baseline_files.Merge:
-    """What merges runs into the file's entries by the gate that its tests are judged with."""
+    """Return what merges runs into the file's entries by the gate that its tests are judged with."""
 
     @cache
     def pools() -> Pools:

@@ -34,7 +34,7 @@ class Declaration:
     flop_declared: bool
 
     def workload(self, call: Callable[[], object], label: str | None) -> Workload:
-        """`call` as a workload that moves and computes what is declared."""
+        """Return `call` as a workload that moves and computes what is declared."""
         return Workload(
             call,
             self.traffic,
@@ -49,7 +49,7 @@ class Declaration:
 def declared(
     reads: Any, writes: Any, flop: int | None, precision: str | None, nbytes: Callable[[Any], int]
 ) -> Declaration:
-    """The declaration of one run.
+    """Return the declaration of one run.
 
     reads, writes: arrays, bytes as whole numbers or as text with a unit, Traffic models, or tuples and lists of them;
     flop: floating-point operations. nbytes: the size in bytes of one of the device's arrays. Raises UsageError.
@@ -119,7 +119,7 @@ def _precision(arrays: Sequence[Any]) -> str | None:
 def checked_launch(
     kernel: Any, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[Any], shared_mem: int
 ) -> Launch:
-    """The launch, its geometry checked."""
+    """Return the launch, its geometry checked."""
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
         raise UsageError(f"launch: args is a {type(args).__name__}, expected a tuple of the kernel's arguments")
     if isinstance(shared_mem, bool) or not isinstance(shared_mem, int) or shared_mem < 0:
@@ -149,7 +149,7 @@ def checked_callable(name: str, value: Any) -> Any:
 
 
 def checked_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tags, which travel as JSON: between processes, and into the document."""
+    """Return the tags, which travel as JSON: between processes, and into the document."""
     for name, value in tags.items():
         if not isinstance(name, str) or not (value is None or isinstance(value, (str, int, float))):
             raise UsageError(
@@ -167,7 +167,10 @@ def _dim(name: str, dim: int | Sequence[int]) -> Dim:
 
 
 def _sizes(value: object, *, least: int) -> tuple[int, ...] | None:
-    """A whole number, or several, as ints (NumPy's are some, too); None for anything else or less than `least`."""
+    """Return a whole number, or several, as ints (NumPy's are some, too).
+
+    None for anything else or less than `least`.
+    """
     one = _whole(value)
     found = (one,) if one is not None else tuple(map(_whole, value)) if isinstance(value, Iterable) else (None,)
     sizes = tuple(size for size in found if size is not None and size >= least)

@@ -106,7 +106,10 @@ WRITE = Mix("write", 0, 1)
 
 
 def nearest_mix(traffic: Traffic) -> Mix:
-    """The mix whose share of written bytes is nearest to the traffic's; of two as near, the one that writes less."""
+    """Return the mix whose share of written bytes is nearest to the traffic's.
+
+    Of two as near, the one that writes less.
+    """
     share = traffic.bytes_written / traffic.bytes_moved
     return min((READ, ADD, COPY, WRITE), key=lambda mix: abs(mix.written_share - share))
 

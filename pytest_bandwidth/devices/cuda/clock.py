@@ -51,7 +51,7 @@ def nominal_clock_mhz(default_mhz: float | None, largest_mhz: float | None) -> f
 
 
 def throttled(clock_mhz: float | None, nominal_mhz: float | None) -> Finding | None:
-    """Why a sample does not count, if its clock was too low; None where it was not, or is not known."""
+    """Return why a sample does not count, if its clock was too low; None where it was not, or is not known."""
     if clock_mhz is None or not nominal_mhz or clock_mhz >= THROTTLED_SHARE * nominal_mhz:
         return None
     return Finding(

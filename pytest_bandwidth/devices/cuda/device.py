@@ -121,7 +121,10 @@ class CudaDevice:
         return device_nbytes(array, self._world, device_of)
 
     def kernel(self, source: KernelSource) -> Any:
-        """A compiled cupy.RawKernel, the same one for the same source. Raises KernelError with the compiler's log."""
+        """Return a compiled cupy.RawKernel, the same one for the same source.
+
+        Raises KernelError with the compiler's log.
+        """
         if source not in self._kernels:
             with self._current():
                 self._kernels[source] = compile_kernel(self._cupy, source)

@@ -68,7 +68,10 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
 
 
 def _clock_mhz(runtime: Any, index: int) -> float | None:
-    """The maximum SM clock by CUDA's own attribute, for machines without NVML. The properties lost it with CUDA 13."""
+    """Return the maximum SM clock by CUDA's own attribute, for machines without NVML.
+
+    The properties lost it with CUDA 13.
+    """
     try:
         return float(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, index)) / 1e3  # given in kHz
     except (AttributeError, RuntimeError):

@@ -28,7 +28,10 @@ def expressions_for(source: KernelSource) -> tuple[str, ...]:
 
 
 def compile_kernel(cupy: Any, source: KernelSource) -> Any:
-    """A cupy.RawKernel, compiled. Raises KernelError with the compiler's log, or with the kernels that do exist."""
+    """Return a cupy.RawKernel, compiled.
+
+    Raises KernelError with the compiler's log, or with the kernels that do exist.
+    """
     expressions = expressions_for(source)
     try:
         return _function(cupy, source, expressions)
@@ -75,7 +78,10 @@ def _place(source: KernelSource) -> str:
 
 
 def ready_kernel(cupy: Any, kernel: Any) -> Any:
-    """A kernel that can be launched now: ours, or a RawKernel that the user made. Raises KernelError, UsageError."""
+    """Return a kernel that can be launched now: ours, or a RawKernel that the user made.
+
+    Raises KernelError, UsageError.
+    """
     if isinstance(kernel, cupy.RawKernel):
         try:
             _ = kernel.kernel  # compiles on first use; better here than inside a sample
@@ -117,7 +123,10 @@ def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
 
 
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
-    """What the compiler gave the kernel, and the occupancy of this launch; None where the kernel does not tell."""
+    """Return what the compiler gave the kernel, and the occupancy of this launch.
+
+    None where the kernel does not tell.
+    """
     kernel = launch.kernel
     if not isinstance(kernel, cupy.RawKernel):
         return None

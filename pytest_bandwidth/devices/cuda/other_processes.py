@@ -72,7 +72,10 @@ def parents_of_all(proc: Path = Path("/proc")) -> dict[int, int]:
 
 
 def process_tree(pid: int, parents: Mapping[int, int], siblings_too: bool = False) -> frozenset[int]:
-    """A process, all above it and all below it; with `siblings_too` all below its parent (pytest-xdist's workers)."""
+    """Return a process, all above it and all below it.
+
+    With `siblings_too` all below its parent (pytest-xdist's workers).
+    """
     above: list[int] = []
     at = pid
     while at in parents and at not in above and at > 1:

@@ -13,7 +13,9 @@ ACCEPTED = (
 
 
 def stream_pointer(stream: Any) -> int:
-    """The cudaStream_t of a stream, as an int (0 is the legacy default stream). Raises UsageError for anything else.
+    """Return the cudaStream_t of a stream, as an int (0 is the legacy default stream).
+
+    Raises UsageError for anything else.
 
     Asked for in this order: int; `.ptr` (CuPy); `.cuda_stream` (PyTorch); `__cuda_stream__` (the protocol of NVIDIA's
     cuda.core, version 0; a method, in its first releases an attribute); `.handle` (Numba).

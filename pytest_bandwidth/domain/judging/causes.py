@@ -23,7 +23,7 @@ PROBE_UNCHANGED = 0.03
 
 
 def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
-    """What a baseline keeps of an outcome's `resources`: whole numbers by name; occupancy in percent."""
+    """Return what a baseline keeps of an outcome's `resources`: whole numbers by name; occupancy in percent."""
     known = dict(resources or {})
     if known.get("occupancy") is not None:
         known["occupancy_percent"] = round(100 * known["occupancy"])

@@ -83,7 +83,10 @@ def _change(name: str, then: int, now: int) -> str:
 
 
 def _worst_line(lines: Sequence[Mapping[str, Any]]) -> str:
-    """``; k.cu:12 loads strided (32 bytes), 32.0 sectors a request`` of the line that is furthest from coalesced."""
+    """Return ``.
+
+    K.cu:12 loads strided (32 bytes), 32.0 sectors a request`` of the line that is furthest from coalesced.
+    """
     worst: tuple[float, str] | None = None
     for line in lines:
         for kind in ("loads", "stores", "atomics"):

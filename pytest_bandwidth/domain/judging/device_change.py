@@ -36,7 +36,7 @@ class BaselineBounds:
 def bounds_of(
     entry: Entry, gbps: Reference | None, relative: Reference | None, tolerance: float
 ) -> BaselineBounds | None:
-    """None where the entry was not measured beside a probe."""
+    """Return what the entry says of the device; None where it was not measured beside a probe."""
     probes = [run.probe_gbps for run in entry.runs if run.probe_gbps is not None]
     if gbps is None or relative is None or not probes:
         return None
@@ -44,7 +44,7 @@ def bounds_of(
 
 
 def only_gbps_dropped(figures: Metrics, known: BaselineBounds) -> bool:
-    """Whether GB/s dropped by more than noise explains, and the share of the probe did not."""
+    """Return whether GB/s dropped by more than noise explains, and the share of the probe did not."""
     if figures.relative is None or known.relative.centre - log(figures.relative) > _noise(known.relative, known):
         return False
     return known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known)
@@ -60,22 +60,25 @@ def fastest_alike(known: BaselineBounds) -> float:
 
 
 def is_faster(probe_gbps: float, known: BaselineBounds) -> bool:
-    """Whether a probe is above all that the baseline's runs saw by more than noise explains."""
+    """Return whether a probe is above all that the baseline's runs saw by more than noise explains."""
     return probe_gbps > fastest_alike(known)
 
 
 def is_slower(probe_gbps: float, known: BaselineBounds) -> bool:
-    """Whether a probe is below all that the baseline's runs saw by more than noise explains."""
+    """Return whether a probe is below all that the baseline's runs saw by more than noise explains."""
     return log(known.slowest_probe / probe_gbps) > _noise(known.gbps, known)
 
 
 def gained_gbps(gbps: float, known: BaselineBounds) -> bool:
-    """Whether the kernel's GB/s are above the baseline's by more than the tolerance."""
+    """Return whether the kernel's GB/s are above the baseline's by more than the tolerance."""
     return log(gbps) - known.gbps.centre > log_of_drop(known.tolerance)
 
 
 def blame_when_down(figures: Metrics, probe_gbps: float, known: BaselineBounds) -> str | None:
-    """Why a kernel whose GB/s alone dropped is not to blame, given a probe alone in a process; None if that is well."""
+    """Return why a kernel whose GB/s alone dropped is not to blame, given a probe alone in a process.
+
+    None if that is well.
+    """
     if not is_slower(probe_gbps, known):
         return None
     return (
@@ -85,7 +88,7 @@ def blame_when_down(figures: Metrics, probe_gbps: float, known: BaselineBounds) 
 
 
 def blame_when_up(first: Metrics, fresh: Sequence[Metrics], known: BaselineBounds) -> str | None:
-    """Why a kernel whose share dropped is not to blame, given the suspect itself and its fresh processes.
+    """Return why a kernel whose share dropped is not to blame, given the suspect itself and its fresh processes.
 
     None unless they kept the baseline's GB/s but for the tolerance, beside probes that are faster than the baseline's.
     None as well where the suspect had dropped clearly beside a probe that was no faster: that no device explains.

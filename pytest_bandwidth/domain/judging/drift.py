@@ -15,7 +15,10 @@ DRIFT = "drift"
 
 
 def since_anchor(entry: Entry, figure: Metric) -> float | None:
-    """What the entry's runs have gained since its anchor, as a fraction; None where one of them lacks the figure."""
+    """Return what the entry's runs have gained since its anchor, as a fraction.
+
+    None where one of them lacks the figure.
+    """
     if entry.anchor is None or not entry.runs:
         return None
     then, now = value_of_run(entry.anchor, figure), median_metrics(entry.runs).of(figure)
@@ -23,7 +26,7 @@ def since_anchor(entry: Entry, figure: Metric) -> float | None:
 
 
 def drift_of(entry: Entry | None, verdict: Verdict) -> Finding | None:
-    """What the entry's accepted runs have lost since its anchor, where that is more than one run may lose.
+    """Return what the entry's accepted runs have lost since its anchor, where that is more than one run may lose.
 
     The anchor counts as one process: the bound is the allowed drop of the verdict, which knows the entry's noise.
     None where nothing was judged, or the entry has no anchor with that figure.

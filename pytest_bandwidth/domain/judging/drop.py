@@ -50,7 +50,7 @@ class MeasurementSetup:
 
 
 def setup_of(measurement: Measurement) -> MeasurementSetup:
-    """How a measurement was taken."""
+    """Return how a measurement was taken."""
     traffic = measurement.traffic
     return MeasurementSetup(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
 
@@ -109,7 +109,7 @@ def look(figures: Metrics, reference: Reference, tolerance: float, confirm: int)
 
 
 def is_doubtful(first: Verdict, reference: Reference, tolerance: float, confirm: int) -> bool:
-    """Whether a look allowed a drop that noise alone seldom shows, so that fresh processes have to look, too."""
+    """Return whether a look allowed a drop that noise alone seldom shows, so that fresh processes have to look, too."""
     if first.status not in (Status.WITHIN, Status.INSUFFICIENT) or first.observed is None:
         return False
     return reference.centre - math.log(first.observed) > bounds_of(reference, tolerance, confirm).doubt
@@ -137,7 +137,10 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
 
 
 def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:
-    """The fewest baseline runs of the same spread with which the gate is the tolerance; None where 20 do not do."""
+    """Return the fewest baseline runs of the same spread with which the gate is the tolerance.
+
+    None where 20 do not do.
+    """
     for k in RUNS_CONSIDERED:
         noise = noise_bound(REGRESSED_LEVEL, reference.spread, k + PRIOR_DEGREES - 1, k, processes)
         if tells(noise, tolerance):
@@ -154,13 +157,13 @@ def runs_advised(reference: Reference, tolerance: float, confirm: int) -> int | 
 
 
 def moved(verdict: Verdict | Numbers, other: str) -> str:
-    """How far below or above `other` the verdict's figure lies, in words."""
+    """Return how far below or above `other` the verdict's figure lies, in words."""
     drop = verdict.drop or 0.0
     return f"{format_percent(abs(drop), 1)} {'below' if drop >= 0 else 'above'} {other}"
 
 
 def drop_sentence(verdict: Verdict | Numbers, other: str = "the baseline") -> str:
-    """`moved`, how much of a drop is let pass, and every number that this rests on."""
+    """Return `moved`, how much of a drop is let pass, and every number that this rests on."""
     return f"{moved(verdict, other)}, {format_percent(verdict.allowed_drop or 0, 1)} allowed ({_basis(verdict)})"
 
 
@@ -183,7 +186,7 @@ def _value(verdict: Verdict | Numbers, value: float | None) -> str:
 
 
 def insufficient(verdict: Verdict, evidence: str, remedy: str, runs_advised: int | None) -> Verdict:
-    """The verdict made INSUFFICIENT. evidence: what there is, as in "1 baseline run"; remedy: what would do."""
+    """Return the verdict made INSUFFICIENT. evidence: what there is, as in "1 baseline run"; remedy: what would do."""
     return replace(
         verdict,
         status=Status.INSUFFICIENT,

@@ -77,7 +77,7 @@ class Judge:
         self._bounds = bounds_of(reference, tolerance, confirm)
 
     def status(self, judged: Sequence[Run]) -> Status:
-        """What the rule says of a test: a suspect and its `confirm` fresh processes, which hold the figure."""
+        """Return what the rule says of a test: a suspect and its `confirm` fresh processes, which hold the figure."""
         first, *fresh = [value for run in judged if (value := value_of_run(run, self._figure)) is not None]
         drop = self._reference.centre - log(first)
         status = first_status(drop, self._bounds, self._confirm)

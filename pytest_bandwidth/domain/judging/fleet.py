@@ -38,12 +38,15 @@ class Member:
 
 
 def model_of(device: Mapping[str, Any]) -> tuple[str, str, int | None]:
-    """What devices have in common that share a baseline file: kind, name, memory in GiB. device: a document's."""
+    """Return what devices have in common that share a baseline file: kind, name, memory in GiB.
+
+    Device: a document's.
+    """
     return device["kind"], str(device["name"]), device.get("memory_gib")
 
 
 def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> list[Finding | None]:
-    """For each device of one model what is to be said of it, None where it is like the others.
+    """Say of each device of one model how it is unlike the others; None where it is like them.
 
     tolerance: the difference that matters, a fraction; prior: standard deviation of ln(GB/s) that processes on one
     device show, the least that is assumed among devices.
@@ -65,7 +68,7 @@ def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> li
 
 
 def _offsets(members: Sequence[Member]) -> list[float | None]:
-    """Each device's offset; None for one that shares no test with two others."""
+    """Return each device's offset; None for one that shares no test with two others."""
     by_key: dict[str, list[float]] = {}
     for member in members:
         for key, gbps in member.gbps.items():

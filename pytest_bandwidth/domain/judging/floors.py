@@ -57,18 +57,18 @@ def look_at_floors(figures: Metrics, floors: Floors) -> Verdict | None:
 
 
 def is_by_floor(verdict: Verdict) -> bool:
-    """Whether a floor decided; that rests on all fresh processes, however fast the device was beside them."""
+    """Return whether a floor decided; that rests on all fresh processes, however fast the device was beside them."""
     return floor_of(verdict.code) is not None
 
 
 def floor_of(code: str) -> str | None:
-    """The floor that a verdict's code names: ``floor:min_gbps`` → min_gbps; None where none decided."""
+    """Return the floor that a verdict's code names: ``floor:min_gbps`` → min_gbps; None where none decided."""
     name = code.removeprefix("floor:")
     return None if name == code else name
 
 
 def confirmations_text(verdict: Verdict) -> str:
-    """A floor's figure in each fresh process, with its unit: 17.2 %, 18.1 % of the probe."""
+    """Return a floor's figure in each fresh process, with its unit: 17.2 %, 18.1 % of the probe."""
     return _floor_text(_name(verdict), *verdict.confirmations)
 
 

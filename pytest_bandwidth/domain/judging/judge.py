@@ -50,7 +50,7 @@ def pools_of(baseline: Baseline | None) -> Pools:
 
 
 def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float) -> float:
-    """The drop that matters: the marker's before the entry's own, the file's and the option's."""
+    """Return the drop that matters: the marker's before the entry's own, the file's and the option's."""
     for tolerance in (marker, entry.tolerance if entry else None, baseline.tolerance if baseline else None):
         if tolerance is not None:
             return tolerance
@@ -58,7 +58,7 @@ def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline |
 
 
 def prior_of(entry: Entry, figure: Metric, on_host: bool, pools: Pools) -> float:
-    """The spread assumed of an entry before its runs are looked at; pools: of its whole file."""
+    """Return the spread assumed of an entry before its runs are looked at; pools: of its whole file."""
     return prior_spread(figure, on_host, pools[figure].spread_without(entry.key))
 
 
@@ -154,7 +154,7 @@ def _on_floors(figures: Metrics, floors: Floors) -> Verdict | None:
 
 
 def _share_is_lost(case: Case) -> bool:
-    """Whether the entry knows a share that can be believed, and this measurement's cannot."""
+    """Return whether the entry knows a share that can be believed, and this measurement's cannot."""
     reference = case.reference
     judged_on_share = reference is not None and reference.figure == "relative" and reference.value <= LARGEST_SHARE
     return judged_on_share and not case.figures.share_told
@@ -229,7 +229,7 @@ def _device_trouble(verdict: Verdict, case: Case, probe_alone: ProbeAlone) -> Ve
 
 
 def _not_gained(verdict: Verdict, case: Case) -> Verdict:
-    """A larger share of a slower probe is no improvement where GB/s are as before."""
+    """Return a larger share of a slower probe is no improvement where GB/s are as before."""
     if verdict.status is not Status.IMPROVED or verdict.figure != "relative" or case.known is None:
         return verdict
     if device_change.gained_gbps(case.figures.gbps, case.known):

@@ -29,5 +29,5 @@ class Limits:
         return Floors(marker.min_gbps, marker.min_utilization, marker.min_relative)
 
     def written(self, entry: Entry | None) -> bool:
-        """Whether this run writes the entry instead of judging by it."""
+        """Return whether this run writes the entry instead of judging by it."""
         return self.writes == "all" or (self.writes == "new" and entry is None)

@@ -54,7 +54,10 @@ def noise_bound(level: float, spread: float, degrees: float, runs: int, processe
 
 
 def prior_spread(figure: Metric, on_host: bool, others: float = 0.0) -> float:
-    """The prior's standard deviation of ln(figure); `others`: what the file's other entries show, where larger."""
+    """Return the prior's standard deviation of ln(figure).
+
+    `others`: what the file's other entries show, where larger.
+    """
     return max(PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure], others)
 
 
@@ -68,7 +71,7 @@ class Scatter:
 
 
 def scatter_of(runs: Sequence[Run], figure: Metric) -> Scatter | None:
-    """None where no run holds the figure."""
+    """Return how the runs' figures scatter; None where no run holds the figure."""
     logs = [math.log(value) for run in runs if (value := value_of_run(run, figure)) is not None]
     if not logs:
         return None
@@ -94,7 +97,7 @@ class Pool:
         return _pooled(self.squares, self.degrees)
 
     def spread_without(self, key: str) -> float:
-        """The spread of the other entries; 0 where the entry's own runs are clearly less noisy than those."""
+        """Return the spread of the other entries; 0 where the entry's own runs are clearly less noisy than those."""
         own = self.scatters.get(key)
         if own is None:
             return self.spread
@@ -117,7 +120,7 @@ def _pooled(squares: float, degrees: int) -> float:
 
 
 def pool_of(entries: Iterable[Entry], figure: Metric) -> Pool:
-    """The pool of all entries, which have keys of their own."""
+    """Return the pool of all entries, which have keys of their own."""
     found = {e.key: scatter for e in entries if (scatter := scatter_of(e.runs, figure)) is not None}
     return Pool(sum(s.squares for s in found.values()), sum(s.runs - 1 for s in found.values()), found)
 
@@ -135,7 +138,7 @@ def reference_of(entry: Entry, figure: Metric, prior: float, scatter: Scatter | 
 
 
 def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
-    """`relative`, unless the entry's own runs show GB/s to repeat better from process to process."""
+    """Return `relative`, unless the entry's own runs show GB/s to repeat better from process to process."""
 
     def spread_of(which: Metric) -> float:
         reference = reference_of(entry, which, prior_spread(which, on_host))

@@ -37,7 +37,7 @@ class Bounds:
 
 
 def bounds_of(reference: Reference, tolerance: float, confirm: int) -> Bounds:
-    """What a first look holds a figure to; confirm: how many fresh processes a suspect has, 0 for none."""
+    """Return what a first look holds a figure to; confirm: how many fresh processes a suspect has, 0 for none."""
     gate = fresh_gate(reference, tolerance, max(confirm, 1))
     level = SUSPECT_LEVEL if confirm else REGRESSED_LEVEL
     return Bounds(
@@ -49,7 +49,7 @@ def bounds_of(reference: Reference, tolerance: float, confirm: int) -> Bounds:
 
 
 def _doubt(reference: Reference, tolerance: float) -> float:
-    """The log drop that noise seldom shows, and from which it may be no further to the tolerance."""
+    """Return the log drop that noise seldom shows, and from which it may be no further to the tolerance."""
     noise = reference.noise(DOUBT_LEVEL, 1)
     return max(noise, log_of_drop(tolerance) - noise)
 
@@ -64,12 +64,15 @@ def first_status(drop: float, bounds: Bounds, confirm: int) -> Status:
 
 
 def fresh_gate(reference: Reference, tolerance: float, processes: int) -> float:
-    """The log drop past which the median of so many fresh processes is REGRESSED; it is no wider for more of them."""
+    """Return the log drop past which the median of so many fresh processes is REGRESSED.
+
+    It is no wider for more of them.
+    """
     return reference.bound(REGRESSED_LEVEL, tolerance, processes)
 
 
 def tells(gate: float, tolerance: float) -> bool:
-    """Whether a drop of the tolerance reaches a gate that noise may have widened."""
+    """Return whether a drop of the tolerance reaches a gate that noise may have widened."""
     return gate <= log_of_drop(tolerance) * _ROUNDING
 
 

@@ -23,7 +23,7 @@ _SETUP_FIELDS = ("bytes_read", "bytes_written", "method", "settings", "counts")
 
 
 def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, asked: Metric | None = None) -> Entry:
-    """The entry after an update with `fresh`, which holds this update's runs and nothing of the past.
+    """Return the entry after an update with `fresh`, which holds this update's runs and nothing of the past.
 
     What people wrote by hand (tolerance, xfail, note, judged_on, unknown keys) stays.
     tolerance, prior: what the test is judged with, by `metric_of_update`. asked: the marker's judged_on.
@@ -74,7 +74,7 @@ def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
 
 
 def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: Metric | None) -> bool:
-    """Whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
+    """Return whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
     if not old.runs or not fresh.runs:
         return False
     conduct = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)

@@ -15,17 +15,20 @@ WARP_LANES = 32
 
 
 def strided(n: int, dtype: Any) -> Traffic:
-    """out[i] = in[i·stride]: 2n·s useful bytes, whatever the stride; `warp_sectors` tells what is fetched for them."""
+    """Model out[i] = in[i·stride]: 2n·s useful bytes, whatever the stride.
+
+    `warp_sectors` tells what is fetched for them.
+    """
     return copy(n, dtype)
 
 
 def misaligned(n: int, dtype: Any) -> Traffic:
-    """out[i] = in[i + offset]: 2n·s useful bytes."""
+    """Model out[i] = in[i + offset]: 2n·s useful bytes."""
     return copy(n, dtype)
 
 
 def gather(n: int, dtype: Any, index_dtype: Any = "int32", *, distinct: int | None = None) -> Traffic:
-    """out[i] = in[index[i]]: 2n·s useful bytes plus n indices.
+    """Model out[i] = in[index[i]]: 2n·s useful bytes plus n indices.
 
     distinct: how many different elements the indices name, where that is known; then the bytes read are those, and
     n·s are requested. Without it the n elements are taken to be different.
@@ -39,13 +42,13 @@ def gather(n: int, dtype: Any, index_dtype: Any = "int32", *, distinct: int | No
 
 
 def broadcast(n: int, dtype: Any) -> Traffic:
-    """out[i] = in[0]: s bytes read, n·s written; n·s are asked for by the threads, one sector a warp."""
+    """Model out[i] = in[0]: s bytes read, n·s written; n·s are asked for by the threads, one sector a warp."""
     n, s = count("n", n), bytes_per_element(dtype)
     return Traffic(min(n, 1) * s, n * s, 0, n * s, n * s)
 
 
 def transpose(rows: int, cols: int, dtype: Any) -> Traffic:
-    """out[j, i] = in[i, j]: 2·rows·cols·s bytes. Naive and tiled differ in sectors, not in bytes."""
+    """Model out[j, i] = in[i, j]: 2·rows·cols·s bytes. Naive and tiled differ in sectors, not in bytes."""
     return copy(count("rows", rows) * count("cols", cols), dtype)
 
 

@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.traffic.rows import softmax
 def attention_standard(
     batch: int, heads: int, n: int, d: int, dtype: Any, *, tile: int | None = None, row_reads: int = 1
 ) -> Traffic:
-    """softmax(Q·Kᵀ)·V with the N×N scores in memory: 4·B·H·N·D·s + 4·B·H·N²·s bytes, 4·B·H·N²·D FLOP.
+    """Model softmax(Q·Kᵀ)·V with the N×N scores in memory: 4·B·H·N·D·s + 4·B·H·N²·s bytes, 4·B·H·N²·D FLOP.
 
     Three launches: the scores S are written, read and rewritten by the softmax, and read once more to weigh V. The
     FLOP are the two products'; the softmax's ~5·B·H·N² are left out, as is usual. (FlashAttention, Dao et al.,
@@ -35,7 +35,7 @@ def attention_standard(
 
 
 def attention_flash(batch: int, heads: int, n: int, d: int, dtype: Any, *, query_tile: int | None = None) -> Traffic:
-    """The same result without N×N scores in memory: 4·B·H·N·D·s bytes, 4·B·H·N²·D FLOP.
+    """Return the same result without N×N scores in memory: 4·B·H·N·D·s bytes, 4·B·H·N²·D FLOP.
 
     query_tile: queries that one block answers together; K and V are then asked for once per query tile,
     (2 + 2·⌈N/query_tile⌉)·B·H·N·D·s in all, most of it met by caches.
@@ -55,7 +55,7 @@ def attention_flash(batch: int, heads: int, n: int, d: int, dtype: Any, *, query
 
 
 def kv_cache_append(batch: int, tokens: int, kv_heads: int, d: int, dtype: Any) -> Traffic:
-    """`tokens` new keys and values copied into the cache: 4·B·S·Hkv·D·s bytes, half read, half written."""
+    """Model `tokens` new keys and values copied into the cache: 4·B·S·Hkv·D·s bytes, half read, half written."""
     elements = count("batch", batch) * count("tokens", tokens) * count("kv_heads", kv_heads) * count("d", d)
     half = 2 * elements * bytes_per_element(dtype)
     return Traffic(half, half)

@@ -102,7 +102,10 @@ def bytes_per_element(dtype: Any) -> int:
 
 
 def count(name: str, value: Any, least: int = 0) -> int:
-    """A size as a plain int; any integer type is accepted. Raises UsageError for anything else, or below `least`."""
+    """Return a size as a plain int; any integer type is accepted.
+
+    Raises UsageError for anything else, or below `least`.
+    """
     try:
         size = operator.index(value)
     except TypeError:

@@ -24,7 +24,7 @@ def q4_0_bytes(n: int) -> int:
 
 
 def q4_0_dequantize(n: int, dtype: Any, *, scale_loads: int = 1) -> Traffic:
-    """n weights to dtype: n·18/32 bytes read, n·s written, n FLOP.
+    """Model n weights to dtype: n·18/32 bytes read, n·s written, n FLOP.
 
     scale_loads: threads that share the unpacking of a block, each of which asks for its scale.
     """
@@ -49,7 +49,7 @@ def q4_0_fused(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, sc
 
 
 def q4_0_separate(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1) -> Traffic:
-    """The same product in two launches, dequantise to memory and multiply: weights kn·18/32 + 2·kn·s bytes.
+    """Return the same product in two launches, dequantise to memory and multiply: weights kn·18/32 + 2·kn·s bytes.
 
     FLOP, `rows_together`, `scale_loads` and errors as for `q4_0_fused`.
     """

@@ -32,7 +32,7 @@ def layer_norm(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traff
 
 
 def logsumexp(rows: int, cols: int, dtype: Any, *, fused: bool, max_pass: bool = False) -> Traffic:
-    """ln Σ exp(x) of each row: ~3 FLOP an element (max, exp, add).
+    """Model ln Σ exp(x) of each row: ~3 FLOP an element (max, exp, add).
 
     Fused: n·s bytes, n = rows·cols, one read with the running maximum and sum in registers. Unfused: exp(x − max) is
     written and read back to be summed, 3n·s bytes. Either way rows·s bytes of results.

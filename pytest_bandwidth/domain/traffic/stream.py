@@ -26,22 +26,22 @@ def write(n: int, dtype: Any) -> Traffic:
 
 
 def copy(n: int, dtype: Any) -> Traffic:
-    """b = a: 2n·s bytes."""
+    """Model b = a: 2n·s bytes."""
     return _elementwise(n, dtype, 1, 1, 0)
 
 
 def scale(n: int, dtype: Any) -> Traffic:
-    """b = scalar·a: 2n·s bytes, n FLOP (STREAM scale, BabelStream mul)."""
+    """Model b = scalar·a: 2n·s bytes, n FLOP (STREAM scale, BabelStream mul)."""
     return _elementwise(n, dtype, 1, 1, 1)
 
 
 def add(n: int, dtype: Any) -> Traffic:
-    """c = a + b: 3n·s bytes, n FLOP."""
+    """Model c = a + b: 3n·s bytes, n FLOP."""
     return _elementwise(n, dtype, 2, 1, 1)
 
 
 def triad(n: int, dtype: Any) -> Traffic:
-    """a = b + scalar·c: 3n·s bytes, 2n FLOP."""
+    """Model a = b + scalar·c: 3n·s bytes, 2n FLOP."""
     return _elementwise(n, dtype, 2, 1, 2)
 
 
@@ -61,7 +61,7 @@ def dot(n: int, dtype: Any, *, partials: int = 0, partial_dtype: Any = "float32"
 
 
 def pointwise_chain(n: int, operations: int, dtype: Any, *, fused: bool) -> Traffic:
-    """A chain of element-wise operations on n elements, one FLOP an element each.
+    """Return a chain of element-wise operations on n elements, one FLOP an element each.
 
     Unfused, each operation is a launch that reads and writes every element: 2n·s·operations bytes. Fused, the values
     stay in registers between the first read and the last write: 2n·s bytes.

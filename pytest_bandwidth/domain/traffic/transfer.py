@@ -9,12 +9,12 @@ from pytest_bandwidth.domain.traffic.stream import copy
 
 
 def host_to_device(n: int, dtype: Any) -> Traffic:
-    """n·s bytes, all of them writes as the device's memory sees it."""
+    """Model n·s bytes, all of them writes as the device's memory sees it."""
     return Traffic(0, count("n", n) * bytes_per_element(dtype))
 
 
 def device_to_host(n: int, dtype: Any) -> Traffic:
-    """n·s bytes, all of them reads as the device's memory sees it."""
+    """Model n·s bytes, all of them reads as the device's memory sees it."""
     return Traffic(count("n", n) * bytes_per_element(dtype), 0)
 
 
@@ -24,5 +24,5 @@ def device_to_device(n: int, dtype: Any) -> Traffic:
 
 
 def peer_to_peer(n: int, dtype: Any) -> Traffic:
-    """n·s bytes over the link in one direction, counted once, as reads of the source device's memory."""
+    """Model n·s bytes over the link in one direction, counted once, as reads of the source device's memory."""
     return device_to_host(n, dtype)

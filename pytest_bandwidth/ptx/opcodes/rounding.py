@@ -78,7 +78,7 @@ def _two_sum_error(a: Any, b: Any, total: Any) -> Any:
 
 @_inline
 def _zero(a: Any, b: Any, mode: Any) -> Any:
-    """The sum of a and b where it is exactly 0: of unlike signs it is −0 downwards and +0 otherwise (IEEE 754,
+    """Return the sum of a and b where it is exactly 0: of unlike signs it is −0 downwards and +0 otherwise (IEEE 754,
     §6.3).
     """
     if math.copysign(1.0, a) == math.copysign(1.0, b):

@@ -51,7 +51,7 @@ class CheckedOut:
     """A worktree with a revision in it, until `remove`."""
 
     def __init__(self, root: Path, name: str) -> None:
-        """`root`: any folder of the repository. Raises UsageError where git has no such repository or commit."""
+        """Return `root`: any folder of the repository. Raises UsageError where git has no such repository or commit."""
         top = _top(root)
         commit = _commit(top, name)
         remove_leftovers(top)

@@ -18,7 +18,10 @@ LENGTHS = (0, 1, 33, 1000)
 
 
 def _strided_prepare(side: str, arrays: Arrays, dtype: str, n: int, stride: int) -> Case:
-    """strided_read reads every stride-th element, strided_write writes it; the rest of `out` keeps its poison."""
+    """Read every stride-th element (strided_read), or write it (strided_write).
+
+    The rest of `out` keeps its poison.
+    """
     spread, packed = (n - 1) * stride + 1 if n else 0, n
     lengths = (spread, packed) if side == "read" else (packed, spread)
     source, out = centred(arrays, lengths[0], dtype), arrays.empty(lengths[1], dtype)
@@ -81,7 +84,7 @@ def _misaligned() -> Operation:
 
 
 def _gather(index_dtype: str) -> Operation:
-    """Every element once, in random order: a permutation, so that the distinct bytes are known."""
+    """Return every element once, in random order: a permutation, so that the distinct bytes are known."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]

@@ -31,7 +31,7 @@ def _within() -> Operation:
 
 
 def _host_array(xp: Any, n: int, dtype: str, *, pinned: bool) -> Any:
-    """n elements of host memory; pinned: locked in place, so that the device can copy it by itself."""
+    """Return n elements of host memory; pinned: locked in place, so that the device can copy it by itself."""
     if not pinned:
         return np.empty(n, dtype)
     memory = xp.cuda.alloc_pinned_memory(n * np.dtype(dtype).itemsize)

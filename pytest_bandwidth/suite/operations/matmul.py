@@ -62,7 +62,7 @@ def _gemm(version: str) -> Operation:
 
 
 def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
-    """The array library's product: cuBLAS (float16 on tensor cores) or the host's BLAS, which has no float16."""
+    """Return the array library's product: cuBLAS (float16 on tensor cores) or the host's BLAS, which has no float16."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         m, n, k = sizes["m"], sizes["n"], sizes["k"]

@@ -46,7 +46,7 @@ def uniform(seed: int, n: int) -> Float64:
 
 
 def bias_relu_dropout(a: Array, bias: float, probability: float, seed: int) -> Float64:
-    """dropout(max(a + bias, 0)): an element survives where its uniform number is at least `probability`."""
+    """Return dropout(max(a + bias, 0)): an element survives where its uniform number is at least `probability`."""
     kept = uniform(seed, a.size).reshape(a.shape) >= probability
     return np.where(kept, np.maximum(wide(a) + bias, 0.0) / (1.0 - probability), 0.0)
 
@@ -56,7 +56,10 @@ def cos_cos(a: Array) -> Float64:
 
 
 def fma_chain(a: Array, factor: float, addend: float, repeats: int) -> Array:
-    """x = x·factor + addend, `repeats` times, rounded to a's dtype after each step as the hardware does; a's dtype."""
+    """Compute x = x·factor + addend, `repeats` times, rounded to a's dtype after each step as the hardware does.
+
+    The result has a's dtype.
+    """
     factor, addend = float(a.dtype.type(factor)), float(a.dtype.type(addend))
     for _ in range(repeats):
         a = (wide(a) * factor + addend).astype(a.dtype)
@@ -64,7 +67,7 @@ def fma_chain(a: Array, factor: float, addend: float, repeats: int) -> Array:
 
 
 def add_chain(a: Array, addend: float, repeats: int) -> Array:
-    """x = x + addend, `repeats` times, rounded to a's dtype after each step; a's dtype."""
+    """Compute x = x + addend, `repeats` times, rounded to a's dtype after each step; a's dtype."""
     return fma_chain(a, 1.0, addend, repeats)
 
 
@@ -72,7 +75,7 @@ def add_chain(a: Array, addend: float, repeats: int) -> Array:
 
 
 def softmax(a: Array) -> Float64:
-    """exp(x − max) ÷ Σ exp(x − max) along the last axis; an empty axis gives an empty result."""
+    """Return exp(x − max) ÷ Σ exp(x − max) along the last axis; an empty axis gives an empty result."""
     x = wide(a)
     if not x.size:
         return x
@@ -92,7 +95,7 @@ def layer_norm(a: Array, gamma: Array, beta: Array, epsilon: float) -> Float64:
 
 
 def logsumexp(a: Array) -> Float64:
-    """ln Σ exp(x) along the last axis; −∞ where that axis is empty."""
+    """Return ln Σ exp(x) along the last axis; −∞ where that axis is empty."""
     x = wide(a)
     if not x.shape[-1]:
         return np.full(x.shape[:-1], -np.inf)
@@ -104,7 +107,7 @@ def logsumexp(a: Array) -> Float64:
 
 
 def gemm(a: Array, b: Array) -> Float64:
-    """A (m×k) · B (k×n)."""
+    """Return A (m×k) · B (k×n)."""
     return np.asarray(wide(a) @ wide(b), np.float64)
 
 
@@ -114,7 +117,7 @@ def linear(x: Array, w: Array) -> Float64:
 
 
 def attention(q: Array, k: Array, v: Array) -> Float64:
-    """softmax(Q·Kᵀ ÷ √d)·V over the last two axes, n×d."""
+    """Return softmax(Q·Kᵀ ÷ √d)·V over the last two axes, n×d."""
     scores = wide(q) @ np.swapaxes(wide(k), -1, -2) / math.sqrt(max(q.shape[-1], 1))
     return np.asarray(softmax(scores) @ wide(v), np.float64)
 
@@ -140,7 +143,7 @@ def kv_decode(q: Array, k_cache: Array, v_cache: Array, tokens: int) -> Float64:
 
 
 def q4_0_dequantize(blocks: Array, n: int) -> Float64:
-    """The first n weights of Q4_0 blocks, uint8 of shape (blocks, 18): float16 scale, then 16 bytes of nibbles.
+    """Return the first n weights of Q4_0 blocks, uint8 of shape (blocks, 18): float16 scale, then 16 bytes of nibbles.
 
     Low nibbles are elements 0–15 of a block, high nibbles 16–31; value = (nibble − 8)·scale.
     """

@@ -109,7 +109,7 @@ def _logsumexp(*, fused: bool) -> Operation:
 
 
 def _read_again(moved: Traffic, rows: int, cols: int, dtype: str, times: int) -> Traffic:
-    """What the staged kernels ask for once more: the columns that do not fit the stage."""
+    """Return what the staged kernels ask for once more: the columns that do not fit the stage."""
     again = times * rows * max(cols - STAGED_COLS, 0) * traffic.bytes_per_element(dtype)
     return replace(moved, requested_read=(moved.requested_read or 0) + again)
 

@@ -33,7 +33,7 @@ SMALL: tuple[Sizes, ...] = tuple({"n": n} for n in (0, 1, 3, 8, 255, 1000, 4099)
 
 
 def _kernel_and_threads(kernel: str, version: str, dtype: str, n: int) -> tuple[str, int]:
-    """The kernel's full name, and a thread per access that it makes."""
+    """Return the kernel's full name, and a thread per access that it makes."""
     if version == "wide":
         return f"{kernel}_{WIDE_SUFFIX[dtype]}", ceil_div(n * bytes_per_element(dtype), 16)
     return f"{kernel}_{SUFFIX[dtype]}", n
@@ -50,7 +50,7 @@ def _map(
     reference: Callable[..., Any],
     scalars: tuple[float, ...] = (),
 ) -> Operation:
-    """out = f(inputs…, scalars…), element by element."""
+    """Compute out = f(inputs…, scalars…), element by element."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
@@ -72,7 +72,7 @@ def _map(
 
 
 def _read(version: str) -> Operation:
-    """The sink keeps its poison: the sum of finite numbers is not the NaN that it is compared with."""
+    """Return a check that the sink keeps its poison: the sum of finite numbers is not the NaN that it is compared with."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
@@ -93,7 +93,7 @@ ELEMENTS_PER_REDUCING_THREAD = 8
 
 
 def _reduction(kernel: str, version: str, inputs: int, model: Callable[..., Traffic]) -> Operation:
-    """A partial result per block, then one block over those."""
+    """Return a partial result per block, then one block over those."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, arithmetic = sizes["n"], ARITHMETIC[dtype]
@@ -130,7 +130,7 @@ BIAS, PROBABILITY, SEED = 0.125, 0.25, 0x5EED
 
 
 def _chain(name: str, stages: tuple[tuple[str, tuple[Any, ...]], ...], fused: bool) -> Operation:
-    """A chain of pointwise operations, one launch each or one for all. `stages`: kernel and scalars of each."""
+    """Return a chain of pointwise operations, one launch each or one for all. `stages`: kernel and scalars of each."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n, suffix = sizes["n"], SUFFIX[dtype]

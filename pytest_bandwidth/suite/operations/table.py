@@ -158,7 +158,7 @@ def _row(same: list[Operation]) -> tuple[str, ...]:
 
 
 def _kernels(operation: Operation) -> str:
-    """The launches' kernels in order, for the first dtype; the array library's own where nothing is launched."""
+    """Return the launches' kernels in order, for the first dtype; the array library's own where nothing is launched."""
     if "traffic" not in operation.devices:
         return "array library"
     case = operation.prepare(_NoData(), operation.dtypes[0], operation.small[-1])

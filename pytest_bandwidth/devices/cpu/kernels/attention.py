@@ -72,7 +72,7 @@ def _block_weights(weights: Array, q: Array, q0: int, k: Array, at: int, scale: 
 
 @inlined
 def _add_weighted(result: Array, weights: Array, v: Array, at: int, d: int, count: int, shrink: Any) -> None:
-    """result = shrink · result + Σ weights[key] · v[key], for `count` values from element `at` on.
+    """Return result = shrink · result + Σ weights[key] · v[key], for `count` values from element `at` on.
 
     A line of the result stays in a register for the whole block. Stored and loaded again for every key, it takes 1.5
     times as long in one process as in the next, depending on where buffers and code happen to lie.
@@ -173,7 +173,7 @@ def kv_append(
 
 @inlined
 def _cache_of(head: int, query_heads: int, kv_heads: int, d: int, capacity: int) -> int:
-    """Where the keys of a query head begin: several query heads may share one key and value head."""
+    """Return where the keys of a query head begin: several query heads may share one key and value head."""
     kv_head = head % query_heads // (query_heads // kv_heads)
     return (head // query_heads * kv_heads + kv_head) * capacity * d
 
@@ -193,7 +193,10 @@ def kv_decode(
     tokens: int,
     capacity: int,
 ) -> None:
-    """One query token's attention to `tokens` cached ones, for each head; 0 without tokens, NaN for d above 128."""
+    """Return one query token's attention to `tokens` cached ones, for each head.
+
+    0 without tokens, NaN for d above 128.
+    """
     heads = batch * query_heads
     for part in prange(parts):
         result = scratch(WORK, np.float32)

@@ -54,7 +54,7 @@ def gemm_naive(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: in
 
 @parallel
 def gemm_tiled(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: int) -> None:
-    """As gemm_naive, by 32 × 32 tiles of a and b that stay in a cache while they are used."""
+    """Compute as gemm_naive, by 32 × 32 tiles of a and b that stay in a cache while they are used."""
     bands = (m + TILE - 1) // TILE
     for part in prange(parts):
         tile = scratch(TILE * TILE, np.float32).reshape(TILE, TILE)
@@ -116,7 +116,9 @@ def product(
     n: int,
     k: int,
 ) -> None:
-    """out (m×n) = a (m×k) · b (k×n) for a range of 16-column panels; each matrix begins at an element of its array.
+    """Compute out (m×n) = a (m×k) · b (k×n) for a range of 16-column panels.
+
+    Each matrix begins at an element of its array.
 
     Four rows of a panel stay in registers while k is walked, so that a line of b serves four multiply-adds.
     """
@@ -151,7 +153,7 @@ def product(
 
 @parallel
 def gemm_blocked(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: int) -> None:
-    """As gemm_naive, 4 × 16 elements of the result at a time."""
+    """Compute as gemm_naive, 4 × 16 elements of the result at a time."""
     panels = (n + PANEL - 1) // PANEL
     for part in prange(parts):
         product((panels * part // parts, panels * (part + 1) // parts), out, 0, a, 0, b, 0, m, n, k)

@@ -35,7 +35,7 @@ def _rectified(x: Any) -> Any:
 
 @inlined
 def _dropped_out(x: Any, probability: Any, seed: Any, i: int) -> Any:
-    """x ÷ (1 − probability), or 0 with that probability, as (seed, i) will have it."""
+    """Return x ÷ (1 − probability), or 0 with that probability, as (seed, i) will have it."""
     kept = x / like(x, 1.0 - probability)
     # Kept where the number is at least the probability; uniform is never NaN, so "not above" says so.
     return where_above(like(x, probability), uniform(x, seed, i), like(x, 0.0), kept)

@@ -99,7 +99,10 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 
 @typed_intrinsic
 def address(_typing_context: Any, array: Any) -> Any:
-    """address(array): where the array's data begins. (`array.ctypes.data` would keep Numba from caching on disk.)"""
+    """Give address(array): where the array's data begins.
+
+    (`array.ctypes.data` would keep Numba from caching on disk.)
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -110,7 +113,7 @@ def address(_typing_context: Any, array: Any) -> Any:
 
 @typed_intrinsic
 def lanes_of(_typing_context: Any, array: Any) -> Any:
-    """lanes_of(array): how many elements one load from the array takes."""
+    """Return lanes_of(array): how many elements one load from the array takes."""
 
     def generate(_context: Any, _builder: Any, signature: Any, _args: Any) -> Any:
         return ir.Constant(ir.IntType(64), _vector_of(signature.args[0]).lanes)
@@ -120,7 +123,7 @@ def lanes_of(_typing_context: Any, array: Any) -> Any:
 
 @typed_intrinsic
 def load(_typing_context: Any, array: Any, index: Any) -> Any:
-    """load(array, index): the line that begins at element `index` of a 1-d array, at any alignment."""
+    """Return load(array, index): the line that begins at element `index` of a 1-d array, at any alignment."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array_type, line = signature.args[0], signature.return_type
@@ -135,7 +138,7 @@ def load(_typing_context: Any, array: Any, index: Any) -> Any:
 
 @typed_intrinsic
 def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
-    """stream(array, index, line): stores the line past the caches, rounded to half where the array holds halves.
+    """Return stream(array, index, line): stores the line past the caches, rounded to half where the array holds halves.
 
     Element `index` must lie on a boundary of what is stored: 64 bytes, 32 for halves.
     """
@@ -151,7 +154,7 @@ def stream(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
 
 @typed_intrinsic
 def store(_typing_context: Any, array: Any, index: Any, line: Any) -> Any:
-    """store(array, index, line): an ordinary store of the line, at any alignment."""
+    """Return store(array, index, line): an ordinary store of the line, at any alignment."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(context, builder, signature, args).align = signature.args[0].dtype.bitwidth // 8
@@ -169,7 +172,7 @@ def _store(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @typed_intrinsic
 def get(_typing_context: Any, array: Any, index: Any) -> Any:
-    """get(array, index): one element; a half as float32."""
+    """Return get(array, index): one element; a half as float32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array_type = signature.args[0]
@@ -202,7 +205,7 @@ def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
 
 @typed_intrinsic
 def spread(_typing_context: Any, scalar: Any) -> Any:
-    """spread(scalar): a line that holds the scalar in every lane."""
+    """Return spread(scalar): a line that holds the scalar in every lane."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = context.get_value_type(signature.return_type)
@@ -216,7 +219,10 @@ def spread(_typing_context: Any, scalar: Any) -> Any:
 
 @typed_intrinsic
 def fence(_typing_context: Any) -> Any:
-    """fence(): what was streamed before is visible to other cores after. Each thread calls it once, at its end."""
+    """Make what was streamed before visible to other cores.
+
+    Each thread calls it once, at its end.
+    """
 
     def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
         if _X86:

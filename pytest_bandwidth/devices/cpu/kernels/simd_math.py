@@ -109,7 +109,7 @@ largest = _across(_larger, lambda builder, x, y: builder.select(builder.icmp_sig
 
 @typed_intrinsic
 def larger(_typing_context: Any, left: Any, _right: Any) -> Any:
-    """larger(left, right): left where it is the larger, else right; so a NaN on the left does not count."""
+    """Return larger(left, right): left where it is the larger, else right; so a NaN on the left does not count."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return _larger(builder, *args)
@@ -119,7 +119,7 @@ def larger(_typing_context: Any, left: Any, _right: Any) -> Any:
 
 @typed_intrinsic
 def where_above(_typing_context: Any, x: Any, _limit: Any, _then: Any, _otherwise: Any) -> Any:
-    """where_above(x, limit, then, otherwise): `then` where x > limit, else `otherwise` (also where x is NaN)."""
+    """Return where_above(x, limit, then, otherwise): `then` where x > limit, else `otherwise` (also where x is NaN)."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
@@ -129,7 +129,7 @@ def where_above(_typing_context: Any, x: Any, _limit: Any, _then: Any, _otherwis
 
 @typed_intrinsic
 def like(_typing_context: Any, x: Any, scalar: Any) -> Any:
-    """like(x, scalar): the scalar as float32, as often as x has lanes."""
+    """Return like(x, scalar): the scalar as float32, as often as x has lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         number = context.cast(builder, args[1], signature.args[1], types.float32)
@@ -181,7 +181,7 @@ def _negated_if_odd(_typing_context: Any, x: Any, _n: Any) -> Any:
 
 @inlined
 def exponential(x: Any) -> Any:
-    """eˣ within 2 units in the last place; below −87 it is 0, above 88 infinite.
+    """Return eˣ within 2 units in the last place; below −87 it is 0, above 88 infinite.
 
     eˣ = 2ⁿ·eʳ with n the nearest whole number to x ÷ ln 2. ln 2 is subtracted in two parts, of which the first has few
     enough bits for n·part to be exact (Cody and Waite). The polynomial is a weighted least-squares fit with equal
@@ -204,7 +204,9 @@ def exponential(x: Any) -> Any:
 
 @inlined
 def cosine(x: Any) -> Any:
-    """cos x within 2e-7 for |x| ≤ 1000; like the hardware function of a GPU, it is not meant for large arguments.
+    """Compute cos x within 2e-7 for |x| ≤ 1000.
+
+    Like the hardware function of a GPU, it is not meant for large arguments.
 
     cos x = ±cos r with r what x lacks to the nearest multiple of π, subtracted in three parts; the polynomial in r² was
     fitted for this module as the one of `exponential`, its error is 3e-10.
@@ -224,7 +226,9 @@ def cosine(x: Any) -> Any:
 
 @typed_intrinsic
 def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
-    """uniform(x, seed, index): a number in [0, 1) that depends on (seed, index) only; the following indices in the
+    """Draw uniform(x, seed, index), a number in [0, 1) that depends on (seed, index) only.
+
+    The following indices in the
     following lanes, where x is a line. The same bits as `uniform` in cuda_src/pointwise.cu.
     """
 
