@@ -1,4 +1,4 @@
-"""A baseline: what an earlier run of each measurement showed on one device."""
+"""Hold what an earlier run of each measurement showed on one device: the baseline."""
 
 from __future__ import annotations
 

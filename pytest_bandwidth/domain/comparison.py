@@ -1,4 +1,4 @@
-"""Several callables measured in the same rounds: paired ratios, with an interval."""
+"""Compare several callables that were measured in the same rounds: paired ratios, with an interval."""
 
 from __future__ import annotations
 

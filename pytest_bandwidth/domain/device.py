@@ -1,4 +1,4 @@
-"""A device as measurements name it: its identity, its peak, its state around the samples."""
+"""Name a device as measurements do: its identity, its peak, its state around the samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong, by who has to act on it.
+"""Tell errors apart by who has to act on them.
 
 Every message is one line: what was found, what was expected, what to do.
 """

@@ -1,4 +1,4 @@
-"""What a device found out about one workload: every sample, and the figures that follow from them."""
+"""Hold what a device found out about one workload: every sample, and the figures that follow from them."""
 
 from __future__ import annotations
 

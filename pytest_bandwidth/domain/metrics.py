@@ -1,4 +1,4 @@
-"""What one process saw of a measurement, and by which of its two figures it is judged.
+"""Reduce a measurement to the metrics of one process, and choose the one that it is judged by.
 
 `relative` is the share of the probe's bandwidth in the same rounds: it leaves out what kernel and probe share. GB/s are
 the figure where they share little.

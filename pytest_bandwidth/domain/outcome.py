@@ -1,4 +1,4 @@
-"""One measured and judged thing as plain data: what travels between processes and what every renderer reads."""
+"""Flatten a judged measurement into plain data, which travels between processes and which every renderer reads."""
 
 from __future__ import annotations
 

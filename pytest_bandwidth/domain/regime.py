@@ -1,4 +1,4 @@
-"""Why a measurement takes as long as it does: memory-bound, compute-bound or overhead-bound, with the evidence."""
+"""Tell why a measurement takes as long as it does: memory-, compute- or overhead-bound, with the evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roofline's numbers: ridge point, attainable rate, and the class of a utilization."""
+"""Compute the roofline's numbers: ridge point, attainable rate, and the class of a utilization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One test on one kind of device over many runs: its figure, the levels between change points, and runs by commit."""
+"""Follow one test on one kind of device over many runs: its metric, the levels between change points, runs by commit."""
 
 from __future__ import annotations
 

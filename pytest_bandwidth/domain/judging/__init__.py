@@ -1,1 +1,1 @@
-"""The rule: whether a drop is a regression, and on what evidence."""
+"""Judge whether a drop is a regression, and on what evidence."""

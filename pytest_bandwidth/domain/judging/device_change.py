@@ -1,4 +1,4 @@
-"""The device told apart from the kernel, by both figures and a probe.
+"""Tell the device from the kernel, by both metrics and a probe.
 
 A slower kernel loses GB/s and share of the probe alike. A device that changed moves one of them: slower memory takes
 GB/s and leaves the share of a kernel that waits for memory; faster memory takes the share of one that does not, and

@@ -1,4 +1,4 @@
-"""A slow creep: drops that were small enough to be accepted one by one, and together are more than the tolerance."""
+"""Find a slow creep: drops small enough to be accepted one by one, and together more than the tolerance."""
 
 from __future__ import annotations
 

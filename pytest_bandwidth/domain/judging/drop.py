@@ -1,4 +1,4 @@
-"""The rule: one fresh process is one piece of evidence; samples inside it are not replicates.
+"""Judge a drop: one fresh process is one piece of evidence; samples inside it are not replicates.
 
 A process whose figure lies further below the entry's than noise explains is a suspect; fresh processes confirm it.
 """

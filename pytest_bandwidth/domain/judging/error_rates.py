@@ -1,4 +1,4 @@
-"""How often the rule cries wolf and how often it sleeps, on processes that really ran."""
+"""Estimate false-alarm and detection rates by resampling measured processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a baseline's runs say together: an entry seen through one figure, and what noise explains of a drop.
+"""Join a baseline's runs: an entry seen through one metric, and what noise explains of a drop.
 
 For an entry with k runs, L = ln(figure), centre c = median of the runs' L and
 s² = (5·prior² + (k−1)·sd²)/(k+4): five processes' worth of prior belief about between-process noise, the rest seen.

@@ -1,4 +1,4 @@
-"""The rule in numbers: what one process's figure comes to, and what the median of fresh ones does.
+"""Compute the rule's numbers: what a first look and the median of fresh processes are held to.
 
 `judging` puts it in words; the self-test and the simulation count its statuses.
 """

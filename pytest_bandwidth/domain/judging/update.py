@@ -1,4 +1,4 @@
-"""What an update makes of an entry: runs that pass the gate are appended, others start the entry afresh.
+"""Merge an update's runs into an entry: those that pass the gate are appended, others start the entry afresh.
 
 Devices of one model share an entry: their runs of one update go in together.
 """

@@ -1,4 +1,4 @@
-"""What each operation moves through device memory and computes, as pure functions of its shape.
+"""Model what each operation moves through device memory and computes, as pure functions of its shape.
 
 Conventions of every function here:
 

@@ -72,7 +72,7 @@ def _map(
 
 
 def _read(version: str) -> Operation:
-    """Return a check that the sink keeps its poison: the sum of finite numbers is not the NaN that it is compared with."""
+    """Read n elements; the sink keeps its poison, since the sum of finite numbers is not the NaN it is compared with."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
