@@ -1,4 +1,4 @@
-"""Follow one test on one kind of device over many runs: its metric, the levels between change points, runs by commit."""
+"""Follow one test on one kind of device over many runs: its metric, the levels between change points, runs."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _map(
 
 
 def _read(version: str) -> Operation:
-    """Read n elements; the sink keeps its poison, since the sum of finite numbers is not the NaN it is compared with."""
+    """Read n elements; the sink keeps its poison, since no sum of finite numbers is the NaN awaited."""
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         n = sizes["n"]
