@@ -129,7 +129,7 @@ dist: $(VENV)/.release
 	$(PYTHON) -m venv build/tried
 	$(if $(LOCKED),build/tried/bin/python -m pip install $(call LOCK_ARGS,release))
 	build/tried/bin/python -m pip install --quiet $(if $(LOCKED),--no-deps) "$$(ls dist/*.whl)[cpu]"
-	cd build && tried/bin/pytest-bandwidth --version && tried/bin/python -m pytest --pyargs pytest_bandwidth.suite \
+	cd build && tried/bin/pytest-bandwidth --version && tried/bin/python -m pytest -c /dev/null --pyargs pytest_bandwidth.suite \
 		-p no:cacheprovider --bandwidth-device=cpu -k copy-plain-float32
 
 # For all of CI's Pythons. No list names a registry: pip takes the one that it was told.
