@@ -19,8 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.stem in LAB and item.path.parent == Path(__file__).parent:
             _LAB.all_of_it.add(item.nodeid)
             _LAB.modules.add(item.path.stem)
-        if item.path.stem in LAB | {LAST}:
-            item.add_marker(pytest.mark.xdist_group("opcodes"))
     items.sort(key=lambda item: item.path.stem == LAST)
 
 
@@ -41,4 +39,4 @@ def _remembered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
             run_block(interpreter, block, number, mask)
 
         monkeypatch.setattr(BatchInterpreter, "_run_block", remembering)
-        _LAB.ran.add(request.node.nodeid.removesuffix("@opcodes"))  # which xdist appends
+        _LAB.ran.add(request.node.nodeid)
