@@ -22,6 +22,9 @@ OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE)
 TAKEN_AGAIN = "taken-again"
 # A shorter probe shows what its call costs: with caches cold, 20 to 60 µs for 4 KiB on a 2-core host.
 PROBE_CALL_SECONDS = 1e-4
+# Where others keep processors busy, each sample of a small probe may wait for one: 5 of half a MB were all 200 times
+# too slow on a 2-core host at load 8.
+HINDERED_FACTOR = 500
 # In processors, and as a share of them.
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
@@ -58,14 +61,16 @@ def above_peak(measurement: Measurement) -> Finding | None:
 def above_probe(measurement: Measurement) -> Finding | None:
     """Return why a figure far above the probe's cannot be true where no peak is known; None where it can be.
 
-    The probe's fastest sample counts, which other processes hindered least.
+    The probe's fastest sample counts, which other processes hindered least; where they are busy, only what is absurd is
+    refused.
     """
     rounds, gbps = measurement.rounds, measurement.gbps
     if measurement.peak is not None or gbps is None or not rounds.probe_seconds:
         return None
     fastest_seconds = min(rounds.probe_seconds)
     probe_gbps = rounds.probe_bytes / fastest_seconds / 1e9
-    largest_share = LARGEST_SHARE * _threads_beyond_probe(measurement)
+    hindered = HINDERED_FACTOR if busy_with_others(measurement) is not None else 1
+    largest_share = LARGEST_SHARE * _threads_beyond_probe(measurement) * hindered
     if fastest_seconds < PROBE_CALL_SECONDS or gbps <= largest_share * probe_gbps:
         return None
     return Finding(

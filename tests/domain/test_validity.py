@@ -63,6 +63,10 @@ def timed(gbps, probe_gbps, probe_seconds=1e-3, **settings):
     return Measurement(None, Traffic(10**6, 0), device, "clock", rounds)
 
 
+def beside_others(measurement):
+    return replace(measurement, conditions_after=Conditions(others=("cc1",), others_processors=0.9))
+
+
 @pytest.mark.parametrize(
     ("measurement", "valid"),
     [
@@ -72,6 +76,8 @@ def timed(gbps, probe_gbps, probe_seconds=1e-3, **settings):
         (timed(201.0, 100.0, 0.99 * PROBE_CALL_SECONDS), True),  # a call's cost
         (timed(1500.0, 100.0, threads="numpy"), True),  # a probe of one thread
         (timed(1601.0, 100.0, threads="numpy"), False),
+        (beside_others(timed(99_999.0, 100.0)), True),  # others kept the probe's threads waiting
+        (beside_others(timed(100_001.0, 100.0)), False),
     ],
 )
 def test_a_share_of_the_probe_that_cannot_be_is_invalid(measurement, valid):

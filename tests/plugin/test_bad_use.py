@@ -358,3 +358,10 @@ def test_an_update_without_a_baseline_is_refused_by_its_own_name(project, option
     result = project.run_here(option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {option} needs --bandwidth-baseline=PATH to write to"])
+
+
+def test_nonsense_is_invalid_and_never_written(project):
+    project.file("test_it.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 30)\n")
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    result.stdout.fnmatch_lines(["*INVALID*is more than * of what the probe's fastest sample reached*"])
+    assert not (project.path / "b.yaml").exists()
