@@ -177,7 +177,8 @@ def test_missing(bandwidth):
     result.stdout.re_match_lines([r'.*identifier "nothing" is undefined', r".*no kernel named 'q'; it has: k"])
 
 
-def test_templates_and_dynamic_shared_memory(project):
+@pytest.mark.parametrize("names", ["", ', name_expressions=["reverse<double>"]'])
+def test_templates_and_dynamic_shared_memory(project, names):
     project.file(
         "test_template.py",
         """
@@ -196,10 +197,10 @@ template <typename T> __global__ void reverse(T* out, const T* in)
 
 def test_template(bandwidth):
     x, y = bandwidth.random(128, "float64"), bandwidth.empty(128, "float64")
-    k = bandwidth.kernel(SOURCE, "reverse<double>", name_expressions=["reverse<double>"])
+    k = bandwidth.kernel(SOURCE, "reverse<double>", NAMES)
     bandwidth.launch(k, 1, 128, (y, x), reads=x, writes=y, shared_mem=1024)
     assert (y == x[::-1]).all()
-""",
+""".replace(", NAMES", names),
     )
     project.run("--bandwidth-device=traffic").assert_outcomes(passed=1)
 

@@ -116,7 +116,9 @@ class TrafficDevice:
     def kernel(self, source: KernelSource) -> Any:
         """Compile for the device's architecture. Raises KernelError with the log, or with the names that exist."""
         filename = source.file.name if source.file is not None else "kernel.cu"
-        program, resources = _compiled(source.text, self._arch, source.options, source.name_expressions, filename)
+        program, resources = _compiled(
+            source.text, self._arch, source.options, source.name_expressions, filename, self._timeout
+        )
         name = program.resolve(source.name)
         return TrafficKernel(program.renewed(), name, resources.get(name))
 
@@ -203,12 +205,16 @@ class TrafficDevice:
 
 @functools.lru_cache(SOURCES_KEPT)
 def _compiled(
-    text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str
+    text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str, seconds: float
 ) -> tuple[Program, Mapping[str, KernelResources]]:
     """Compile a source and its kernels' resources; most tests take a kernel of a source that is known already."""
-    program = load(compile_ptx(text, arch=arch, options=options, name_expressions=names, filename=filename))
-    resources = kernel_resources(text, arch=arch, options=options, name_expressions=names, filename=filename)
-    return program, resources
+    module = compile_ptx(
+        text, arch=arch, options=options, name_expressions=names, filename=filename, max_seconds=seconds
+    )
+    resources = kernel_resources(
+        text, arch=arch, options=options, name_expressions=names, filename=filename, max_seconds=seconds
+    )
+    return load(module), resources
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:

@@ -1,0 +1,126 @@
+"""Compile with NVRTC in a process of its own: requests come in and replies go out as lines of JSON.
+
+A compiler cannot be interrupted and takes what memory it wants; a process can be ended, and has bounds. It is run by
+its path, not imported, so that it loads nothing of the package: the standard library and cuda.bindings alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+# 2²¹ template instances took 1.8 GB, which still compiles; past this NVRTC runs out of memory, and not the machine.
+MEMORY_BYTES = 4 * 2**30
+
+
+class Refused(Exception):
+    """NVRTC refuses a request; the text says why."""
+
+
+def main() -> None:
+    """Answer requests until their pipe is closed."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is no answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked ends this process
+    _bound_memory()
+    for line in sys.stdin:
+        try:
+            answer = _answer(json.loads(line))
+        except Refused as error:
+            answer = {"refused": str(error)}
+        except (ImportError, RuntimeError) as error:  # RuntimeError: the bindings are there, but no libnvrtc
+            answer = {"unavailable": str(error) or type(error).__name__}
+        except MemoryError:
+            answer = {"refused": "NVRTC ran out of memory"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _bound_memory() -> None:
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    from cuda.bindings import nvrtc
+
+    if "text" not in request:
+        return _about(nvrtc)
+    if hasattr(signal, "alarm"):  # ends this process should the one that asked be gone
+        signal.alarm(request["alarm"])
+    try:
+        return _compiled(nvrtc, request)
+    finally:
+        if hasattr(signal, "alarm"):
+            signal.alarm(0)
+
+
+def _about(nvrtc: Any) -> dict[str, Any]:
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    status, major, minor = nvrtc.nvrtcVersion()
+    if int(status) != 0:
+        raise Refused(f"NVRTC does not tell its version (status {int(status)})")
+    status, count = nvrtc.nvrtcGetNumSupportedArchs()
+    numbers = nvrtc.nvrtcGetSupportedArchs()[1] if int(status) == 0 and count else ()
+    # CUDA's own, and the parts of the standard library that cooperative_groups.h asks for.
+    folders = map(find_nvidia_header_directory, ("cudart", "cccl"))
+    return {
+        "version": f"{major}.{minor}",
+        "architectures": [f"sm_{number}" for number in numbers],
+        "folders": [folder for folder in folders if folder is not None],
+    }
+
+
+def _compiled(nvrtc: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Compile `text` with `options`; headers: texts by the name that an #include gives them."""
+    headers = request["headers"]
+    handle = _checked(
+        nvrtc,
+        nvrtc.nvrtcCreateProgram(
+            request["text"].encode(),
+            request["filename"].encode(),
+            len(headers),
+            [text.encode() for text in headers.values()],
+            [name.encode() for name in headers],
+        ),
+    )
+    try:
+        for name in request["names"]:
+            _checked(nvrtc, nvrtc.nvrtcAddNameExpression(handle, name.encode()))
+        options = [option.encode() for option in request["options"]]
+        (status,) = nvrtc.nvrtcCompileProgram(handle, len(options), options)
+        log = _text(nvrtc, handle, "nvrtcGetProgramLog").strip()
+        if int(status) != 0:
+            return {"failed": nvrtc.nvrtcGetErrorString(status)[1].decode(), "log": log}
+        lowered = {
+            name: str(_checked(nvrtc, nvrtc.nvrtcGetLoweredName(handle, name.encode())), "utf-8")
+            for name in request["names"]
+        }
+        return {"ptx": _text(nvrtc, handle, "nvrtcGetPTX") if request["ptx"] else "", "lowered": lowered, "log": log}
+    finally:
+        nvrtc.nvrtcDestroyProgram(handle)
+
+
+def _text(nvrtc: Any, handle: Any, call: str) -> str:
+    size = _checked(nvrtc, getattr(nvrtc, f"{call}Size")(handle))
+    # Never `bytes`: of one byte, an empty log's length, Python keeps a single object that the whole process shares.
+    buffer = bytearray(size)
+    _checked(nvrtc, getattr(nvrtc, call)(handle, buffer))
+    return str(buffer.rstrip(b"\0"), "utf-8", "replace")
+
+
+def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
+    if int(answer[0]) != 0:
+        raise Refused(nvrtc.nvrtcGetErrorString(answer[0])[1].decode())
+    return answer[1] if len(answer) > 1 else None
+
+
+if __name__ == "__main__":
+    main()
