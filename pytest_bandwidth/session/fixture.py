@@ -27,6 +27,7 @@ from pytest_bandwidth.session.user_input import (
     checked_launch,
     checked_shape,
     declared,
+    refuse_unlabelled,
 )
 
 # Where no test runs, nothing shows progress.
@@ -39,10 +40,18 @@ class Bandwidth:
     Every measurement is judged when the test's body has passed. `measurements` holds them by label.
     """
 
-    def __init__(self, run: MeasuringRun, marker: MarkerOptions, test_file: Path, progress: Progress = _UNSEEN) -> None:
+    def __init__(
+        self,
+        run: MeasuringRun,
+        marker: MarkerOptions,
+        test_file: Path,
+        progress: Progress = _UNSEEN,
+        test: Callable[..., object] | None = None,
+    ) -> None:
         self._run = run
         self.marker = marker
         self.progress = progress
+        self._test = test
         self._folders = (test_file.parent, run.root)
         self.measurements: dict[str | None, Measurement] = {}
         self.tags: dict[str, Any] = {}
@@ -231,6 +240,8 @@ class Bandwidth:
                 "the test that this bandwidth fixture belongs to has ended, and with it what is judged: "
                 "measure in the test or in a fixture's set-up, and ask for the fixture in each test"
             )
+        if label is None and self._test is not None:
+            refuse_unlabelled(self._test)
         if label in self.measurements:
             name = "without a label" if label is None else f"labelled {shown(label)}"
             raise UsageError(f"two measurements {name} in one test: give each a label= of its own")

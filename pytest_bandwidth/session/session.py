@@ -82,7 +82,8 @@ class BandwidthSession:
         refuse_other_devices(marker, self._run.device.identity)
         item.stash[_ROWS] = []
         self._run.begin_test()
-        return Bandwidth(self._run, marker, item.path, self._line.of_test(item.name))
+        test = getattr(item, "function", None)
+        return Bandwidth(self._run, marker, item.path, self._line.of_test(item.name), test)
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import operator
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
@@ -95,12 +100,12 @@ def _added_up(name: str, parts: Sequence[Any], nbytes: Callable[[Any], int]) -> 
 
 def _traffic_of(name: str, part: Any, nbytes: Callable[[Any], int]) -> Traffic:
     if isinstance(part, str):
-        try:
+        with suppress(ValueError):  # it is refused below, with all that is taken
             part = parse_bytes(part)
-        except ValueError as error:
-            raise UsageError(f"{name}: {error}") from None
-    if isinstance(part, (bool, float, bytes)):
-        raise UsageError(f"{name}={shown(part)}, expected arrays, whole numbers of bytes, or a Traffic model")
+    if isinstance(part, (bool, float, str, bytes)):
+        raise UsageError(
+            f"{name}={shown(part)}, expected arrays, whole numbers of bytes, text such as '64 MiB', or a Traffic model"
+        )
     if isinstance(part, int) and part < 0:
         raise UsageError(f"{name}={shown(part)}, expected a number of bytes that is not negative")
     count = part if isinstance(part, int) else nbytes(part)
@@ -125,6 +130,34 @@ def checked_launch(
     if isinstance(shared_mem, bool) or not isinstance(shared_mem, int) or shared_mem < 0:
         raise UsageError(f"launch: shared_mem={shown(shared_mem)}, expected bytes, 0 or more")
     return Launch(kernel, _dim("grid", grid), _dim("block", block), tuple(args), shared_mem)
+
+
+@lru_cache(maxsize=1024)
+def refuse_unlabelled(function: Callable[..., object]) -> None:
+    """Raise UsageError where a test surely measures twice without a label, before it measures once.
+
+    Only calls of the fixture that stand in the test's own body, outside every branch and loop, are sure to run.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    body = tree.body[0].body if isinstance(tree.body[0], ast.FunctionDef) else []
+    calls = [call for statement in body if (call := _own_call(statement)) is not None]
+    unlabelled = [call.lineno for call in calls if not any(k.arg in (None, "label") for k in call.keywords)]
+    if len(unlabelled) > 1:
+        first = function.__code__.co_firstlineno - 1
+        lines = " and ".join(str(first + line) for line in unlabelled[:2])
+        raise UsageError(f"two measurements without a label in one test (lines {lines}): give each a label= of its own")
+
+
+def _own_call(statement: ast.stmt) -> ast.Call | None:
+    """Return the call ``bandwidth(…)`` or ``bandwidth.launch(…)`` that the statement is, or assigns."""
+    call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
+    if not isinstance(call, ast.Call):
+        return None
+    name = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "launch" else call.func
+    return call if isinstance(name, ast.Name) and name.id == "bandwidth" else None
 
 
 def checked_shape(shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -47,6 +47,10 @@ A = "    a = bandwidth.random(64)\n"
         (A + "    bandwidth(lambda: None, reads=a, setup=3)", r"setup=3, expected a callable"),
         (
             A + "    bandwidth(lambda: None, reads=a)\n    bandwidth(lambda: None, reads=a)",
+            r"two measurements without a label in one test \(lines 6 and 7\): give each a label= of its own",
+        ),
+        (
+            A + "    for _ in range(2):\n        bandwidth(lambda: None, reads=a)",
             r"test_wrong\.py:7: two measurements without a label in one test",
         ),
         (

@@ -13,6 +13,9 @@ from pytest_bandwidth.domain.device import Conditions
 # Less than this share of one processor is the background of any system.
 WORTH_TELLING_SHARE = 0.05
 MOST_TOLD = 3
+# man 5 proc_pid_comm: 15 bytes and a zero.
+KERNEL_NAME_LENGTH = 15
+LONGEST_NAME = 64
 # Many hosts have thousands of processes; looking at more would cost more than it tells.
 MOST_PROCESSES = 4096
 
@@ -44,7 +47,7 @@ class ActivityWatch:
         shares = shares_between(before, now)
         return Conditions(
             sm_clock_mhz=clock_mhz(self._root),
-            others=told(shares),
+            others=told({_whole_name(self._root / "proc", who): share for who, share in shares.items()}),
             others_processors=sum(shares.values()) if now.by_process else None,
             load_average=_load_average(),
         )
@@ -82,6 +85,20 @@ def told(shares: Mapping[str, float]) -> tuple[str, ...]:
     """Name the busiest that are worth telling, busiest first."""
     busiest = sorted(((share, who) for who, share in shares.items() if share >= WORTH_TELLING_SHARE), reverse=True)
     return tuple(f"{who}: {share:.2f} processors" for share, who in busiest[:MOST_TOLD])
+
+
+def _whole_name(proc: Path, who: str) -> str:
+    """Return ``name (process id)`` with the program's whole name: the kernel keeps 15 characters of it."""
+    name, _, number = who.rpartition(" (")
+    if len(name) < KERNEL_NAME_LENGTH:
+        return who
+    try:
+        command = (proc / number.rstrip(")") / "cmdline").read_bytes()[:4096]
+    except OSError:
+        return who
+    whole = Path(command.split(b"\0", 1)[0].decode(errors="replace")).name
+    printable = "".join(c for c in whole if c.isprintable())[:LONGEST_NAME]
+    return f"{printable} ({number}" if printable.startswith(name) else who
 
 
 def clock_mhz(root: Path = Path("/")) -> float | None:

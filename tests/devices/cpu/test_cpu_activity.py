@@ -87,3 +87,23 @@ def test_this_process_is_not_among_the_others():
     while time.monotonic() < until:
         pass
     assert not any(f"({os.getpid()})" in line for line in watch.conditions().others)
+
+
+def test_names_are_not_cut_as_the_kernel_cuts_them(tmp_path):
+    def tree(ticks):
+        (tmp_path / "proc/7").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "proc/stat").write_text("cpu 1 2 3 4 5 6 7 0 0 0\n")
+        stat = f"7 (a-very-long-nam) R {' '.join(['0'] * 10)} {ticks} 0 0 0"
+        (tmp_path / "proc/7/stat").write_text(stat)
+        (tmp_path / "proc/7/cmdline").write_bytes(b"/opt/bin/a-very-long-name-of-a-program\0--quick\0")
+
+    tree(0)
+    watch = ActivityWatch(tmp_path)
+    tree(10**9)
+    (told_of,) = watch.conditions().others
+    assert told_of.startswith("a-very-long-name-of-a-program (7): ")
+    (tmp_path / "proc/7/cmdline").write_bytes(b"renamed\0")
+    tree_of_another = tmp_path / "proc/7/cmdline"
+    tree(2 * 10**9)
+    tree_of_another.write_bytes(b"renamed\0")
+    assert watch.conditions().others[0].startswith("a-very-long-nam (7): ")

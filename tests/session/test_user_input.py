@@ -9,7 +9,14 @@ from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.user_errors import with_named_errors
-from pytest_bandwidth.session.user_input import LARGEST_COUNT, checked_callable, checked_launch, checked_shape, declared
+from pytest_bandwidth.session.user_input import (
+    LARGEST_COUNT,
+    checked_callable,
+    checked_launch,
+    checked_shape,
+    declared,
+    refuse_unlabelled,
+)
 
 HUGE = bytes(3_000_000)
 
@@ -106,3 +113,39 @@ def test_any_other_value_is_handed_on():
     values = iter((range(3), [1], None))
     workload = with_named_errors(Workload(lambda: next(values), Traffic(8, 0)))
     assert [workload.call() for _ in range(3)] == [range(3), [1], None]
+
+
+def twice(bandwidth):
+    bandwidth(len, (), reads=8)
+    found = bandwidth.launch(None, 1, 1, (), reads=8)
+    del found
+
+
+def once_each(bandwidth):
+    bandwidth(len, (), reads=8)
+    bandwidth(len, (), reads=8, label="b")
+    bandwidth.bind(None, 1, 1, ())
+    if bandwidth.xp is None:
+        bandwidth(len, (), reads=8)
+
+
+def test_two_measurements_without_a_label_are_refused_where_they_are_sure_to_come():
+    refuse_unlabelled(once_each)
+    refuse_unlabelled(len)  # whose source cannot be had
+    first = twice.__code__.co_firstlineno + 1
+    with pytest.raises(UsageError, match=rf"\(lines {first} and {first + 1}\): give each a label= of its own"):
+        refuse_unlabelled(twice)
+
+
+@pytest.mark.parametrize(("text", "count"), [("64 MiB", 2**26), ("1 kB", 1000)])
+def test_bytes_may_have_a_unit(text, count):
+    found = declared(text, None, None, None, len)
+    assert (found.traffic.bytes_read, found.reads) == (count, ())
+
+
+def test_text_that_is_no_number_of_bytes_is_refused():
+    said = "reads='1 MB/s', expected arrays, whole numbers of bytes, text such as '64 MiB'"
+    with pytest.raises(UsageError, match=said):
+        UsageError, match="reads='1 MB/s', expected arrays, whole numbers of bytes, text such as '64 MiB'"
+    ):
+        declared("1 MB/s", None, None, None, len)
