@@ -50,7 +50,8 @@ def test_the_host_as_json(command, small_probes):
 
 
 def test_a_gpu_with_its_peak_and_caches(command, small_probes, monkeypatch):
-    device = CudaDevice(opened_model(Gpu()), Peak(2039e9, "datasheet of the model"))
+    device = CudaDevice(opened_model(Gpu()))
+    monkeypatch.setattr(CudaDevice, "peak", Peak(2039e9, "datasheet of the model"))
     monkeypatch.setattr(small_probes, "open_device", lambda _: device)
     said = command("device")
     assert said.status == 0

@@ -89,7 +89,7 @@ def test_more_than_the_peak_is_no_evidence():
 
 
 def test_a_share_that_nobody_believes_is_no_evidence():
-    assert answered(Triads(repeat(1e-3), repeat(3e-3)))["invalid"].startswith(
+    assert answered(Triads(repeat(1e-3), repeat(3e-3), peak=Peak(1e12, "of a test")))["invalid"].startswith(
         "300 % of the probe's bandwidth, past 200 %, tell nothing"
     )
 
@@ -103,6 +103,6 @@ def test_a_device_that_cannot_be_had_is_one_line_and_status_2(capsys):
 
 
 def test_the_answer_is_one_json_document(capsys, monkeypatch):
-    monkeypatch.setattr("pytest_bandwidth.session.run.open_device", lambda _: Triads())
+    monkeypatch.setattr("pytest_bandwidth.session.measuring.open_device", lambda _: Triads())
     assert main(json.dumps(ASKED)) == 0
     assert set(json.loads(capsys.readouterr().out)["runs"]) == {"0.0", "0.05"}

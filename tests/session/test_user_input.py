@@ -146,6 +146,4 @@ def test_bytes_may_have_a_unit(text, count):
 def test_text_that_is_no_number_of_bytes_is_refused():
     said = "reads='1 MB/s', expected arrays, whole numbers of bytes, text such as '64 MiB'"
     with pytest.raises(UsageError, match=said):
-        UsageError, match="reads='1 MB/s', expected arrays, whole numbers of bytes, text such as '64 MiB'"
-    ):
         declared("1 MB/s", None, None, None, len)
