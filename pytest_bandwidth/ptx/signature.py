@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_NAME = re.compile(r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)*$")
 _POINTER_TO_ARRAY = re.compile(r"\(\s*[*&]\s*([A-Za-z_]\w*)\s*\)")
+_QUALIFIERS = re.compile(r"\b(?:const|volatile|struct|typename|__restrict__|__restrict|restrict)\b|[()]")
 _MANGLED = re.compile(r"^_Z(?:N.*?)?(\d+)(\w+)")
 
 
 def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
-    """Return the names of `kernel`'s `count` parameters; ``argument 0`` … where the source does not tell. `kernel` is
-    its PTX name.
+    """Return the names of `kernel`'s `count` parameters; ``argument 0`` … where the source does not tell.
+
+    kernel: its PTX name.
     """
-    unknown = tuple(f"argument {number}" for number in range(count))
+    return tuple(name for name, _ in _parameters(source, kernel, count))
+
+
+def pointed_at(source: str, kernel: str, count: int) -> tuple[str, ...]:
+    """Return the types that parameters point at, as written: ``const float* x`` → ``float``; empty where unknown."""
+    return tuple(kind for _, kind in _parameters(source, kernel, count))
+
+
+@functools.lru_cache(256)
+def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str], ...]:
+    """Find name and pointed-at type of each parameter. Cached, since launches repeat and sources are long."""
     text = _COMMENT.sub(" ", source[:1_000_000])
     for match in re.finditer(rf"\b{re.escape(source_name(kernel))}\s*\(", text):
         inside = _until_closing(text, match.end())
@@ -26,8 +39,16 @@ def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
         parts = [part.split("=")[0].strip() for part in _split(inside)]
         names = [_POINTER_TO_ARRAY.search(part) or _LAST_NAME.search(part) for part in parts]
         if len(names) == count and all(names):
-            return tuple(name[1] for name in names if name)
-    return unknown
+            return tuple((name[1], _pointed_at(part)) for name, part in zip(names, parts, strict=True) if name)
+    return tuple((f"argument {number}", "") for number in range(count))
+
+
+def _pointed_at(parameter: str) -> str:
+    before, star, _ = parameter.partition("*")
+    if not star:
+        before, bracket, _ = parameter.partition("[")
+        before = before.rstrip().rpartition(" ")[0] if bracket else ""
+    return " ".join(_QUALIFIERS.sub(" ", before).split())
 
 
 def source_name(kernel: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
+from pytest_bandwidth.domain.measurement import MISREAD_ARRAY
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Status
@@ -306,7 +307,7 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
         told = (outcome.bottleneck, outcome.regime_evidence)
         for finding in outcome.findings:
             code, text = str(finding.get("code", "")), str(finding.get("text", ""))
-            always = code in (DRIFT, PROBE_ALONE) or _declared_otherwise(outcome, code)
+            always = code in (DRIFT, PROBE_ALONE, MISREAD_ARRAY) or _declared_otherwise(outcome, code)
             if always or (verbose and text not in told):
                 said.setdefault(("DRIFT" if code == DRIFT else "NOTE", text), []).append(name_of(outcome))
     return [_note(word, "yellow", names, text) for (word, text), names in said.items()]

@@ -110,6 +110,12 @@ def test_declared_bytes_that_are_not_true_are_told(counted):
     result.stdout.re_match_lines([r"NOTE .*declared 4 B read, the kernel touches 65\.5 kB: 65\.5 kB of `in`"])
 
 
+def test_an_array_of_other_numbers_than_the_kernel_reads_is_told(counted):
+    counted.file("test_scale.py", TEST.replace('bandwidth.random(n, "float32")', 'bandwidth.random(n, "float64")'))
+    result = counted.run("--bandwidth-update")
+    result.stdout.re_match_lines([r"NOTE .*`in` is float64, the kernel's parameter is float"])
+
+
 def test_another_compiler_or_architecture_is_not_comparable(counted):
     file = counted.path / "t.yaml"
     file.write_text(re.sub(r"nvrtc: [\d.]+", "nvrtc: 12.0", file.read_text()))

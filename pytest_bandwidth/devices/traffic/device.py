@@ -19,7 +19,13 @@ from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Pr
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import run_untimed
-from pytest_bandwidth.devices.traffic.findings import declared_against_seen, floor_seconds, plain_counts, plain_lines
+from pytest_bandwidth.devices.traffic.findings import (
+    declared_against_seen,
+    floor_seconds,
+    misread_arrays,
+    plain_counts,
+    plain_lines,
+)
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import KernelResources, Measurement
@@ -155,6 +161,8 @@ class TrafficDevice:
             workload.setup()
         execution = self._execute(launch, workload.blocks, progress)
         resources = self.resources(launch)
+        source = launch.kernel.program.compiled.source
+        declared = declared_against_seen(workload.traffic, execution)
         return Measurement(
             label=workload.label,
             traffic=workload.traffic,
@@ -163,7 +171,7 @@ class TrafficDevice:
             rounds=Rounds(stop="counted"),
             precision=workload.precision,
             resources=resources,
-            findings=declared_against_seen(workload.traffic, execution),
+            findings=(*misread_arrays(source, launch.kernel.name, launch.args), *declared),
             counts=plain_counts(execution),
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
         )
