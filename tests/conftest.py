@@ -79,6 +79,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before `-m` looks at the marks."""
     for item in items:
+        if ROOT not in item.path.parents:  # the built-in suite, run from here
+            continue
         of_layer = layer(item)
         item.add_marker(of_layer)
         if is_slow(item, of_layer):

@@ -101,8 +101,9 @@ class Outcome:
         return f"{name} @ {self.label}" if self.label else name
 
     def to_plain(self) -> Plain:
-        """JSON-ready mapping; what the traffic device counted (`loads`, `stores`) stands at its top level."""
-        plain = asdict(self)
+        """Return a JSON-ready mapping; what the traffic device counted (`loads`, `stores`) stands at its top level."""
+        # What is nested is plain data already; `asdict` would copy every sample.
+        plain: Plain = {name: getattr(self, name) for name in _NAMES}
         detail = plain.get("detail") or {}
         for name in ("loads", "stores"):
             if name in detail:
@@ -110,7 +111,7 @@ class Outcome:
         return plain
 
 
-_NAMES = frozenset(f.name for f in fields(Outcome))
+_NAMES = tuple(f.name for f in fields(Outcome))
 _SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings", "fresh")
 
 

@@ -51,10 +51,21 @@ def _remedy(verdict: Verdict, *, against: bool) -> str | None:
     return REMEDIES.get(verdict.status)
 
 
-def drift_message(name: str, measurement: Measurement) -> str | None:
-    """Return the message of a test that fails for its baseline's drift alone (`strict`); None where there is none."""
+def strict_message(name: str, measurement: Measurement) -> str | None:
+    """Return why a test fails with `strict` though its verdict passes; None where nothing speaks against it.
+
+    Its baseline has drifted, or its kernel touches fewer bytes than are declared.
+    """
     drift = next((finding for finding in measurement.findings if finding.code == DRIFT), None)
-    return None if drift is None else f"{name} {observation(measurement)}. Drift: {drift.text}."
+    if drift is not None:
+        return f"{name} {observation(measurement)}. Drift: {drift.text}."
+    declared = measurement.traffic
+    for verb, said in (("read", declared.bytes_read), ("written", declared.bytes_written)):
+        seen = measurement.counts.get(f"distinct_bytes_{verb}")
+        if seen is not None and seen < said:
+            less = f"{seen:,} of the {said:,} bytes that are declared {verb}"
+            return f"{name} touches {less}: declare what one run has to move, or let the kernel do all of its work."
+    return None
 
 
 def observation(measurement: Measurement) -> str:

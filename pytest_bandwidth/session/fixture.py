@@ -27,6 +27,7 @@ from pytest_bandwidth.session.user_input import (
     checked_launch,
     checked_shape,
     declared,
+    refuse_near_misses,
     refuse_unlabelled,
 )
 
@@ -168,6 +169,7 @@ class Bandwidth:
         """Measures ``function(*args, **kwargs)``; keywords as in `launch`. The last return value is `.value`."""
         if not callable(function):
             raise UsageError(f"bandwidth(...): found a {type(function).__name__}, expected a callable")
+        refuse_near_misses(kwargs, reads, writes)
         declaration = self._declared(reads, writes, flop, precision)
 
         def call() -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +25,7 @@ from pytest_bandwidth.domain.outcome import Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.message import drift_message, failure_message
+from pytest_bandwidth.reports.message import failure_message, strict_message
 from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import header_line
 from pytest_bandwidth.session.device_report import Row
@@ -35,13 +38,19 @@ from pytest_bandwidth.session.progress import ProgressLine
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.run_files import check_outputs
 from pytest_bandwidth.session.settings import read_marker, settings_of
-from pytest_bandwidth.session.stale_entries import entries_of_test, note_absent
+from pytest_bandwidth.session.stale_entries import by_test, note_absent
 from pytest_bandwidth.session.user_input import checked_tags
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test, tell_controller
 
 _ROWS = pytest.StashKey[list[Row]]()
 # Why a test skipped that is for other devices than this one, or not to be had on it.
 _NOT_HERE = pytest.StashKey[str]()
+_KEYWORDS = {
+    name: list(inspect.signature(getattr(Bandwidth, name)).parameters)[1:]
+    for name in ("launch", "bind", "compare", "kernel", "random", "empty")
+}
+# How Python says that a method of the fixture has no such argument; 3.10 leaves the class out.
+_MISSPELT = re.compile(rf"^(?:Bandwidth\.)?({'|'.join(_KEYWORDS)})\(\) got an unexpected keyword argument '(\w+)'")
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
 _STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -56,6 +65,8 @@ class BandwidthSession:
         self._problem = problem
         self._line = ProgressLine(config)
         self._writes = False
+        # The baseline's keys by test, once asked for.
+        self._entries: dict[str, set[str]] | None = None
 
     def header(self) -> str:
         """Name device, peak and baseline in a line."""
@@ -167,7 +178,9 @@ class BandwidthSession:
         settings = self._run.settings
         if self._problem is not None or settings.disable or self._run.baseline is None:
             return {}
-        missing = entries_of_test(key_of(item), self._run.baseline.entries) - measured
+        if self._entries is None:
+            self._entries = by_test(self._run.baseline.entries)
+        missing = self._entries.get(key_of(item), set()) - measured
         if not missing:
             return {}
         if report.skipped:
@@ -202,7 +215,7 @@ class BandwidthSession:
                 against = self._run.settings.against is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)
             elif self._run.strict:
-                message = drift_message(_shown_name(item, one.measurement), one.measurement)
+                message = strict_message(_shown_name(item, one.measurement), one.measurement)
             if message is not None:
                 failures[key] = message
             outcome = outcome_of(
@@ -311,9 +324,17 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
     except BandwidthError as error:
         place = _place(error, error.__traceback__)
         raise pytest.fail.Exception(f"{place}{error}", pytrace=False) from None
+    except TypeError as error:
+        misspelt = _MISSPELT.search(str(error))
+        if misspelt is None:
+            raise
+        near = difflib.get_close_matches(misspelt[2], _KEYWORDS[misspelt[1]], n=1, cutoff=0.5)
+        meant = f"expected {near[0]}=" if near else f"expected some of {', '.join(_KEYWORDS[misspelt[1]])}"
+        place = _place(error, error.__traceback__)
+        raise pytest.fail.Exception(f"{place}{misspelt[1]}: found {misspelt[2]}=, {meant}", pytrace=False) from None
 
 
-def _place(error: BandwidthError, trace: TracebackType | None) -> str:
+def _place(error: Exception, trace: TracebackType | None) -> str:
     """Return ``file.py:12: `` of the innermost frame that is the user's own; empty where there is none."""
     innermost: Any = error.__cause__.__traceback__ if error.__cause__ is not None else trace
     for frame in reversed(traceback.extract_tb(innermost)):

@@ -23,9 +23,14 @@ def note_absent(config: pytest.Config, tests: Collection[str], entries: Iterable
         config.stash[ABSENT] = tuple(key for key in entries if not _has_test(key, tests))
 
 
-def entries_of_test(test: str, entries: Iterable[str]) -> set[str]:
-    """Choose the keys of one test's entries: its own key, and those with a label."""
-    return {key for key in entries if key == test or key.startswith(f"{test} @ ")}
+def by_test(entries: Iterable[str]) -> dict[str, set[str]]:
+    """Sort entries' keys by what may be their test: the whole key, and what stands before each `` @ `` of it."""
+    found: dict[str, set[str]] = {}
+    for key in entries:
+        parts = key.split(" @ ")
+        for count in range(1, len(parts) + 1):
+            found.setdefault(" @ ".join(parts[:count]), set()).add(key)
+    return found
 
 
 def runs_everything(config: pytest.Config) -> bool:

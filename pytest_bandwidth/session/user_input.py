@@ -132,6 +132,16 @@ def checked_launch(
     return Launch(kernel, _dim("grid", grid), _dim("block", block), tuple(args), shared_mem)
 
 
+def refuse_near_misses(keywords: Mapping[str, Any], reads: Any, writes: Any) -> None:
+    """Raise UsageError for `read=` or `write=` where the declaration that it resembles is missing.
+
+    keywords: those that go on to the measured callable, which may have one of that name beside the declaration.
+    """
+    for given, meant, declaration in (("read", "reads", reads), ("write", "writes", writes)):
+        if given in keywords and declaration is None:
+            raise UsageError(f"found {given}=, expected {meant}=: it would go to the measured callable")
+
+
 @lru_cache(maxsize=1024)
 def refuse_unlabelled(function: Callable[..., object]) -> None:
     """Raise UsageError where a test surely measures twice without a label, before it measures once.

@@ -34,6 +34,9 @@ A = "    a = bandwidth.random(64)\n"
     [
         ("    bandwidth(lambda: None)", r"test_wrong\.py:5: neither reads= nor writes= is declared"),
         (A + "    bandwidth(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
+        (A + "    bandwidth(len, a, read=a)", r"test_wrong\.py:6: found read=, expected reads="),
+        (A + "    bandwidth.launch(None, 1, 1, (), shared=8)", r"6: launch: found shared=, expected shared_mem="),
+        (A + "    bandwidth.launch(None, 1, 1, (), read=a)", r"test_wrong\.py:6: launch: found read=, expected reads="),
         (A + "    bandwidth(lambda: None, reads=0)", r"test_wrong\.py:6: .*add up to 0 bytes"),
         (A + "    bandwidth(lambda: None, reads=1.5)", r"reads=1\.5, expected arrays, whole numbers of bytes"),
         (A + "    bandwidth(lambda: None, reads='a')", r"reads='a', expected arrays"),

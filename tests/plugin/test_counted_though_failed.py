@@ -41,6 +41,15 @@ def test_a_regression_is_shown_with_the_bodys_own_failure(project):
     assert (project.path / "b.yaml").read_text() == written
 
 
+def test_fewer_bytes_than_declared_fail_with_strict(project):
+    project.file("test_k.py", TEST.format(index="i", condition="True").replace("np.int32(n)", "np.int32(n // 2)"))
+    project.run(*TRAFFIC, "--bandwidth-update", quick=False).assert_outcomes(passed=1)
+    project.run(*TRAFFIC, quick=False).assert_outcomes(passed=1)
+    result = project.run(*TRAFFIC, "--bandwidth-strict", quick=False)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*test_copy touches 8,192 of the 16,384 bytes that are declared read: *"])
+
+
 def test_nobody_waits_for_what_only_counts(project):
     project.file("test_k.py", TEST.format(index="i", condition="True"))
     project.run("--bandwidth-device=traffic", quick=False).assert_outcomes(passed=1)

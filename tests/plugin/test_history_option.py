@@ -46,8 +46,7 @@ def test_a_run_that_measured_nothing_is_not_appended(project):
 
 
 def test_what_cannot_be_appended_to_is_told_and_spoils_no_verdict(project):
-    project.file("test_copy.py", COPY)
-    project.file("kept", "a file")
+    project.file("test_copy.py", COPY + "    open('kept', 'w').close()\n")
     result = project.run_here("--bandwidth-history=kept", "--bandwidth-csv=run.csv")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["wrote run.csv", "ERROR: kept was not appended to: *found a file, expected a folder*"])

@@ -248,7 +248,7 @@ def test_gitlabs_jobs_run(shell, pytester):
 
 def test_records_rewritten_in_a_copy_of_the_repository_are_those_that_it_holds(tmp_path):
     everything_else = shutil.ignore_patterns("__pycache__", "_build", "_generated", "[!s]*.cu", "s[!t]*.cu")
-    for name in ("cuda_src", "tests/kernels", "docs"):
+    for name in ("cuda_src", "tests/kernels", "tests/support", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=everything_else)
     table = tmp_path / "docs/kernels.md"
     table.write_text(table.read_text().replace("| copy ", "| cpoy "))

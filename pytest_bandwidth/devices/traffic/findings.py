@@ -64,9 +64,7 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
 
 
 def floor_seconds(execution: Execution) -> dict[str, float]:
-    """Model floor times, by card: distinct bytes ÷ datasheet peak. Not measured;
-    no kernel of these bytes is faster there.
-    """
+    """Model floor times, by card: distinct bytes ÷ datasheet peak. No kernel of these bytes is faster there."""
     moved = execution.bytes_read + execution.bytes_written
     peaks = {card: sheet.gbps for card in MODELLED_CARDS for sheet in DATASHEETS if _is(card, sheet.name)}
     return {card: moved / gbps / 1e9 for card, gbps in peaks.items()}
