@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.kernel_signature import parameter_names
 from pytest_bandwidth.ptx.addresses import LOCAL_REGION, SHARED_REGION
 from pytest_bandwidth.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.ptx.arrays import Array
@@ -27,7 +28,6 @@ from pytest_bandwidth.ptx.loading import Program
 from pytest_bandwidth.ptx.memory import Memory, Region, flat_bytes
 from pytest_bandwidth.ptx.memory_unit import MemoryUnit
 from pytest_bandwidth.ptx.program import Kernel, Symbol
-from pytest_bandwidth.ptx.signature import parameter_names
 
 Progress = Callable[[str], None]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.domain.kernel_signature import source_name
 from pytest_bandwidth.ptx.addresses import FIRST_VARIABLE_REGION, region_base
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.compile import PtxModule
@@ -19,7 +20,6 @@ from pytest_bandwidth.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.ptx.parsing import parse_ptx
 from pytest_bandwidth.ptx.program import Kernel, Parameter, Symbol, readable_name
 from pytest_bandwidth.ptx.scopes import element_bytes
-from pytest_bandwidth.ptx.signature import source_name
 from pytest_bandwidth.ptx.syntax import Number, Variable
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
 from pytest_bandwidth.devices.cuda.calibration import calibrate
@@ -29,6 +30,7 @@ from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launche
 from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -135,6 +137,7 @@ class CudaDevice:
         kernel would misread: bare floats, host arrays, arrays of another GPU, arrays with gaps."""
         with self._current():
             kernel, args = prepared_call(self._cupy, launch, self._world)
+            self._refuse_misread(launch)
             target = None if stream is None else self._runtime.stream(stream)
 
         def run() -> None:
@@ -145,6 +148,12 @@ class CudaDevice:
                 kernel(launch.grid, launch.block, args, shared_mem=launch.shared_bytes)
 
         return run
+
+    def _refuse_misread(self, launch: Launch) -> None:
+        """Raise UsageError for arrays of other numbers than the kernel reads. A RawKernel of the user is let pass."""
+        source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
+        if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
+            raise UsageError(f"launch: {'; '.join(misread)}: the kernel would read garbage, give arrays of its types")
 
     def resources(self, launch: Launch) -> KernelResources | None:
         with self._current():

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Progress, Workload
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
@@ -22,13 +23,12 @@ from pytest_bandwidth.devices.sampling import run_untimed
 from pytest_bandwidth.devices.traffic.findings import (
     declared_against_seen,
     floor_seconds,
-    misread_arrays,
     plain_counts,
     plain_lines,
 )
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.ptx import (
     AccessFault,
@@ -163,6 +163,7 @@ class TrafficDevice:
         resources = self.resources(launch)
         source = launch.kernel.program.compiled.source
         declared = declared_against_seen(workload.traffic, execution)
+        misread = misread_arrays(source, launch.kernel.name, launch.args)
         return Measurement(
             label=workload.label,
             traffic=workload.traffic,
@@ -171,7 +172,7 @@ class TrafficDevice:
             rounds=Rounds(stop="counted"),
             precision=workload.precision,
             resources=resources,
-            findings=(*misread_arrays(source, launch.kernel.name, launch.args), *declared),
+            findings=(*(Finding(MISREAD_ARRAY, text) for text in misread), *declared),
             counts=plain_counts(execution),
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
         )

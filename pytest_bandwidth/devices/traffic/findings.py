@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from pytest_bandwidth.devices.datasheets import DATASHEETS
-from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, Finding
+from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.ptx import AccessCounts, ArrayCounts, Counts, Execution
-from pytest_bandwidth.ptx.signature import parameter_names, pointed_at
 
 # Cards that a floor time is modelled for: bytes over the datasheet's peak, nothing else.
 MODELLED_CARDS = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA GeForce RTX 4090")
@@ -84,43 +80,6 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
             text = f"declared {format_bytes(said)} {verb}, the kernel touches {format_bytes(seen)}"
             findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {arrays or 'nothing'}"))
     return tuple(findings)
-
-
-# What kernels call numbers: kind (f: IEEE 754, b: bfloat16, i: integer) and bytes. `long` differs between platforms,
-# and a byte may be anything.
-_NUMBERS: dict[str, tuple[str, int]] = {
-    **dict.fromkeys(("float", "float2", "float3", "float4"), ("f", 4)),
-    **dict.fromkeys(("double", "double2"), ("f", 8)),
-    **dict.fromkeys(("half", "__half", "half2", "__half2"), ("f", 2)),
-    **dict.fromkeys(("__nv_bfloat16", "__nv_bfloat162", "nv_bfloat16"), ("b", 2)),
-    **dict.fromkeys(("short", "unsigned short", "int16_t", "uint16_t"), ("i", 2)),
-    **dict.fromkeys(
-        ("int", "unsigned", "unsigned int", "int32_t", "uint32_t", "int2", "int4", "uint2", "uint4"), ("i", 4)
-    ),
-    **dict.fromkeys(("long long", "unsigned long long", "int64_t", "uint64_t"), ("i", 8)),
-}
-
-
-def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[Finding, ...]:
-    """Report arrays whose numbers are not those that the kernel's source reads; all bits of one size are let pass.
-
-    kernel: its PTX name. Types that the source names otherwise, such as a template's, are not looked at.
-    """
-    names, kinds = parameter_names(source, kernel, len(args)), pointed_at(source, kernel, len(args))
-    return tuple(
-        Finding(MISREAD_ARRAY, f"`{name}` is {array.dtype}, the kernel's parameter is {kind}")
-        for name, kind, array in zip(names, kinds, args, strict=True)
-        if isinstance(array, np.ndarray) and kind in _NUMBERS and _misread(array.dtype, *_NUMBERS[kind])
-    )
-
-
-def _misread(dtype: np.dtype[Any], kind: str, itemsize: int) -> bool:
-    if dtype.itemsize == 1 or dtype.kind not in "fiuc":  # raw bytes, or a type of the user's own
-        return False
-    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
-    given = "f" if dtype.kind in "fc" else "i"
-    holds_bits = dtype.kind == "u" or (kind == "b" and given == "i")
-    return size != itemsize or (given != kind and not holds_bits)
 
 
 def _bytes(array: ArrayCounts, verb: str) -> int:

@@ -363,3 +363,16 @@ def test_resources_and_flops(gpu: Gpu) -> None:
     assert device.nbytes(device.empty((2, 3), "float16")) == 12
     assert device.xp.ndarray is Array
     assert device.identity.facts["index"] == 0  # by which a fresh process opens the same GPU
+
+
+@pytest.mark.parametrize(("dtype", "refused"), [("float64", True), ("float32", False)])
+def test_an_array_that_the_kernel_would_misread_is_refused(gpu: Gpu, dtype: str, refused: bool) -> None:
+    device = made(gpu)
+    source = 'extern "C" __global__ void f(const float* a, int n) {}'
+    kernel = device.kernel(KernelSource(source, "f"))
+    launch = Launch(kernel, (1, 1, 1), (32, 1, 1), (device.empty(4, dtype), np.int32(4)), 0)
+    if not refused:
+        device.launcher(launch, None)()
+        return
+    with pytest.raises(UsageError, match=r"`a` is float64, the kernel.s parameter is float: the kernel would read"):
+        device.launcher(launch, None)

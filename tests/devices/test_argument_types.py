@@ -5,12 +5,12 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
-from pytest_bandwidth.devices.traffic.findings import misread_arrays
+from pytest_bandwidth.devices.argument_types import misread_arrays
 
 
 def found(parameter, dtype):
     source = f'extern "C" __global__ void k({parameter}, int n) {{ }}'
-    return [finding.text for finding in misread_arrays(source, "k", (np.zeros(4, dtype), np.int32(4)))]
+    return [*misread_arrays(source, "k", (np.zeros(4, dtype), np.int32(4)))]
 
 
 @pytest.mark.parametrize(
