@@ -29,6 +29,9 @@ IN_ONE_WORKER = ("tests/plugin", "tests/ptx")
 # Parts of the product that take many seconds to make or to start.
 SLOW_FIXTURES = {"copy", "open_page", "shell", "site", "wheel"}
 
+# Each worker has a processor, and what it measures as many threads.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 # Xdist's workers count their lines from their start; what tests start there does not: it is timed.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.pop("COVERAGE_PROCESS_CONFIG", None)

@@ -22,6 +22,8 @@ OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE)
 TAKEN_AGAIN = "taken-again"
 # A shorter probe shows what its call costs: with caches cold, 20 to 60 µs for 4 KiB on a 2-core host.
 PROBE_CALL_SECONDS = 1e-4
+# No host's memory is slower: such a probe's threads waited for a processor, or its call is what took the time.
+LEAST_PROBE_GBPS = 2.0
 # Where others keep processors busy, each sample of a small probe may wait for one: 5 of half a MB were all 200 times
 # too slow on a 2-core host at load 8.
 HINDERED_FACTOR = 500
@@ -71,7 +73,8 @@ def above_probe(measurement: Measurement) -> Finding | None:
     probe_gbps = rounds.probe_bytes / fastest_seconds / 1e9
     hindered = HINDERED_FACTOR if busy_with_others(measurement) is not None else 1
     largest_share = LARGEST_SHARE * _threads_beyond_probe(measurement) * hindered
-    if fastest_seconds < PROBE_CALL_SECONDS or gbps <= largest_share * probe_gbps:
+    tells = fastest_seconds >= PROBE_CALL_SECONDS and probe_gbps >= LEAST_PROBE_GBPS
+    if not tells or gbps <= largest_share * probe_gbps:
         return None
     return Finding(
         ABOVE_PROBE,

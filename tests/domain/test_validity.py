@@ -74,6 +74,7 @@ def beside_others(measurement):
         (timed(201.0, 100.0), False),
         (replace(timed(201.0, 100.0), peak=Peak(250e9, "bandwidth_peak")), True),
         (timed(201.0, 100.0, 0.99 * PROBE_CALL_SECONDS), True),  # a call's cost
+        (timed(1500.0, 1.99), True),  # a probe that waited
         (timed(1500.0, 100.0, threads="numpy"), True),  # a probe of one thread
         (timed(1601.0, 100.0, threads="numpy"), False),
         (beside_others(timed(99_999.0, 100.0)), True),  # others kept the probe's threads waiting

@@ -48,7 +48,6 @@ def worktrees(project):
     return len(git(project.path, "worktree", "list").splitlines())
 
 
-@pytest.mark.smoke
 def test_a_slowed_kernel_fails_and_a_new_test_has_no_baseline(repo):
     result = repo.run("--bandwidth-against=HEAD", "--bandwidth-pairs=3", "--bandwidth-json=run.json")
     result.assert_outcomes(failed=1, passed=1)
