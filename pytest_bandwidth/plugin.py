@@ -63,6 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     from pytest_bandwidth.session.settings import settings_of
 
     settings, request = settings_of(config), request_of_environment()
+    if request is not None and request.nodeid is not None:
+        # Whatever its signature says: it may ask for the fixture by request.getfixturevalue.
+        wanted = [item for item in items if _same_test(item.nodeid, request.nodeid)][:1]
     if settings.only or request is not None:
         _keep_only(config, items, wanted)
     if settings.skip:
@@ -73,8 +76,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     elif wanted:
         from pytest_bandwidth.session.session import start_session
 
-        if request is not None and request.nodeid is not None:
-            _keep_only(config, items, [item for item in wanted if _same_test(item.nodeid, request.nodeid)][:1])
         config.stash[_SESSION] = start_session(config)
         config.stash[_SESSION].note_absent(items)
 
@@ -140,22 +141,29 @@ def _failing_in_one_line(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        result = yield
+    except BaseException as error:
+        fixture = item.stash.get(_FIXTURE, None)
+        if fixture is None:
+            raise
+        from pytest_bandwidth.session.session import one_line_failures
+
+        fixture.ended = True
+        with one_line_failures(item):
+            if isinstance(error, (Exception, pytest.fail.Exception)):
+                _session_of(item.config).judge_failed(item, fixture)
+            raise
+    # Looked up after the body, which may have asked for it by request.getfixturevalue.
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is None:
-        return (yield)
+        return result
     from pytest_bandwidth.session.session import one_line_failures
 
-    session = _session_of(item.config)
+    fixture.ended = True
     with one_line_failures(item):
-        try:
-            result = yield
-        except (Exception, pytest.fail.Exception):
-            session.judge_failed(item, fixture)
-            raise
-        finally:
-            fixture.ended = True
-        session.judge(item, fixture)
-        return result
+        _session_of(item.config).judge(item, fixture)
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
@@ -164,11 +172,12 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     session = item.config.stash.get(_SESSION, None)
-    if session is not None and call.when != "teardown" and is_bandwidth_test(item):
+    measures = is_bandwidth_test(item) or _FIXTURE in item.stash
+    if session is not None and call.when != "teardown" and (measures or session.has_entries(item)):
         session.attach(item, report)
     # What fails while it is torn down has been judged.
     unjudged = report.failed and call.when != "teardown" and "bandwidth_rows" not in vars(report)
-    if unjudged and call.excinfo is not None and is_bandwidth_test(item):
+    if unjudged and call.excinfo is not None and measures:
         vars(report)["bandwidth_unjudged"] = call.excinfo.exconly()
         if session is not None:
             session.attach_device(report)

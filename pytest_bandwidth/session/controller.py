@@ -48,6 +48,11 @@ class Controller:
         try:
             check_outputs(settings, config.invocation_params.dir)
             if settings.baseline is not None and settings.against is None:
+                if not settings.writes_baseline and not settings.baseline.exists():
+                    raise UsageError(
+                        f"no baseline file {settings.baseline}: check --bandwidth-baseline, or write it with "
+                        "--bandwidth-update"
+                    )
                 check(settings.baseline)  # every device's: which of them the workers have, only they can tell
         except (BaselineError, UsageError) as error:
             raise pytest.UsageError(*str(error).splitlines()) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,7 @@ from pytest_bandwidth.session.run_files import write_files
 from pytest_bandwidth.session.settings import Settings, settings_of
 from pytest_bandwidth.session.stale_entries import sentence
 from pytest_bandwidth.session.update import update_baselines
+from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.xdist import revision_of
 
 
@@ -53,7 +55,12 @@ def publish(
             report.findings.append({"code": "absent", "text": text})
             report.notes.append(text)
     run_id, environment = new_run_id(), describe(config.rootpath, started)
-    config.hook.pytest_bandwidth_environment(config=config, environment=environment)
+    changed = dict(environment)
+    try:
+        called_hook(config, "pytest_bandwidth_environment", environment=changed)
+        environment = changed
+    except UserHookFailed as error:
+        reports[0].problems.append(str(error))
     for report, suffix in zip(reports, suffixes_of(devices) if len(reports) > 1 else [None], strict=True):
         _write(config, settings, environment, run_id, report, suffix)
 
@@ -85,7 +92,14 @@ def _write(
         report.baseline,
         report.findings,
     )
-    config.hook.pytest_bandwidth_document(config=config, document=whole)
+    changed = copy.deepcopy(whole)
+    try:
+        called_hook(config, "pytest_bandwidth_document", document=changed)
+        if lost := [key for key in whole if key not in changed]:
+            raise UserHookFailed(f"pytest_bandwidth_document removed {', '.join(lost)}, expected them to stay")
+        whole = changed
+    except UserHookFailed as error:
+        report.problems.append(str(error))
     report.written, problems = write_files(settings, config.invocation_params.dir, whole, report.outcomes, suffix)
     report.problems += problems
     if is_github():

@@ -25,6 +25,18 @@ def check_outputs(settings: Settings, folder: Path) -> None:
 
     folder: what relative paths start from. Folders that are missing are made when files are written.
     """
+    places: dict[Path, str] = {}
+    for name in KINDS:
+        if getattr(settings, name) is not None:
+            where = (folder / getattr(settings, name)).resolve()
+            other = places.setdefault(where, f"--bandwidth-{name}")
+            if other != f"--bandwidth-{name}":
+                raise UsageError(f"--bandwidth-{name}: found {where}, which {other} writes, expected another file")
+    if settings.baseline is not None:
+        baseline = (folder / settings.baseline).resolve()
+        for where, option in places.items():
+            if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
+                raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
     for name in (*KINDS, "dir", "history"):
         path: Path | None = getattr(settings, name)
         if path is None:

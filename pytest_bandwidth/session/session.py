@@ -39,6 +39,7 @@ from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.run_files import check_outputs
 from pytest_bandwidth.session.settings import read_marker, settings_of
 from pytest_bandwidth.session.stale_entries import by_test, note_absent
+from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.user_input import checked_tags
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test, tell_controller
 
@@ -131,6 +132,10 @@ class BandwidthSession:
         if messages:
             item.add_report_section("call", "bandwidth verdict", "\n".join(messages.values()))
 
+    def has_entries(self, item: pytest.Item) -> bool:
+        """Whether the baseline has entries of the test, which need not take the fixture any more."""
+        return bool(self._entries_of(item))
+
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Put the test's rows on its report, as plain data that xdist can carry, and the figures into JUnit's XML.
 
@@ -143,11 +148,12 @@ class BandwidthSession:
             # JUnit's XML, samples and all.
             vars(report)["bandwidth_rows"] = [row.to_plain() for row in rows]
             self.attach_device(report)
-        if report.failed or hasattr(report, "wasxfail") or (report.when != "call" and not report.skipped):
+        if report.failed or (report.when != "call" and not report.skipped):
             return
+        expected_to_fail = hasattr(report, "wasxfail") and report.skipped
         reason = item.stash.get(_NOT_HERE, None)
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
-        if not_measured and self._run.strict:
+        if not_measured and self._run.strict and not expected_to_fail:
             report.outcome = "failed"
             report.longrepr = "\n".join(f"{key} is in the baseline, and {why}" for key, why in not_measured.items())
         if not_measured or reason is not None:
@@ -175,15 +181,12 @@ class BandwidthSession:
 
     def _not_measured(self, item: pytest.Item, report: pytest.TestReport, measured: set[str]) -> dict[str, str]:
         """Return why each of the baseline's entries of this test went unmeasured, by key."""
-        settings = self._run.settings
-        if self._problem is not None or settings.disable or self._run.baseline is None:
-            return {}
-        if self._entries is None:
-            self._entries = by_test(self._run.baseline.entries)
-        missing = self._entries.get(key_of(item), set()) - measured
+        missing = self._entries_of(item) - measured
         if not missing:
             return {}
-        if report.skipped:
+        if hasattr(report, "wasxfail"):
+            why = f"the test is marked xfail and measured nothing: {report.wasxfail}"[:200]
+        elif report.skipped:
             why = f"the test skipped: {_reason_of(report)}"
         elif measured:
             why = "the test passed without measuring it"
@@ -192,6 +195,14 @@ class BandwidthSession:
         else:
             why = "the test passed and measured nothing"
         return dict.fromkeys(sorted(missing), why)
+
+    def _entries_of(self, item: pytest.Item) -> set[str]:
+        """Return the keys of the test's entries in the baseline; none where nothing is compared."""
+        if self._problem is not None or self._run.settings.disable or self._run.baseline is None:
+            return set()
+        if self._entries is None:
+            self._entries = by_test(self._run.baseline.entries)
+        return self._entries.get(key_of(item), set())
 
     def _judged(self, item: pytest.Item, fixture: Bandwidth) -> dict[str, Judged]:
         key = key_of(item)
@@ -268,7 +279,10 @@ def start_session(config: pytest.Config) -> BandwidthSession:
 
 def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None:
     """Ask the user's hook for the device's peak. Raises pytest.UsageError for what is no bandwidth."""
-    said = config.hook.pytest_bandwidth_peaks(config=config, identity=identity)
+    try:
+        said = called_hook(config, "pytest_bandwidth_peaks", identity=identity)
+    except UserHookFailed as error:
+        raise pytest.UsageError(str(error)) from error
     if said is None:
         return None
     try:

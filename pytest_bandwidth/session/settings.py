@@ -133,9 +133,15 @@ def _figure(text: str) -> str:
     return text
 
 
+def _path(text: str) -> Path:
+    if not text.strip():
+        raise ValueError("found nothing, expected a path")
+    return Path(text)
+
+
 # Options that are absent here are switches.
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "baseline": Path,
+    "baseline": _path,
     "device": _device_name,
     "tolerance": parse_fraction,
     "runs": _count(1),
@@ -147,11 +153,11 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "precision": _positive_fraction,
     "traffic-timeout": _seconds,
     "suite": _profile,
-    "html": Path,
-    "json": Path,
-    "csv": Path,
-    "dir": Path,
-    "history": Path,
+    "html": _path,
+    "json": _path,
+    "csv": _path,
+    "dir": _path,
+    "history": _path,
     "peak": parse_gbps,
     "busy-processors": _processors,
     "utilization-classes": _classes,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,21 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 
 class WorkloadFailed(BandwidthError):
     """The measured callable raised; the original exception is the cause."""
+
+
+class UserHookFailed(BandwidthError):
+    """A hook that a conftest.py or plugin implements raised; the original exception is the cause."""
+
+
+def called_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
+    """Call one of the plugin's own hooks. Raises UserHookFailed for whatever an implementation raises."""
+    try:
+        return getattr(config.hook, name)(config=config, **arguments)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        at = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}: " if frames else ""
+        text = " ".join(str(error).split())[:400]
+        raise UserHookFailed(f"{at}{name} raised {type(error).__name__}: {text}") from error
 
 
 def with_named_errors(workload: Workload) -> Workload:

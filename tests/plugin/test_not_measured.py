@@ -30,6 +30,9 @@ def test_returns_early(bandwidth):
 def test_without_fixture():
     pass
 
+def test_lost_it():
+    pass
+
 def test_label_gone(bandwidth):
     copy(bandwidth, "kept")
 
@@ -45,9 +48,11 @@ WHY = {
     "test_k.py::test_marked_skip": "the test skipped: for later",
     "test_k.py::test_returns_early": "the test passed and measured nothing",
     "test_k.py::test_without_fixture": "the test does not take the fixture `bandwidth`",
+    "test_k.py::test_lost_it": "the test does not take the fixture `bandwidth`",
     "test_k.py::test_label_gone @ gone": "the test passed without measuring it",
+    "test_k.py::test_known_to_fail": "the test is marked xfail and measured nothing: known",
 }
-KEYS = ("test_k.py::test_measured", "test_k.py::test_label_gone @ kept", "test_k.py::test_known_to_fail", *WHY)
+KEYS = ("test_k.py::test_measured", "test_k.py::test_label_gone @ kept", *WHY)
 
 
 @pytest.fixture
@@ -60,9 +65,9 @@ def gated(project):
 
 def test_they_are_one_line_and_in_the_document(gated):
     result = gated.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-json=run.json")
-    result.assert_outcomes(passed=4, skipped=3, xfailed=1)
+    result.assert_outcomes(passed=5, skipped=3, xfailed=1)
     (line,) = [line for line in result.outlines if line.startswith("NOT MEASURED")]
-    assert line.startswith("NOT MEASURED 5 entries of the baseline: ")
+    assert line.startswith("NOT MEASURED 7 entries of the baseline: ")
     assert all(f"{key} ({why})" in line for key, why in WHY.items())
     document = json.loads((gated.path / "run.json").read_text())
     told = [finding["text"] for finding in document["findings"] if finding["code"] == "not-measured"]
@@ -74,11 +79,11 @@ def test_with_strict_each_fails_and_says_why(gated):
     untimed = "not test_measured and not test_label_gone"
     result = gated.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-strict", "-k", untimed)
     # A test that a mark skips fails where pytest skips it: while it is set up.
-    result.assert_outcomes(skipped=1, failed=3, errors=1, xfailed=1)
+    result.assert_outcomes(skipped=1, failed=4, errors=1, xfailed=1)
     assert result.ret == 1
     for key, why in WHY.items():
         told = f"{key} is in the baseline, and {why}" in result.outlines
-        assert told is ("test_label_gone" not in key)
+        assert told is not any(name in key for name in ("test_label_gone", "test_known_to_fail"))
 
 
 def test_what_nobody_wants_measured_is_not_missed(gated):
@@ -98,3 +103,26 @@ def test_tests_for_other_devices_are_counted_by_reason(project):
     assert "skipped on this device: 2 tests: the test asks for device 'cuda', this run measures on 'cpu'" in (
         result.outlines
     )
+
+
+DYNAMIC = """
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(min_gbps={floor})
+def test_dynamic(request):
+    bandwidth = request.getfixturevalue("bandwidth")
+    a, b = bandwidth.random(1 << 18, "float32"), bandwidth.empty(1 << 18, "float32")
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+"""
+
+
+def test_a_fixture_that_is_asked_for_in_the_body_is_judged_as_any(project):
+    project.file("test_k.py", DYNAMIC.format(floor="1e-6"))
+    passed = project.run("--bandwidth-json=run.json")
+    passed.assert_outcomes(passed=1)
+    assert "1 measured: 1 WITHIN" in passed.outlines
+    project.file("test_k.py", DYNAMIC.format(floor="'90 TB/s'"))
+    failed = project.run("--bandwidth-confirm=1")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*REGRESSED*min_gbps asks for 90000 GB/s*"])

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from plugin_texts import COPY
 
 CONFTEST = """
@@ -54,3 +55,33 @@ def test_the_marker_is_described_by_its_own_arguments(project):
     result = project.run("--markers")
     result.stdout.fnmatch_lines(["@pytest.mark.bandwidth(min_gbps=, *blocks=): *tolerance: the drop that matters*"])
     assert json.dumps(result.outlines).count("min_gbps: floor") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        (
+            "environment",
+            "raise ValueError('boom')",
+            "conftest.py:2: pytest_bandwidth_environment raised ValueError: boom",
+        ),
+        ("document", "document['x'] / 0", "conftest.py:2: pytest_bandwidth_document raised KeyError: 'x'"),
+        ("document", "document.clear()", "pytest_bandwidth_document removed schema, run_id, *, expected them to stay"),
+    ],
+)
+def test_a_hook_that_goes_wrong_costs_no_result(project, name, body, said):
+    project.file("conftest.py", f"def pytest_bandwidth_{name}({name}):\n    {body}\n")
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-json=run.json", "--bandwidth-html=run.html")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["1 measured: *", "wrote run.json", "wrote run.html", f"ERROR: {said}"])
+    assert result.ret == 4
+    assert json.loads((project.path / "run.json").read_text())["results"]
+
+
+def test_a_peak_hook_that_raises_is_one_line(project):
+    project.file("conftest.py", "def pytest_bandwidth_peaks(identity):\n    raise OSError('no table')\n")
+    project.file("test_copy.py", COPY)
+    result = project.run()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: conftest.py:2: pytest_bandwidth_peaks raised OSError: no table"])

@@ -40,9 +40,35 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
     for option, said in (
         ("--bandwidth-json=a_folder", "--bandwidth-json: found the folder *a_folder, expected a file to write"),
         ("--bandwidth-html=a_file/x.html", "--bandwidth-html: found the file *a_file, expected a folder"),
+        ("--bandwidth-json=", "--bandwidth-json: found nothing, expected a path"),
         ("--bandwidth-dir=a_file", "--bandwidth-dir: found the file *a_file, expected a folder"),
     ):
         result = project.run(option)
         assert result.ret == 4
         result.stderr.fnmatch_lines([f"ERROR: {said}*"])
     assert not (project.path / "ran").exists()
+
+
+def test_no_output_takes_the_place_of_the_baseline_or_of_another(project):
+    project.file("test_copy.py", COPY)
+    text = "schema: 1\nentries:\n  test_copy.py::test_copy:\n    bandwidth: 1 MB/s\n"
+    kept = project.file("kept/b.yaml", text)
+    for options, said in (
+        (
+            ("--bandwidth-baseline=kept/b.yaml", "--bandwidth-json=kept/b.yaml"),
+            "--bandwidth-json: found the baseline*",
+        ),
+        (("--bandwidth-baseline=kept", "--bandwidth-html=kept/b.yaml"), "--bandwidth-html: found the baseline *"),
+        (("--bandwidth-json=x", "--bandwidth-csv=./x"), "--bandwidth-csv: found *x, which --bandwidth-json writes*"),
+    ):
+        result = project.run(*options)
+        assert result.ret == 4
+        result.stderr.fnmatch_lines([f"ERROR: {said}"])
+    assert kept.read_text() == text
+
+
+def test_a_baseline_that_is_missing_is_said_before_workers_start(project):
+    project.file("test_copy.py", COPY)
+    result = project.run("-n2", "--bandwidth-baseline=none.yaml")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: no baseline file none.yaml: check --bandwidth-baseline, or write it with *"])
