@@ -92,10 +92,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _not_this_job() -> Iterator[None]:
-    """Runs inside tests, and inside fixtures of whole modules, must not report to the CI job that runs the tests."""
+    """Keep runs inside tests, and inside fixtures of whole modules, apart from the job that runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
         patch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+        # Nor do they run in a worker, as plugins would take it.
+        for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
+            patch.delenv(name)
         yield
 
 

@@ -82,9 +82,8 @@ class BandwidthSession:
 
     def note_absent(self, items: Sequence[pytest.Item]) -> None:
         """Keep in mind the baseline's entries for which nothing was collected."""
-        baseline = self._run.baseline if self._problem is None else None
-        if baseline is not None and not self._config.option.collectonly:
-            note_absent(self._config, {key_of(item) for item in items}, baseline.entries)
+        if self._problem is None and not self._config.option.collectonly and self._run.baseline is not None:
+            note_absent(self._config, {key_of(item) for item in items}, self._run.baseline.entries)
 
     def fixture_for(self, item: pytest.Item) -> Bandwidth:
         """Make the test's own fixture value. Raises what is wrong with device, baseline or marker."""

@@ -62,7 +62,7 @@ from pytest_bandwidth.domain.measurement import Finding
 
 if "PYTEST_BANDWIDTH_REQUEST" in os.environ and not Path("was_invalid").exists():
     Path("was_invalid").touch()
-    validity.busy_with_others = lambda measurement, limit: Finding("others", "others kept everything busy")
+    validity.busy_with_others = lambda measurement, limit=None: Finding("others", "others kept everything busy")
 """
 
 
@@ -176,7 +176,7 @@ def test_a_folder_gets_one_file_for_this_device(project):
 
 def test_what_cannot_be_written_is_an_error_of_the_run(project):
     project.file("test_copy.py", COPY)
-    project.file("taken", "a file, not a folder")
+    project.file("test_taken.py", "def test_taken():\n    open('taken', 'w').close()\n")
     result = project.run("--bandwidth-json=taken/run.json")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["ERROR: taken/run.json was not written: *"])
