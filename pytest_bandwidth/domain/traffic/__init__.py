@@ -4,8 +4,8 @@ Conventions of every function here:
 
 - s is the bytes per element of `dtype`: a name such as ``"float32"``, or anything with an ``itemsize``.
 - "Moved" is the algorithmic minimum: for each launch every distinct byte read once plus every distinct byte written
-  once, summed over the launches of the operation. Caches may do worse, never better (short of holding data between
-  launches).
+  once, summed over the operation's launches. Caches may do worse, never better, unless they hold data from one launch
+  to the next.
 - "Requested" (`requested_read`, `requested_written`) is what the loads and stores ask for; it is set where a kernel of
   that kind asks for a byte more than once.
 - Sizes are whole numbers of elements, at least 0; anything else raises UsageError.
