@@ -24,9 +24,8 @@ TAKEN_AGAIN = "taken-again"
 PROBE_CALL_SECONDS = 1e-4
 # No host's memory is slower: such a probe's threads waited for a processor, or its call is what took the time.
 LEAST_PROBE_GBPS = 2.0
-# Where others keep processors busy, each sample of a small probe may wait for one: 5 of half a MB were all 200 times
-# too slow on a 2-core host at load 8.
-HINDERED_FACTOR = 500
+# Where others keep processors busy, a probe's threads wait for one: 64 MiB came five times too slow on 2 cores at load 8.
+HINDERED_FACTOR = 20
 # In processors, and as a share of them.
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 

@@ -77,8 +77,8 @@ def beside_others(measurement):
         (timed(1500.0, 1.99), True),  # a probe that waited
         (timed(1500.0, 100.0, threads="numpy"), True),  # a probe of one thread
         (timed(1601.0, 100.0, threads="numpy"), False),
-        (beside_others(timed(99_999.0, 100.0)), True),  # others kept the probe's threads waiting
-        (beside_others(timed(100_001.0, 100.0)), False),
+        (beside_others(timed(3_999.0, 100.0)), True),  # others kept the probe's threads waiting
+        (beside_others(timed(4_001.0, 100.0)), False),
     ],
 )
 def test_a_share_of_the_probe_that_cannot_be_is_invalid(measurement, valid):
