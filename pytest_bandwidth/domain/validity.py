@@ -24,7 +24,7 @@ TAKEN_AGAIN = "taken-again"
 PROBE_CALL_SECONDS = 1e-4
 # No host's memory is slower: such a probe's threads waited for a processor, or its call is what took the time.
 LEAST_PROBE_GBPS = 2.0
-# Where others keep processors busy, a probe's threads wait for one: 64 MiB came five times too slow on 2 cores at load 8.
+# Where others keep processors busy, a probe's threads wait: 64 MiB came five times too slow on 2 cores at load 8.
 HINDERED_FACTOR = 20
 # In processors, and as a share of them.
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
