@@ -1,4 +1,4 @@
-"""Whether `pytest --bandwidth-against=HEAD~1` finds a last commit that slows one of three kernels, and just that.
+"""Check that `pytest --bandwidth-against=HEAD~1` finds a last commit that slows one of three kernels, and just that.
 
     python benchmarks/against.py                  # 10 rounds of each, about an hour and a half
     python benchmarks/against.py --rounds 3
@@ -67,7 +67,7 @@ def test_exponential(bandwidth):
 
 
 def repository(folder: Path, slowed: str | None, share: float) -> None:
-    """Two commits; the last one slows a kernel by doing `share` more work, or changes a comment."""
+    """Make two commits; the last one slows a kernel by doing `share` more work, or changes a comment."""
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = src\n")
     for name in ("src", "tests"):
         (folder / name).mkdir()
@@ -98,7 +98,7 @@ def git(folder: Path, *args: str) -> str:
 
 
 def judged(folder: Path) -> tuple[dict[str, dict[str, object]], int]:
-    """Verdict of each test by its kernel's name, and pytest's exit status."""
+    """Return the verdict of each test by its kernel's name, and pytest's exit status."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     command += ["--bandwidth-against=HEAD~1", "--bandwidth-device=cpu", "--bandwidth-json=run.json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -123,7 +123,7 @@ def told(name: str, row: dict[str, object]) -> str:
 
 
 def one_round(slowed: str | None, share: float) -> bool:
-    """Whether pytest failed just the slowed kernel's test."""
+    """Return whether pytest failed just the slowed kernel's test."""
     with tempfile.TemporaryDirectory() as name:
         repository(Path(name), slowed, share)
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""How near the host kernels come to C with non-temporal stores; and where this host's caches end.
+"""Measure how near the host kernels come to C with non-temporal stores; and where this host's caches end.
 
     python benchmarks/ceiling.py [--mib 512] [--rounds 21]     each stream kernel against benchmarks/ceiling.c
     python benchmarks/ceiling.py --kernels                     every family's kernels against their probes
@@ -43,7 +43,7 @@ Call = Callable[[], object]
 
 
 def headline(device: CpuDevice) -> str:
-    """The machine and the date, as they stand above each table."""
+    """Print the machine and the date, as they stand above each table."""
     found = device.identity
     return (
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {found.name}, {found.settings['threads']} threads, "
@@ -54,12 +54,12 @@ def headline(device: CpuDevice) -> str:
 
 
 def company(watch: ActivityWatch) -> str:
-    """What else ran meanwhile: figures taken beside other work are not the host's."""
+    """Print what else ran meanwhile: figures taken beside other work are not the host's."""
     return "Others meanwhile: " + ("; ".join(watch.conditions().others) or "none") + "."
 
 
 def compile_c(folder: Path, threads: int) -> ctypes.CDLL:
-    """ceiling.c as a library. Raises SystemExit(3) without gcc, or where gcc fails."""
+    """Compile ceiling.c to a library. Raises SystemExit(3) without gcc, or where gcc fails."""
     gcc = shutil.which("gcc")
     if gcc is None:
         print("gcc is not installed, so there is no C version to compare with", file=sys.stderr)
@@ -129,7 +129,7 @@ def gbps(moved: int, seconds: list[float]) -> str:
 
 
 def plateau(budget_seconds: float = 3.0) -> None:
-    """Reads and triads by array size: as the last run left the caches, and after reading 1 to 8 × the last-level cache.
+    """Print reads and triads by array size: as the last run left the caches, and after reading 1 to 8 × the last level.
 
     The cases of one size are taken in turn, in random order: the host's own drift would pass for an effect otherwise.
     """
@@ -173,7 +173,7 @@ def plateau(budget_seconds: float = 3.0) -> None:
 
 
 def kernels(mib: int) -> None:
-    """Every family's float32 kernels, measured as the plugin measures them."""
+    """Print every family's float32 kernels, measured as the plugin measures them."""
     device, watch = open_cpu(), ActivityWatch()
     cols = 4096
     rows = mib * 2**20 // 4 // cols

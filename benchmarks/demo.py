@@ -1,4 +1,4 @@
-"""`make demo`: the built-in suite on the best device here, judged by a baseline that was taken just before.
+"""Run the built-in suite (`make demo`) on the best device here, judged by a baseline that was taken just before.
 
     python benchmarks/demo.py [FOLDER]
 

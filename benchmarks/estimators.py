@@ -1,4 +1,4 @@
-"""Which figure of one process repeats best in the next: estimators of bandwidth by their between-process spread.
+"""Find which figure of one process repeats best in the next: estimators of bandwidth by their between-process spread.
 
     python benchmarks/estimators.py [--processes 20] [--mib 256] [--seconds 3] [--lock FILE] [--save FILE]
     python benchmarks/estimators.py --load FILE
@@ -32,7 +32,7 @@ from pytest_bandwidth.domain.statistics import quantile
 
 @dataclass(frozen=True)
 class Run:
-    """One process's samples, and what else ran meanwhile."""
+    """Hold one process's samples, and what else ran meanwhile."""
 
     kernel: list[float]
     probe: list[float]
@@ -44,7 +44,7 @@ class Run:
         return self.moved / seconds / 1e9
 
     def ratio(self, kernel_seconds: float, probe_seconds: float) -> float:
-        """Kernel bandwidth ÷ probe bandwidth."""
+        """Return the kernel bandwidth ÷ probe bandwidth."""
         return self.moved / kernel_seconds / (self.probe_moved / probe_seconds)
 
 
@@ -53,7 +53,7 @@ def ratios(run: Run) -> list[float]:
 
 
 def trimmed_mean(values: list[float], share: float = 0.25) -> float:
-    """Mean of what is left without the smallest and the largest share."""
+    """Return the mean of what is left without the smallest and the largest share."""
     cut = int(len(values) * share)
     return fmean(sorted(values)[cut : len(values) - cut])
 
@@ -76,7 +76,7 @@ ESTIMATORS: dict[str, Callable[[Run], float]] = {
 
 
 def measure_here(mib: int, seconds: float | None) -> dict[str, Any]:
-    """One process's work: the triad of three arrays beside its probe."""
+    """Measure one process: the triad of three arrays beside its probe."""
     import numpy as np
 
     from pytest_bandwidth.devices.base import Budget, Launch, Workload
@@ -134,7 +134,7 @@ def measured(processes: int, given: Sequence[str], lock: Path | None, save: Path
 
 
 def spread(values: list[float]) -> float:
-    """Standard deviation of the logarithms."""
+    """Return the standard deviation of the logarithms."""
     return stdev([math.log(value) for value in values])
 
 

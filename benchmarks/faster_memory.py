@@ -1,4 +1,4 @@
-"""What faster memory does to a kernel's share of its probe, by how much else the kernel has to do.
+"""Measure what faster memory does to a kernel's share of its probe, by how much else the kernel has to do.
 
     python benchmarks/faster_memory.py [--seconds 180] [--mib 128]
 
@@ -37,7 +37,7 @@ FEWEST = 8
 
 
 def calls_of(device: CpuDevice, n: int) -> tuple[dict[str, Call], Call]:
-    """The kernels by name, and their probe, all reading one array."""
+    """Return the kernels by name, and their probe, all reading one array."""
     x, out = device.random(n, "float32"), device.random(n, "float32")
     kernel, half = device.kernel(read_source("intensity.cu", "intensity_fma_f32", ())), np.float32(0.5)
 
@@ -51,7 +51,7 @@ def calls_of(device: CpuDevice, n: int) -> tuple[dict[str, Call], Call]:
 
 
 def sampled(device: CpuDevice, kernels: dict[str, Call], probe: Call, seconds: float) -> dict[str, list[list[float]]]:
-    """By kernel: seconds of the probe before, the kernel, the probe after."""
+    """Return by kernel: seconds of the probe before, the kernel, the probe after."""
     for call in (*kernels.values(), probe):  # compiles
         call()
     found: dict[str, list[list[float]]] = defaultdict(list)
@@ -68,7 +68,7 @@ def sampled(device: CpuDevice, kernels: dict[str, Call], probe: Call, seconds: f
 
 
 def by_pace(samples: list[list[float]], moved: int) -> dict[int, list[float]]:
-    """Shares of the probe, by the column of its pace."""
+    """Return the shares of the probe, by the column of its pace."""
     found: dict[int, list[float]] = defaultdict(list)
     for before, kernel, after in samples:
         if abs(math.log(before / after)) < ALIKE:

@@ -1,4 +1,4 @@
-"""The same kernel, size and time budget judged by this plugin and by pytest-benchmark, side by side in one run.
+"""Judge the same kernel, size and time budget by this plugin and by pytest-benchmark, side by side in one run.
 
     python benchmarks/gate.py                               # short: about 10 minutes
     python benchmarks/gate.py --judged 200 --dropped 60     # long: what the claims are held to, most of an hour
@@ -70,7 +70,7 @@ def test_theirs(benchmark):
 
 @dataclass
 class Tool:
-    """What one way of judging did: per drop (0 for identical code) how many alarms in how many tests."""
+    """Count what one way of judging did: per drop (0 for identical code) how many alarms in how many tests."""
 
     name: str
     alarms: dict[float, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Tool:
 
 
 class Arena:
-    """A folder with the kernel's test, and both tools' baselines in it."""
+    """Hold a folder with the kernel's test, and both tools' baselines in it."""
 
     def __init__(self, folder: Path, mib: int, tolerance: str) -> None:
         self._folder = folder
@@ -172,7 +172,7 @@ def table(tools: list[Tool], drops: list[float]) -> str:
 
 
 def counted(tool: Tool, drop: float) -> str:
-    """How many alarms, and the limit of their rate: at most so many on identical code, at least so many drops found."""
+    """Return how many alarms, and their rate's limit: at most on identical code, at least of drops."""
     alarms, judged = tool.alarms.get(drop, 0), tool.judged.get(drop, 0)
     if not judged:
         return "none judged"
@@ -191,21 +191,21 @@ def spent(seconds: list[float]) -> str:
 
 
 def costs(row: Mapping[str, Any]) -> str:
-    """What a judged test's seconds went to: sampling here, and each fresh process with what it waited for."""
+    """Return what a judged test's seconds went to: sampling here, and each fresh process with what it waited for."""
     own = sum(row["samples"]) + sum(row["probe_samples"]) + row["warmup_seconds"]
     fresh = ", ".join(f"{f['wall_seconds']:.1f} ({f['waited_seconds']:.1f} of them waiting)" for f in row["fresh"])
     return f"sampled for {own:.1f} s here, fresh processes: {fresh or 'none'}"
 
 
 def waits(fresh: list[dict[str, Any]]) -> str:
-    """How many fresh processes there were, and how many of them waited for the baseline's pace for how long."""
+    """Return how many fresh processes there were, and how many of them waited for the baseline's pace for how long."""
     waited = [f["waited_seconds"] for f in fresh if f["waited_seconds"] > LONG_WAIT_SECONDS]
     longest = f", at most {max(waited):.1f} s" if waited else ""
     return f"{len(fresh)} fresh processes, {len(waited)} of them waited for the baseline's pace{longest}"
 
 
 def has_drops(i: int, judged: int, dropped: int) -> bool:
-    """Whether the i-th judged test comes with dropped ones, so that these are spread evenly."""
+    """Return whether the i-th judged test comes with dropped ones, so that these are spread evenly."""
     return (i + 1) * dropped // judged > i * dropped // judged
 
 

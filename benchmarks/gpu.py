@@ -1,4 +1,4 @@
-"""What a GPU shows: the suite in fresh processes, how far they agree, and the same copies timed by others.
+"""Record what a GPU shows: the suite in fresh processes, how far they agree, and the same copies timed by others.
 
     python benchmarks/gpu.py [--device cuda:0] [--processes 10] [--profile quick]
 
@@ -34,12 +34,12 @@ FINE, FAILED, UNUSABLE = 0, 1, 2
 
 
 def slug(name: str) -> str:
-    """A device's name as a file name: letters and digits in lower case, everything else a dash."""
+    """Return a device's name as a file name: letters and digits in lower case, everything else a dash."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
 
 
 def describe_device(name: str) -> dict[str, Any]:
-    """Identity, peak and the comparison with other timers; runs in a child, so that its context ends with it."""
+    """Return identity, peak and the comparison with other timers; runs in a child, so that its context ends with it."""
     from pytest_bandwidth.devices.cuda.device import open_cuda
 
     device = open_cuda(int(name.partition(":")[2] or 0))
@@ -55,7 +55,7 @@ def describe_device(name: str) -> dict[str, Any]:
 
 
 def compare_timers(device: Any) -> list[dict[str, Any]]:
-    """A copy by our probe and by cudaMemcpyAsync, each timed by us and by cupyx.profiler.benchmark."""
+    """Compare a copy by our probe and by cudaMemcpyAsync, each timed by us and by cupyx.profiler.benchmark."""
     from importlib import import_module
 
     from pytest_bandwidth.devices.base import Budget, Workload
@@ -81,14 +81,14 @@ def compare_timers(device: Any) -> list[dict[str, Any]]:
 
 
 def valid_gbps(ours: Measurement) -> dict[str, Any]:
-    """What a measurement of ours comes to; where it is invalid, why."""
+    """Return what a measurement of ours comes to; where it is invalid, why."""
     if ours.invalid is not None:
         return {"gbps": None, "why": ours.invalid.text}
     return {"gbps": ours.gbps}
 
 
 def run_suite(device: str, profile: str, baselines: Path, out: Path) -> tuple[Mapping[str, Any], int]:
-    """One fresh process of the suite, appended to the device's baseline: its document and its exit status."""
+    """Run the suite in a fresh process, appended to the device's baseline; return document and exit status."""
     command = [
         sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider",
         f"--bandwidth-device={device}", f"--bandwidth-suite={profile}", f"--bandwidth-json={out}",
@@ -104,7 +104,7 @@ def run_suite(device: str, profile: str, baselines: Path, out: Path) -> tuple[Ma
 
 
 def run_selftest(device: str) -> tuple[str, int]:
-    """The selftest's own words, where it failed with its exit status; and that status."""
+    """Return the selftest's own words, where it failed with its exit status; and that status."""
     command = [sys.executable, "-m", "pytest_bandwidth.cli", "selftest", "--device", device]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if done.returncode == FINE:
@@ -114,7 +114,7 @@ def run_selftest(device: str) -> tuple[str, int]:
 
 
 def ask_child(device: str) -> dict[str, Any] | str:
-    """The device as a fresh process sees it, or why there is none."""
+    """Return the device as a fresh process sees it, or why there is none."""
     command = [sys.executable, str(Path(__file__).resolve()), "--device", device, "--describe"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""What gpu.py's documents come to, and the page that shows it: docs/gpu/DEVICE.md."""
+"""Sum up gpu.py's documents, and the page that shows it: docs/gpu/DEVICE.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Spread:
-    """One measurement over fresh processes: medians, and standard deviations of the logarithms as fractions.
+    """Describe one measurement over fresh processes: medians, and standard deviations of the logarithms as fractions.
 
     utilization: of the peak; None where that is unknown.
     """
@@ -27,12 +27,12 @@ class Spread:
 
 
 def log_sd(values: Sequence[float]) -> float:
-    """Standard deviation of ln(value): the relative spread, for small spreads. 0 below two values."""
+    """Return the standard deviation of ln(value): the relative spread, for small spreads. 0 below two values."""
     return stdev([math.log(value) for value in values]) if len(values) > 1 else 0.0
 
 
 def spreads(documents: Sequence[Mapping[str, Any]]) -> list[Spread]:
-    """Each measurement that every document holds a valid figure of, in the order of the first."""
+    """Return each measurement that every document holds a valid figure of, in the order of the first."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for document in documents:
         for result in document["results"]:
@@ -42,14 +42,14 @@ def spreads(documents: Sequence[Mapping[str, Any]]) -> list[Spread]:
 
 
 def left_out(documents: Sequence[Mapping[str, Any]], rows: Sequence[Spread]) -> list[str]:
-    """Keys of what a process measured, and not every one validly."""
+    """Return the keys of what a process measured, and not every one validly."""
     keys = dict.fromkeys(key_of(result) for document in documents for result in document["results"])
     shown = {row.key for row in rows}
     return [key for key in keys if key not in shown]
 
 
 def key_of(result: Mapping[str, Any]) -> str:
-    """Node id and label as in baselines."""
+    """Return the node id and label as in baselines."""
     label = result.get("label")
     return f"{result['nodeid']} @ {label}" if label else str(result["nodeid"])
 
@@ -78,7 +78,7 @@ def report(
     absent: Sequence[str] = (),
     failed: int = 0,
 ) -> str:
-    """docs/gpu/DEVICE.md, from finished values.
+    """Render docs/gpu/DEVICE.md from finished values.
 
     absent: what the first table leaves out; failed: in how many of the processes a test of the suite failed.
     """

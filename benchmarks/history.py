@@ -1,4 +1,4 @@
-"""What the history costs at a million points, and what its change points find in invented runs.
+"""Measure what the history costs at a million points, and what its change points find in invented runs.
 
     python benchmarks/history.py [--runs 5150] [--tests 200] [--repeat 3] [--skip-change-points]
 
@@ -38,7 +38,7 @@ TESTS_AT_MOST = 200
 
 
 def fill(folder: Path, runs: int, tests: int) -> list[float]:
-    """Appends the runs; returns the seconds of each append."""
+    """Append the runs; return the seconds of each append."""
     from saved_runs import outcome, run_of
 
     from pytest_bandwidth.storage.history import append
@@ -64,7 +64,7 @@ def _varied(row, probe: float, random_: random.Random):
 
 
 def ask(folder: Path, arguments: Sequence[str], repeat: int) -> list[float]:
-    """Seconds of fresh processes; a page is written beside the history."""
+    """Return the seconds of fresh processes; a page is written beside the history."""
     given = [str(folder.with_name(PAGE)) if argument == PAGE else argument for argument in arguments]
     command = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), *given]
     seconds = []
@@ -76,7 +76,7 @@ def ask(folder: Path, arguments: Sequence[str], repeat: int) -> list[float]:
 
 
 def change_points_found(series: int = 400) -> None:
-    """Prints the shares of invented series in which a change is seen, by noise, length and drop in their middle."""
+    """Print the shares of invented series in which a change is seen, by noise, length and drop in their middle."""
     import numpy as np
 
     from pytest_bandwidth.cli.history.change_points import change_points

@@ -1,4 +1,4 @@
-"""How often the rule of docs/method.md cries wolf and how often it sleeps, on drawn between-process noise.
+"""Estimate false-alarm and detection rates of the rule of docs/method.md, on drawn between-process noise.
 
     python benchmarks/judge_simulation.py                  # about three minutes
     python benchmarks/judge_simulation.py --trials 100000
@@ -65,7 +65,7 @@ NOISES: dict[str, Draw] = {"Gaussian": gaussian, "heavy-tailed": heavy_tailed, "
 
 @dataclass(frozen=True)
 class Constants:
-    """What the rule takes as given; the defaults are its own."""
+    """Hold what the rule takes as given; the defaults are its own."""
 
     prior: float = reference.PRIOR_SPREAD["relative"]
     prior_degrees: int = reference.PRIOR_DEGREES
@@ -128,7 +128,7 @@ def shares(
     others: Sequence[float] = (),
     rounds: float = 1.0,
 ) -> dict[Status, float]:
-    """Share of each status over the trials.
+    """Return the share of each status over the trials.
 
     others: of the file's other entries, multiples of the spread. rounds: of the baseline's runs, as multiples of those
     of what is judged.
@@ -191,7 +191,7 @@ def worst_row(
     others: Sequence[float] = (),
     rounds: float = 1.0,
 ) -> str:
-    """Of the three noises."""
+    """Return the worst row of the three noises."""
     same, *dropped = (
         [shares(noise, spread, runs, drop, tolerance, trials, constants, others, rounds) for noise in NOISES.values()]
         for drop in (0.0, *drops)

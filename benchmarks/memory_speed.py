@@ -35,7 +35,7 @@ class Look:
 
 @dataclass
 class Piece:
-    """Looks between two changes of speed."""
+    """Hold the looks between two changes of speed."""
 
     looks: list[Look] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class Piece:
         return median(look.gbps for look in self.looks)
 
     def differs(self, looks: list[Look]) -> bool:
-        """Whether two looks are on the same side of the speed, and far from it."""
+        """Return whether two looks are on the same side of the speed, and far from it."""
         away = [log(look.gbps / self.gbps) for look in looks]
         return len(away) == 2 and (min(away) > CHANGED or max(away) < -CHANGED)
 

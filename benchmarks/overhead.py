@@ -1,4 +1,4 @@
-"""What the plugin costs a project that does not use it, and what it adds to a measured sample.
+"""Measure what the plugin costs a project that does not use it, and what it adds to a measured sample.
 
     python benchmarks/overhead.py [--pairs 20]
 
@@ -27,7 +27,7 @@ def pytest_sessionfinish():
 
 
 def start_up_seconds(folder: Path, *, with_plugin: bool) -> tuple[float, str]:
-    """Wall seconds of one collection, and the line that names heavy modules."""
+    """Return the wall seconds of one collection, and the line that names heavy modules."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     # Other installed plugins would add their own noise, and imports of their own. Named by its module, the plugin
     # costs what it costs as an entry point; named by its entry point, pytest would search all packages for it first.

@@ -1,4 +1,4 @@
-"""How much it matters in which memory a host's probe reads: its own, or the arrays of the test.
+"""Measure how much it matters in which memory a host's probe reads: its own, or the arrays of the test.
 
     python benchmarks/placement.py [--processes 40] [--mib 128]
 
@@ -33,7 +33,7 @@ NAMES = ("on arrays of its own", "reading the test's arrays")
 
 
 def one_process(mib: int) -> list[float]:
-    """ln of the triad's share of each probe, the median over the rounds."""
+    """Return ln of the triad's share of each probe, the median over the rounds."""
     device, n = CpuDevice(), mib * 2**20 // 4
     b, c, a = device.random(n, "float32"), device.random(n, "float32"), device.empty(n, "float32")
     kernel = device.kernel(read_source("stream.cu", "triad_f32", ()))
@@ -51,7 +51,7 @@ def one_process(mib: int) -> list[float]:
 
 
 def rounds(device: CpuDevice, calls: Sequence[Call]) -> list[list[float]]:
-    """Seconds of each call in each round; the orders take turns."""
+    """Return the seconds of each call in each round; the orders take turns."""
     orders = list(permutations(range(len(calls))))
     seconds: list[list[float]] = [[] for _ in calls]
     for call in (*calls, *calls, *calls):  # warm-up

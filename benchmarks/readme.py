@@ -1,4 +1,4 @@
-"""What README.md shows, from its own test: the message of a slowed kernel, the summary, and the baseline.
+"""Print what README.md shows, from its own test: the message of a slowed kernel, the summary, and the baseline.
 
     python benchmarks/readme.py             # about half a minute
 
@@ -22,7 +22,7 @@ SLOWED = ("n = (1 << 25) * 4 // 3", "reads=8 << 25, writes=4 << 25,")
 
 
 def shown_test() -> str:
-    """The Python block of README.md that defines tests."""
+    """Return the Python block of README.md that defines tests."""
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
     (test,) = [block for block in blocks if "def test_" in block]
     return test

@@ -1,4 +1,4 @@
-"""What the HTML summary costs: to render, and in Chromium to show, sort, filter and open.
+"""Measure what the HTML summary costs: to render, and in Chromium to show, sort, filter and open.
 
     python benchmarks/report.py [--results 200,1000,5000] [--repeat 3] [--no-browser]
 
@@ -46,14 +46,14 @@ STEPS = {
 
 
 def render_seconds(document: Path, page: Path, cache: Path) -> float:
-    """Seconds of a fresh process from import to text; the page is left behind."""
+    """Return the seconds of a fresh process from import to text; the page is left behind."""
     command = [sys.executable, "-c", RENDER, str(document), str(page)]
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     return float(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
 
 def render_rows(document: Path, page: Path, folder: Path, repeat: int) -> dict[str, list[float]]:
-    """First and later renders, each with caches of its own."""
+    """Measure first and later renders, each with caches of its own."""
     rows: dict[str, list[float]] = {"first render": [], "render": []}
     for _ in range(repeat):
         with tempfile.TemporaryDirectory(dir=folder) as cache:
@@ -63,7 +63,7 @@ def render_rows(document: Path, page: Path, folder: Path, repeat: int) -> dict[s
 
 
 def browser_seconds(page: Path, repeat: int) -> dict[str, list[float]]:
-    """Seconds by step in fresh tabs; empty where there is no browser."""
+    """Return the seconds by step in fresh tabs; empty where there is no browser."""
     from chromium import CHROMIUM, FLAGS
 
     try:

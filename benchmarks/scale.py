@@ -1,4 +1,4 @@
-"""How baselines scale: time and memory of loading, matching, judging and updating, measured in fresh processes.
+"""Measure how baselines scale: time and memory of loading, matching, judging and updating, measured in fresh processes.
 
 ``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
 Each figure is the median of three fresh processes; memory is the process's peak, the interpreter included. Every entry
@@ -77,7 +77,7 @@ STEPS = {
 
 
 def write_baseline(path: Path, entries: int) -> None:
-    """A baseline as updates write it, by the package's own writer."""
+    """Write a baseline as updates do, by the package's own writer."""
     from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
     from pytest_bandwidth.storage import baseline as baseline_files
 
@@ -105,7 +105,7 @@ def write_baseline(path: Path, entries: int) -> None:
 
 
 def measure(step: str, path: Path, entries: int) -> tuple[float, float]:
-    """Median seconds and MiB of fresh processes that take one step on a copy of the file."""
+    """Return median seconds and MiB of fresh processes that take one step on a copy of the file."""
     seen: list[list[float]] = []
     program = _REPORT.replace("{work}", STEPS[step])
     for _ in range(PROCESSES):
@@ -120,7 +120,7 @@ def measure(step: str, path: Path, entries: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("entries", type=int, nargs="*", default=[10_000, 100_000], help="(default: 10000 100000)")
     sizes = parser.parse_args().entries

@@ -1,4 +1,4 @@
-"""What executing PTX on the CPU costs: thread-instructions a second while counting, against threads, and in memory.
+"""Measure what executing PTX on the CPU costs: thread-instructions a second by threads, and memory.
 
     python benchmarks/traffic.py [--rounds 7] [--largest 24]
 
@@ -85,7 +85,7 @@ Execute = Callable[[], ptx.Execution]
 
 @dataclass(frozen=True)
 class Cost:
-    """Median seconds of one execution, and how many instructions its threads executed."""
+    """Hold the median seconds of one execution, and how many instructions its threads executed."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -93,12 +93,12 @@ class Cost:
 
     @property
     def rate(self) -> float:
-        """Million thread-instructions a CPU second."""
+        """Return million thread-instructions a CPU second."""
         return self.thread_instructions / self.cpu_seconds / 1e6
 
 
 def cost(execute: Execute, rounds: int) -> Cost:
-    """Raises RuntimeError where the execution has a fault, which would cost less than the work."""
+    """Measure one execution. Raises RuntimeError where it has a fault, which would cost less than the work."""
     execution = execute()
     if execution.faults:
         raise RuntimeError(execution.faults[0].text)
@@ -116,7 +116,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def stream(program: ptx.Program, name: str, threads: int) -> Execute:
-    """A streaming kernel of so many threads."""
+    """Measure a streaming kernel of so many threads."""
     per_thread = 4 if name == "copy_float4" else 1
     arrays = [floats(threads * per_thread) for _ in range(3 if name == "triad" else 2)]
     args: list[object] = list(arrays)
@@ -178,7 +178,7 @@ def print_batches(program: ptx.Program, rounds: int) -> None:
 
 
 def print_memory(program: ptx.Program) -> None:
-    """A grid that grows over arrays that stay (its threads update 4,096 counters), then arrays that grow with it."""
+    """Print a grid that grows over arrays that stay (its threads update 4,096 counters), then one whose arrays grow."""
     print("\n## Memory beside the arrays\n")
     print("| kernel | blocks | arrays, MiB | peak beside them, MiB |")
     print("|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""The site, built by Sphinx: `make docs`. Pages are Markdown (MyST) that GitHub shows as well."""
+"""Build the site with Sphinx: `make docs`. Pages are Markdown (MyST) that GitHub shows as well."""
 
 import runpy
 from pathlib import Path

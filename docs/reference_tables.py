@@ -1,4 +1,4 @@
-"""The reference's tables and entries, from the code: options, marker arguments, what the fixture offers, verdicts.
+"""Write the reference's tables and entries from the code: options, marker arguments, what the fixture offers, verdicts.
 
 Sphinx calls `write_reference` before it reads the pages (docs/conf.py); nothing of it is kept in the repository.
 """
@@ -19,7 +19,7 @@ from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, described, dest
 
 
 def options_table() -> str:
-    """Every option: on the command line, in the ini file, and its meaning."""
+    """List every option: on the command line, in the ini file, and its meaning."""
     rows = [
         (f"`--bandwidth-{name}{'' if metavar is None else f'={metavar}'}`", f"`{dest(name)}`", text)
         for name, metavar, text in OPTIONS
@@ -29,13 +29,13 @@ def options_table() -> str:
 
 
 def marker_table() -> str:
-    """Every argument of the marker with what its docstring says; a KeyError names one that has no line there."""
+    """List every argument of the marker with what its docstring says; a KeyError names one that has no line there."""
     said = described(MarkerOptions)
     return _table(("argument", "meaning"), [(f"`{f.name}`", said[f.name]) for f in fields(MarkerOptions)])
 
 
 def fixture_entries() -> str:
-    """What a test can ask of `bandwidth`, of a measurement and of a comparison."""
+    """Describe what a test can ask of `bandwidth`, of a measurement and of a comparison."""
     parts = []
     for name, owner, title in (
         ("bandwidth", Bandwidth, "The fixture"),
@@ -49,7 +49,7 @@ def fixture_entries() -> str:
 
 
 def write_reference(folder: Path) -> None:
-    """Writes the parts that docs/reference.md includes."""
+    """Write the parts that docs/reference.md includes."""
     folder.mkdir(exist_ok=True)
     parts: dict[str, Callable[[], str]] = {
         "options.md": options_table,

@@ -1,4 +1,4 @@
-"""Memory-bandwidth regression tests for GPU kernels, in pytest.
+"""Test GPU kernels for regressions of memory bandwidth, in pytest.
 
 Importing this package is cheap: it loads no NumPy, YAML or device library.
 """

@@ -1,4 +1,4 @@
-"""Hooks and fixture registration, nothing else.
+"""Register hooks and the fixture, nothing else.
 
 Imports no NumPy, YAML, Jinja2 or device library: those come when bandwidth tests have been collected.
 """
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def bandwidth(request: pytest.FixtureRequest) -> Bandwidth:
-    """Measures memory bandwidth: bandwidth(callable, …, reads=, writes=), bandwidth.launch(kernel, grid, block, …)."""
+    """Measure memory bandwidth: bandwidth(callable, …, reads=, writes=), bandwidth.launch(kernel, grid, block, …)."""
     fixture = _session_of(request.config).fixture_for(request.node)
     request.node.stash[_FIXTURE] = fixture
     return fixture
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _same_test(nodeid: str, other: str) -> bool:
-    """Compares what follows the file: a fresh process may name the file from another folder."""
+    """Compare what follows the file: a fresh process may name the file from another folder."""
     return nodeid.partition("::")[2] == other.partition("::")[2]
 
 

@@ -1,4 +1,4 @@
-"""Shared by all tests: which layer each belongs to, which are slow, and what no test inherits."""
+"""Mark tests by layer and cost, and set what no test inherits."""
 
 import os
 import signal
@@ -80,7 +80,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before `-m` looks at the marks."""
+    """Set the marks before `-m` looks at them."""
     for item in items:
         if ROOT not in item.path.parents:  # the built-in suite, run from here
             continue
@@ -104,6 +104,6 @@ def _not_this_job() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Processes that tests interrupt would inherit that SIGINT is ignored, as it is in a shell's background."""
+    """Restore SIGINT, which a shell's background ignores and processes that tests interrupt would inherit."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

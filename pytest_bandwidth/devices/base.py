@@ -18,7 +18,7 @@ Dim = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Where a kernel's text comes from: `file` is None for text in the test; `shipped` marks files of cuda_src/."""
+    """Say where a kernel's text comes from: `file` is None for text in the test; `shipped` marks files of cuda_src/."""
 
     text: str
     name: str
@@ -30,7 +30,7 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch as CUDA sees it; `args` in the kernel's parameter order."""
+    """Describe one kernel launch as CUDA sees it; `args` in the kernel's parameter order."""
 
     kernel: Any
     grid: Dim
@@ -41,7 +41,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is to be measured: a callable without arguments, and what it moves.
+    """Describe work to measure: a callable without arguments, and what it moves.
 
     launch: set where the callable is a kernel launch, for devices that look inside.
     reads, writes: the declared arrays, where arrays were declared, for devices that check the declaration.
@@ -72,7 +72,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
+    """Limit how long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
 
     fastest_probe_gbps: the fastest probe whose samples can be compared; None = any. wait_seconds: how long rounds may
     wait for it at most. rounds_share: of the time, the share for rounds.
@@ -93,7 +93,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed run: the device's seconds and the host's, from call to completion."""
+    """Hold one timed run: the device's seconds and the host's, from call to completion."""
 
     seconds: float
     host_seconds: float
@@ -102,7 +102,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A plain copy, read or write of like size and like read:write mix as a workload; moves `bytes_moved` a call."""
+    """Hold a plain copy, read or write of a workload's size and read:write mix; it moves `bytes_moved` a call."""
 
     name: str
     call: Call
@@ -110,7 +110,7 @@ class Probe:
 
 
 class Device(Protocol):
-    """What the fixture needs of a device."""
+    """Declare what the fixture needs of a device."""
 
     @property
     def identity(self) -> DeviceIdentity: ...
@@ -152,7 +152,7 @@ class Device(Protocol):
 
 @runtime_checkable
 class ReproducibleDevice(Protocol):
-    """A device whose counts are the same in every run, whichever tests ran before."""
+    """Mark a device whose counts are the same in every run, whichever tests ran before."""
 
     def begin_test(self) -> None:
         """Start anew what a test draws at random."""
@@ -160,7 +160,7 @@ class ReproducibleDevice(Protocol):
 
 @runtime_checkable
 class BoundedDevice(Protocol):
-    """A device that runs what it is given itself, and can stop it."""
+    """Mark a device that runs what it is given itself, and can stop it."""
 
     def bound(self, seconds: float) -> None:
         """Stop what takes longer than that, with an error of one line."""
@@ -168,7 +168,7 @@ class BoundedDevice(Protocol):
 
 @runtime_checkable
 class ReadyDevice(Protocol):
-    """A device whose libraries take a while to load, which may be done before it is a process's turn to measure."""
+    """Mark a device whose libraries take a while to load, which may be done before it is its process's turn."""
 
     def make_ready(self) -> None:
         """Load what any measurement takes; the device's memory is left alone."""
@@ -176,7 +176,7 @@ class ReadyDevice(Protocol):
 
 @runtime_checkable
 class TimedDevice(Protocol):
-    """What the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
+    """Declare what the sampling loop (`sampling.take_rounds`) needs of a device that measures time."""
 
     def now(self) -> float:
         """Return a monotonic clock in seconds, for budgets."""

@@ -1,4 +1,4 @@
-"""Datasheet figures: memory bandwidth and dense FLOP/s, one row per card, each with its source.
+"""List datasheet figures: memory bandwidth and dense FLOP/s, one row per card, each with its source.
 
 Names are what NVML reports and are matched whole, so that a laptop part or a variant never gets the desktop card's
 row. Tensor figures are dense: vendors print sparse ones, which are twice these. Each row names the document that its
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Datasheet:
-    """One card. name: regular expression for the whole device name; gfx: AMD's architecture name, then used instead.
+    """Describe one card. name: regular expression for the whole device name; gfx: AMD's architecture, used instead.
 
     gbps in GB/s (10⁹ bytes/s); tflops in 10¹² FLOP/s by precision; memory_gib where cards of one name differ in it.
     """

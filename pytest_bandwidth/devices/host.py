@@ -23,7 +23,7 @@ LARGEST_FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Bytes of the data or unified cache of each level, as one processor sees it; None where unknown.
+    """Hold the bytes of the data or unified cache of each level, as one processor sees it; None where unknown.
 
     A host reports a whole socket's last level, even to a virtual machine that has a few of its cores.
     """
@@ -38,7 +38,7 @@ class Caches:
 
 
 def identify(threads: int | None, threading_layer: str | None, root: Path = Path("/")) -> DeviceIdentity:
-    """This host. threads: how many the kernels run on, None without Numba. root: where proc, sys and etc lie."""
+    """Identify this host. threads: how many the kernels run on, None without Numba. root: holds proc, sys and etc."""
     caches = read_caches(root)
     usable = usable_processors()
     facts: dict[str, Fact] = {

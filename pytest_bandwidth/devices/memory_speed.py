@@ -21,7 +21,7 @@ NAP_SECONDS = 0.03
 
 
 class NoProbeSamples(BandwidthError):
-    """None of a probe's samples counts."""
+    """Raised where none of a probe's samples counts."""
 
 
 def median_probe_gbps(device: TimedDevice, probe: Probe, stream: Any, samples: int) -> float:

@@ -1,4 +1,4 @@
-"""NumPy arrays for measuring: aligned to cache lines, filled with random mantissas; and the size of anyone's arrays."""
+"""Make NumPy arrays for measuring, aligned to cache lines, with random mantissas; size anyone's arrays."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 
 
 class RandomSource:
-    """Random arrays, different at every call."""
+    """Make random arrays, different at every call."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._generator = np.random.Generator(np.random.SFC64(seed))
 
     def array(self, shape: int | Sequence[int], dtype: Any) -> Array:
-        """Floats in [1, 2) with random mantissas; integers with all bits random. Raises UsageError, OutOfMemory."""
+        """Make floats in [1, 2) with random mantissas or integers of random bits. Raises UsageError, OutOfMemory."""
         sizes, kind = _sizes(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
         out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}").view(np.uint64)

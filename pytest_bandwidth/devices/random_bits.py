@@ -20,7 +20,7 @@ WORD_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """word = (random & keep) | set, both 64 bit."""
+    """Hold the bits to keep and to set: word = (random & keep) | set, both 64 bit."""
 
     keep: int
     set: int

@@ -32,7 +32,7 @@ PROGRESS_SECONDS = 0.5
 
 
 class MeasuringDevice(Device, TimedDevice, Protocol):
-    """What `measure_timed` needs of a device that measures time."""
+    """Declare what `measure_timed` needs of a device that measures time."""
 
     @property
     def method(self) -> str:
@@ -41,7 +41,7 @@ class MeasuringDevice(Device, TimedDevice, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The rounds, the device's state around them, and what the callable returned last."""
+    """Hold the rounds, the device's state around them, and what the callable returned last."""
 
     rounds: Rounds
     before: Conditions

@@ -18,7 +18,7 @@ Metric = Literal["relative", "gbps"]
 # Nobody changes one; frozen, each of a large file's 100,000 would take several times as long to make.
 @dataclass(slots=True)
 class Run:
-    """One fresh process's evidence. `probe_gbps`: the probe in the same rounds; `extra`: keys this version ignores."""
+    """Hold one fresh process's evidence. probe_gbps: the probe in the same rounds; extra: keys this version ignores."""
 
     gbps: float
     probe_gbps: float | None = None
@@ -32,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of one measurement (`key` = node id, then `` @ label`` where there is one).
+    """Hold what is known of one measurement (`key` = node id, then `` @ label`` where there is one).
 
     gbps: achieved GB/s that the entry stands for; exact where there are no runs (written by hand).
     anchor: relative and GB/s of the first generation of runs, fixed while small drops are accepted.
@@ -62,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class BaselineDevice:
-    """The device a baseline file belongs to, and the peak its owner vouches for (GB/s), if any."""
+    """Name the device a baseline file belongs to, and the peak its owner vouches for (GB/s), if any."""
 
     name: str
     memory_gib: int | None = None
@@ -84,7 +84,7 @@ class BaselineDevice:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One baseline file: a device and its entries by key, in the file's order."""
+    """Hold one baseline file: a device and its entries by key, in the file's order."""
 
     device: BaselineDevice | None
     entries: Mapping[str, Entry]
@@ -98,7 +98,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entry before and after a write; None where it did not exist, or no longer does."""
+    """Hold one entry before and after a write; None where it did not exist, or no longer does."""
 
     key: str
     before: Entry | None
@@ -107,7 +107,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class UpdateSummary:
-    """What one write did to a baseline file. `changed` holds only entries whose written form differs."""
+    """Say what one write did to a baseline file. `changed` holds only entries whose written form differs."""
 
     path: str
     created: bool = False

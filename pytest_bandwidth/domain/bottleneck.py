@@ -23,7 +23,7 @@ def bottleneck_of(measurement: Measurement) -> str | None:
 
 
 def access_sentence(verb: str, pattern: str, factor: float, unit: str = "sectors") -> str | None:
-    """Word ``strided reads ask for 8.0× the sectors they need``; None below a factor that is worth telling.
+    """Say ``strided reads ask for 8.0× the sectors they need``; None below a factor that is worth telling.
 
     verb: ``reads`` or ``writes``; pattern: a word for their order, or nothing.
     """

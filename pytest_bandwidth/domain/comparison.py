@@ -15,7 +15,7 @@ CONFIDENCE = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as much bandwidth, and an interval that holds the median of the paired ratios.
+    """Say how many times as much bandwidth, and an interval that holds the median of the paired ratios.
 
     low, high: distribution-free interval from order statistics; None where there are too few rounds for one.
     The rounds are one process's: the interval does not cover what changes from process to process.
@@ -39,7 +39,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The measurements by name, taken in the same rounds."""
+    """Hold measurements by name, taken in the same rounds."""
 
     measurements: Mapping[str, Measurement]
 
@@ -47,7 +47,7 @@ class Comparison:
         return self.measurements[self._known(name)]
 
     def ratio(self, name: str, over: str) -> Ratio:
-        """Bandwidth of `name` ÷ bandwidth of `over`, paired round by round.
+        """Return the bandwidth of `name` ÷ bandwidth of `over`, paired round by round.
 
         Raises UsageError for unknown names, and where no round was left or a sample took no time.
         """
@@ -68,7 +68,7 @@ class Comparison:
 
 
 def interval_of_median(values: Sequence[float], confidence: float) -> tuple[float | None, float | None]:
-    """Order statistics that hold the median with at least `confidence`; (None, None) where even the extremes do not.
+    """Return the order statistics that hold the median with at least `confidence`; (None, None) if no two do.
 
     The number of values below the median is binomial(n, ½): Conover, Practical Nonparametric Statistics, §3.2.
     """

@@ -17,7 +17,7 @@ MEMORY_CLOCK, SLOWDOWN = "memory-clock", "slowdown"
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """A bandwidth that the device cannot exceed, and who says so."""
+    """Hold a bandwidth that the device cannot exceed, and its source."""
 
     bytes_per_second: float
     source: str
@@ -29,7 +29,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """Which device this is.
+    """Identify a device.
 
     serial: tells two devices of one model apart (a GPU's UUID, a host's name).
     settings: whatever makes figures incomparable when it differs (MIG, ECC, thread count, architecture, compiler).
@@ -49,23 +49,23 @@ class DeviceIdentity:
 
     @property
     def on_host(self) -> bool:
-        """Whether kernels are timed on the host: its GB/s scatter more, and its other processes disturb them."""
+        """Return whether kernels are timed on the host: its GB/s scatter more, and its other processes disturb them."""
         return self.kind in HOST_KINDS
 
     @property
     def on_gpu(self) -> bool:
-        """Whether kernels are timed on a GPU."""
+        """Return whether kernels are timed on a GPU."""
         return self.kind == "cuda"
 
     @property
     def counts_only(self) -> bool:
-        """Whether the device counts traffic and times nothing: counts are exact, and no other process disturbs them."""
+        """Return whether the device counts traffic and times nothing: its counts are exact, other processes or not."""
         return self.kind in COUNTING_KINDS
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """State of the device around the samples; None where it cannot be read.
+    """Hold the state of the device around the samples; None where it cannot be read.
 
     others: who else was active; others_processors: how many of the host's processors they used.
     """

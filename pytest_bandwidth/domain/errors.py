@@ -1,4 +1,4 @@
-"""Tell errors apart by who has to act on them.
+"""Tell errors apart by what has to be done about them.
 
 Every message is one line: what was found, what was expected, what to do.
 """
@@ -10,40 +10,40 @@ from dataclasses import dataclass
 
 
 class BandwidthError(Exception):
-    """Base of every error that pytest-bandwidth raises on purpose."""
+    """Raised on purpose by pytest-bandwidth: the base of all its errors."""
 
 
 class UsageError(BandwidthError):
-    """The fixture, a marker or an option was used in a way that has no meaning."""
+    """Raised where the fixture, a marker or an option is used in a way that has no meaning."""
 
 
 class KernelError(BandwidthError):
-    """A kernel file or kernel name does not exist, or does not compile."""
+    """Raised where a kernel file or kernel name does not exist, or does not compile."""
 
 
 class KernelFault(BandwidthError):
-    """A kernel did what no kernel may: out of bounds, misaligned, uninitialised reads, races. One line a fault."""
+    """Raised where a kernel is out of bounds, misaligned, reads what nothing wrote, or races. One line a fault."""
 
 
 class DeviceUnavailable(BandwidthError):
-    """The asked-for device cannot be used on this machine."""
+    """Raised where the asked-for device cannot be used on this machine."""
 
 
 class DeviceLost(BandwidthError):
-    """The device's context is poisoned; nothing more can be measured in this process."""
+    """Raised where the device's context is poisoned: nothing more can be measured in this process."""
 
 
 class OutOfMemory(BandwidthError):
-    """Arrays or the probe do not fit the device's memory."""
+    """Raised where arrays or the probe do not fit the device's memory."""
 
 
 class NotOnThisDevice(BandwidthError):
-    """The workload cannot run on the chosen device, for a reason that is no fault: the test skips with it."""
+    """Raised where the workload cannot run on the device, for a reason that is no fault: the test skips with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input file; `line` counts from 1."""
+    """Name one thing wrong with an input file; `line` counts from 1."""
 
     file: str
     line: int
@@ -54,7 +54,7 @@ class Problem:
 
 
 class BaselineError(BandwidthError):
-    """A baseline cannot be used; carries every problem found, one line each."""
+    """Raised where a baseline cannot be used; carries every problem found, one line each."""
 
     def __init__(self, problems: Sequence[Problem] | str) -> None:
         self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)

@@ -1,4 +1,4 @@
-"""Python's search for garbage, put off where it would cost more than it finds."""
+"""Put off Python's search for garbage where it would cost more than it finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Nothing is collected meanwhile; afterwards it is as it was."""
+    """Collect no garbage meanwhile; afterwards it is as it was."""
     enabled = gc.isenabled()
     gc.disable()
     try:

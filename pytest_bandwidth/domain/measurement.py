@@ -16,7 +16,7 @@ MISREAD_ARRAY = "argument-type"
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """What the compiler gave a kernel: registers and local memory a thread, static shared memory a block (bytes)."""
+    """Hold what the compiler gave a kernel: registers and local bytes a thread, static shared bytes a block."""
 
     registers: int
     local_bytes: int
@@ -27,7 +27,7 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something worth telling that is no verdict: a code for programs, a sentence for people."""
+    """Tell something that is no verdict: a code for programs, a sentence for people."""
 
     code: str
     text: str
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
+    """Hold all that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
 
     method: how time was taken (``events+block``, ``events``, ``clock``), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
@@ -69,17 +69,17 @@ class Measurement:
 
     @property
     def samples(self) -> tuple[float, ...]:
-        """Seconds of each kept sample, in the order taken."""
+        """Return the seconds of each kept sample, in the order taken."""
         return self.rounds.kernel_seconds
 
     @property
     def seconds(self) -> float | None:
-        """Median seconds of one run; None where nothing was timed."""
+        """Return the median seconds of one run; None where nothing was timed."""
         return self.rounds.seconds
 
     @property
     def host_seconds(self) -> float | None:
-        """Median seconds from the call to the end of the device's work, as the host sees it."""
+        """Return the median seconds from the call to the end of the device's work, as the host sees it."""
         return self.rounds.host_seconds
 
     @property
@@ -88,28 +88,28 @@ class Measurement:
 
     @property
     def arithmetic_intensity(self) -> float | None:
-        """FLOP ÷ bytes moved."""
+        """Return FLOP ÷ bytes moved."""
         return self.traffic.arithmetic_intensity
 
     @property
     def gbps(self) -> float | None:
-        """Achieved bandwidth: bytes moved ÷ median seconds, in GB/s."""
+        """Return the achieved bandwidth: bytes moved ÷ median seconds, in GB/s."""
         seconds = self.seconds
         return self.traffic.bytes_moved / seconds / 1e9 if seconds else None
 
     @property
     def probe_gbps(self) -> float | None:
-        """Attainable bandwidth: the probe's, in the same rounds, in GB/s."""
+        """Return the attainable bandwidth: the probe's, in the same rounds, in GB/s."""
         return self.rounds.probe_gbps
 
     @property
     def relative(self) -> float | None:
-        """Achieved ÷ the probe's bandwidth, median over the rounds."""
+        """Return the achieved ÷ the probe's bandwidth, median over the rounds."""
         return self.rounds.relative(self.traffic.bytes_moved)
 
     @property
     def utilization(self) -> float | None:
-        """Share of the peak; of the probe's bandwidth where the peak is unknown (see `utilization_of`)."""
+        """Return the share of the peak; of the probe's bandwidth where the peak is unknown (see `utilization_of`)."""
         if self.gbps is None:
             return None
         if self.peak is not None:

@@ -24,7 +24,7 @@ ENOUGH_FOR_SPREAD = 5
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What one fresh process saw of one measurement."""
+    """Hold what one fresh process saw of one measurement."""
 
     gbps: float
     relative: float | None = None
@@ -36,7 +36,7 @@ class Metrics:
 
     @property
     def share_told(self) -> bool:
-        """Whether a probe ran beside the kernel and its share can be believed."""
+        """Return whether a probe ran beside the kernel and its share can be believed."""
         return self.relative is not None and self.relative <= LARGEST_SHARE
 
 

@@ -21,7 +21,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A row of the JSON document's `results`. Seconds, bytes and GB/s; None where a figure does not exist.
+    """Hold a row of the JSON document's `results`. Seconds, bytes and GB/s; None where a figure does not exist.
 
     key: the baseline's key (node id, `` @ label`` where there is one).
     message: what the failing test says; None where it passed.
@@ -90,12 +90,12 @@ class Outcome:
 
     @property
     def is_valid(self) -> bool:
-        """Whether what was measured can be judged at all: its verdict is not INVALID."""
+        """Return whether what was measured can be judged at all: its verdict is not INVALID."""
         return self.status != Status.INVALID.value
 
     @property
     def short_name(self) -> str:
-        """The test's own name with its label, without the folder."""
+        """Return the test's own name with its label, without the folder."""
         path, bracket, parameters = self.nodeid.partition("[")
         name = path.rsplit("/", 1)[-1] + bracket + parameters
         return f"{name} @ {self.label}" if self.label else name
@@ -129,7 +129,7 @@ def outcome_of(
     class_bounds: ClassBounds = CLASS_BOUNDS,
     fresh: Sequence[FreshRow] = (),
 ) -> Outcome:
-    """Flattens a measurement and its verdict into a row."""
+    """Flatten a measurement and its verdict into a row."""
     rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
     utilization = measurement.utilization
     positive = bool(rounds.kernel_seconds) and min(rounds.kernel_seconds) > 0

@@ -27,7 +27,7 @@ DISPATCH_SECONDS = "dispatch_seconds"
 
 @dataclass(frozen=True, slots=True)
 class RegimeFinding:
-    """A regime and the figures that say so."""
+    """Name a regime and the figures that say so."""
 
     regime: Regime
     evidence: str
@@ -35,7 +35,7 @@ class RegimeFinding:
 
 @dataclass(frozen=True, slots=True)
 class Ridge:
-    """A ridge point in FLOP per byte. measured: by rates that were measured, not a datasheet's."""
+    """Hold a ridge point in FLOP per byte. measured: by rates that were measured, not a datasheet's."""
 
     point: float
     measured: bool

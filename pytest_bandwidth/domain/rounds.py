@@ -1,4 +1,4 @@
-"""Samples of a kernel and of its probe, and their summary."""
+"""Hold samples of a kernel and of its probe, and sum them up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST_SHARE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A sample that does not count, and why (`code` for programs)."""
+    """Mark a sample that does not count, and why (`code` for programs)."""
 
     round: int
     seconds: float
@@ -24,7 +24,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """One process's samples: round i holds one kernel and one probe sample, the kernel first where `kernel_first[i]`.
+    """Hold one process's samples: round i has a kernel's and a probe's, the kernel's first where `kernel_first[i]`.
 
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
     interleaved: seconds of further callables that were sampled in the same rounds, in the order they were given.
@@ -58,7 +58,7 @@ class Rounds:
         return self.probe_bytes / median(self.probe_seconds) / 1e9 if self.probe_seconds else None
 
     def relative(self, bytes_moved: int) -> float | None:
-        """Median over the rounds of kernel bandwidth ÷ probe bandwidth; None where there is none to tell."""
+        """Return the median over the rounds of kernel bandwidth ÷ probe bandwidth; None where there is none to tell."""
         if not self.probe_seconds or not self.probe_bytes or min(self.kernel_seconds) <= 0:
             return None
         share = bytes_moved / self.probe_bytes

@@ -1,4 +1,4 @@
-"""Summaries of samples, and the quantiles that verdicts rest on.
+"""Summarise samples, and compute the quantiles that verdicts rest on.
 
 Quantile, IQR noise and the precision of a median; Student's t and Fisher's F from the regularised incomplete beta
 function, since the standard library has neither and this room uses nothing else.
@@ -16,7 +16,7 @@ _CONVERGED = 1e-15
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """Quantile by interpolation between order statistics (Hyndman and Fan's type 7). Raises ValueError on no values."""
+    """Return the quantile, interpolated as Hyndman and Fan's type 7. Raises ValueError on no values."""
     if not values:
         raise ValueError("a quantile needs at least one value")
     ordered = sorted(values)
@@ -27,12 +27,12 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def noise(values: Sequence[float]) -> float:
-    """IQR ÷ median: the spread of samples inside one process."""
+    """Return IQR ÷ median: the spread of samples inside one process."""
     return (quantile(values, 0.75) - quantile(values, 0.25)) / median(values)
 
 
 def precision_of_median(values: Sequence[float]) -> float:
-    """Standard error of the median as a share of it.
+    """Return the standard error of the median as a share of it.
 
     For near-normal samples sd ≈ IQR ÷ 1.349 and the median's standard error is sd·√(π/2)/√n
     (Kendall and Stuart, The Advanced Theory of Statistics, vol. 1, §10.11). Infinite below 4 samples.
@@ -43,12 +43,12 @@ def precision_of_median(values: Sequence[float]) -> float:
 
 
 def upper_tail(t: float, degrees: float) -> float:
-    """P(T > t) for t ≥ 0 and `degrees` of freedom."""
+    """Return P(T > t) for t ≥ 0 and `degrees` of freedom."""
     return 0.5 * _incomplete_beta(degrees / 2.0, 0.5, degrees / (degrees + t * t))
 
 
 def variance_ratio_below(ratio: float, degrees_above: float, degrees_below: float) -> float:
-    """P(F ≤ ratio), F being one variance above another of the same noise, each seen with so many degrees of freedom."""
+    """Return P(F ≤ ratio), F being one variance over another of the same noise, each with its degrees of freedom."""
     above = degrees_above * ratio
     return _incomplete_beta(degrees_above / 2.0, degrees_below / 2.0, above / (above + degrees_below))
 

@@ -1,4 +1,4 @@
-"""Text from anywhere made fit for messages and pages: invisible characters found and escaped, values quoted and cut."""
+"""Make text from anywhere fit for messages and pages: escape invisible characters, quote and cut values."""
 
 from __future__ import annotations
 

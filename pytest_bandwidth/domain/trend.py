@@ -17,7 +17,7 @@ METRICS: tuple[TrendFigure, ...] = ("sectors", "relative", "gbps")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run's figures of one test. GB/s; `relative` is kernel ÷ probe; sectors of 32 bytes; None where there is none.
+    """Hold one run's figures of one test. GB/s; `relative` is kernel ÷ probe; sectors of 32 bytes; None where unknown.
 
     judged_on: the figure that the run's verdict was about; None without one.
     """
@@ -39,13 +39,13 @@ class Point:
 
     @property
     def commit_name(self) -> str:
-        """The commit, with a + where files differed from it."""
+        """Return the commit, with a + where files differed from it."""
         return f"{self.commit or '–'}{'+' if self.commit and self.uncommitted else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A test's runs on devices of one model, the oldest first."""
+    """Hold a test's runs on devices of one model, the oldest first."""
 
     test: str
     device_kind: str
@@ -55,7 +55,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Runs between two change points: `start` and `stop` count the trend's points.
+    """Hold the runs between two change points: `start` and `stop` count the trend's points.
 
     value: median of the figure; change: against the level before, as a fraction of that; None for the first.
     """
@@ -68,7 +68,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A series' points that have the figure; there is at least one."""
+    """Hold a series' points that have the figure; there is at least one."""
 
     series: Series
     figure: TrendFigure
@@ -81,14 +81,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Trend(Measured):
-    """With its levels; there is at least one."""
+    """Hold a series' points with its levels; there is at least one."""
 
     levels: tuple[Level, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRow:
-    """Consecutive runs of one commit: medians of their figures; `changes`: the levels that begin among them."""
+    """Sum up consecutive runs of one commit: medians of their figures; `changes`: the levels that begin among them."""
 
     commit: str
     at: datetime
@@ -100,7 +100,7 @@ class CommitRow:
 
 
 def figure_of(series: Series) -> TrendFigure | None:
-    """The figure whose trend tells most: what the runs were judged on, else the one that a slow device moves least."""
+    """Return the figure whose trend tells most: what the runs were judged on, else what a slow device moves least."""
     judged = Counter(point.judged_on for point in series.points if point.judged_on in ("relative", "gbps"))
     usual = judged.most_common(1)[0][0] if judged else None
     known = [name for name in METRICS if points_with(series, name)]
@@ -122,7 +122,7 @@ def measured_of(series: Series, figure: TrendFigure | None) -> Measured | None:
 
 
 def trend_of(measured: Measured, starts: Sequence[int]) -> Trend:
-    """Levels from the places where new ones start (rising, each within the points, without 0)."""
+    """Return the levels from the places where new ones start (rising, each within the points, without 0)."""
     values = measured.values
     levels: list[Level] = []
     for start, stop in zip((0, *starts), (*starts, len(values)), strict=True):

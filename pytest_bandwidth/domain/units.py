@@ -1,4 +1,4 @@
-"""Numbers with units, as people write and read them. Inside the package: bytes, seconds and fractions.
+"""Parse and format numbers with units, as people write and read them. Inside the package: bytes, seconds and fractions.
 
 GB are 10⁹ bytes and GiB 2³⁰ bytes throughout.
 """
@@ -39,7 +39,7 @@ def _number_and_unit(text: str) -> tuple[float, str]:
 
 
 def parse_gbps(text: str) -> float:
-    """GB/s from text such as ``1747.1 GB/s``, ``1.6 TiB/s`` or ``1747.1`` (GB/s). At most `MAX_GBPS`.
+    """Parse GB/s from text such as ``1747.1 GB/s``, ``1.6 TiB/s`` or ``1747.1`` (GB/s). At most `MAX_GBPS`.
 
     Raises ValueError unless positive.
     """
@@ -65,7 +65,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_fraction(text: str) -> float:
-    """Fraction from text such as ``5%`` or ``0.05``. Raises ValueError unless 0 ≤ fraction < 1.
+    """Parse a fraction from text such as ``5%`` or ``0.05``. Raises ValueError unless 0 ≤ fraction < 1.
 
     A bare number has to be below 1, so that ``5`` is an error and not 500 %.
     """
@@ -82,7 +82,7 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Share of a peak from text such as ``85.7%`` or ``0.857``; a share of a probe may pass 100 %.
+    """Parse a share of a peak from text such as ``85.7%`` or ``0.857``; a share of a probe may pass 100 %.
 
     Raises ValueError unless 0 ≤ share ≤ `MAX_SHARE`. As in `parse_fraction`, a bare number has to be below 1.
     """
@@ -137,17 +137,17 @@ def last_place(text: str) -> float:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes in decimal units with three digits: 805 MB, 1.61 GB, 12 B."""
+    """Format bytes in decimal units with three digits: 805 MB, 1.61 GB, 12 B."""
     return _scaled(count, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds with three digits: 2.91 ms, 58.5 µs."""
+    """Format seconds with three digits: 2.91 ms, 58.5 µs."""
     return _scaled(seconds, (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)), "ns", 1e-9)
 
 
 def format_gbps(gbps: float) -> str:
-    """GB/s with about four digits: 277 GB/s, 41.52 GB/s, 1747 GB/s."""
+    """Format GB/s with about four digits: 277 GB/s, 41.52 GB/s, 1747 GB/s."""
     return f"{digits(gbps)} GB/s"
 
 
@@ -157,7 +157,7 @@ def format_percent(fraction: float, decimals: int = 0) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """1 test, 2 tests."""
+    """Count things in words: 1 test, 2 tests."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

@@ -1,4 +1,4 @@
-"""Verdicts: their statuses, what each does to a test, and the figures they rest on."""
+"""Name the verdicts: their statuses, what each does to a test, and the figures they rest on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.baseline import Metric
 
 
 class Status(str, Enum):
-    """In order of precedence (design: Verdicts). SUSPECT is on its way to one of the others and is never reported."""
+    """List the statuses in order of precedence. SUSPECT is on its way to one of the others and is never reported."""
 
     INVALID = "INVALID"
     NOT_COMPARABLE = "NOT_COMPARABLE"
@@ -33,7 +33,7 @@ class Status(str, Enum):
 
     @property
     def warns(self) -> bool:
-        """Could not be judged: passes with a warning, fails with ``strict``."""
+        """Return whether it could not be judged: then it passes with a warning, and fails with ``strict``."""
         return self in (Status.INVALID, Status.DEVICE, Status.UNCONFIRMED, Status.INSUFFICIENT, Status.NO_BASELINE)
 
     def fails(self, *, strict: bool) -> bool:
@@ -45,7 +45,7 @@ NOT_WRITTEN = "not-written"
 
 
 class Numbers(NamedTuple):
-    """What the verdict on a drop rests on; each as in `Verdict`."""
+    """Hold what the verdict on a drop rests on; each as in `Verdict`."""
 
     figure: Metric
     observed: float
@@ -62,7 +62,7 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A status, the sentence that gives its reason, and every number that was used.
+    """Hold a status, the sentence that gives its reason, and every number that was used.
 
     code: short reason for programs (``drop``, ``floor:min_gbps``, ``bytes``, …).
     figure: what was judged; observed and reference are values of it (GB/s, or a share of the probe).

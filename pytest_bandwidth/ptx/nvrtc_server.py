@@ -17,7 +17,7 @@ MEMORY_BYTES = 4 * 2**30
 
 
 class Refused(Exception):
-    """NVRTC refuses a request; the text says why."""
+    """Raised where NVRTC refuses a request; the text says why."""
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ MAX_ELEMENTS = 2**32
 
 
 def parse_ptx(ptx: str) -> Module:
-    """A module, whose functions' bodies are parsed when they are first looked at: most kernels of a file are not run.
+    """Return a module, whose functions' bodies are parsed when first looked at: most kernels of a file are not run.
 
     Raises KernelError, with the line, for text that is no PTX of the grammar; so do bodies.
     """

@@ -1,4 +1,4 @@
-"""Values out of the nested mappings of a row, whose types `storage.saved_run` has checked."""
+"""Take values out of the nested mappings of a row, whose types `storage.saved_run` has checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one process of a run that writes: gathers every test's rows, then updates, writes files and shows the summary."""
+"""Gather every test's rows in the run's one process that writes; then update, write files, show the summary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_bandwidth_test(item: pytest.Item) -> bool:
 
 
 class Controller:
-    """Registered in every pytest process but xdist's workers. Costs nothing while no report carries rows."""
+    """Follow a run in every pytest process but xdist's workers; it costs nothing while no report carries rows."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -103,7 +103,7 @@ class Controller:
             self._gathered.add_unjudged(worker, report.nodeid, unjudged, told.get("bandwidth_device"))
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Also for `pytest.exit`."""
+        """Note an interrupt; `pytest.exit` is one, too."""
         self._interrupted = True
 
     @pytest.hookimpl(trylast=True)

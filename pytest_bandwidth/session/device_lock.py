@@ -68,7 +68,7 @@ def _what_is_wrong(folder: Path) -> str | None:
 
 
 class DeviceLock:
-    """A lock that processes of one user share; reentrant. held_by_parent: the process that started this one holds it.
+    """Lock a device among processes of one user; reentrant. held_by_parent: the process that started this one holds it.
 
     Processes wait in a line, by a second lock, so that one that measures often does not take every turn.
     advice: what the user can do after a wait in vain.
@@ -133,7 +133,7 @@ class DeviceLock:
             self._line.release()
 
     def _wait_for(self, lock: BaseFileLock, begun: float, untold: list[tuple[float, Callable[[str], None]]]) -> None:
-        """Acquires one of the two locks of a wait that began at `begun`. `untold`: who is to be told, and when."""
+        """Acquire one of the two locks of a wait that began at `begun`. `untold`: what to call then, and when."""
         while untold and untold[0][0] < self._timeout_seconds:
             after, tell = untold[0]
             try:

@@ -1,4 +1,4 @@
-"""One report for each device of a run: its tests' rows, and what was done with them at the end.
+"""Report on each device of a run: its tests' rows, and what was done with them at the end.
 
 Under pytest-xdist's --dist=each every worker may have a device of its own; otherwise there is one.
 """
@@ -31,7 +31,7 @@ _Told = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One judged measurement, and what its test's marker asks for: an update goes by that."""
+    """Hold one judged measurement, and what its test's marker asks for: an update goes by that."""
 
     outcome: Outcome
     asked: MarkerOptions = field(default_factory=MarkerOptions)
@@ -48,7 +48,7 @@ def row_of(plain: Plain) -> Row:
 
 @dataclass(slots=True)
 class DeviceReport:
-    """What one device's tests reported, and what was done for the device at the end of the run.
+    """Hold what one device's tests reported, and what was done for the device at the end of the run.
 
     device: as `device_plain` gives it; rows: of its tests; failed: tests that failed on this device.
     further: outcomes of the fresh whole runs that the device's worker took for an update, one list a run; None where it
@@ -87,12 +87,12 @@ class DeviceReport:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Every row's outcome."""
+        """Return every row's outcome."""
         return [row.outcome for row in self.rows]
 
     @property
     def succeeded(self) -> list[Outcome]:
-        """The outcomes of tests that did not fail."""
+        """Return the outcomes of tests that did not fail."""
         return [row.outcome for row in self.rows if row.outcome.nodeid not in self.failed]
 
 
@@ -176,7 +176,7 @@ def names_of(devices: Sequence[Device]) -> list[str]:
 
 
 def suffixes_of(devices: Sequence[Device]) -> list[str]:
-    """A part of a file's name for each device, safe and unique: its name, with its serial where others share that."""
+    """Return for each device a safe, unique part of a file's name: its name, and its serial where others share that."""
     found: list[str] = []
     for text in _told_apart(devices, lambda name, serial: f"{name} {serial}"):
         # The end tells devices of one model apart.

@@ -1,4 +1,4 @@
-"""What `bandwidth` offers a test."""
+"""Offer a test the fixture `bandwidth`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNSEEN = Progress()
 
 
 class Bandwidth:
-    """Measures callables and kernel launches of one test.
+    """Measure callables and kernel launches of one test.
 
     Every measurement is judged when the test's body has passed. `measurements` holds them by label.
     """
@@ -61,21 +61,21 @@ class Bandwidth:
 
     @property
     def device(self) -> str:
-        """``cuda``, ``cpu`` or ``traffic``."""
+        """Return ``cuda``, ``cpu`` or ``traffic``."""
         return self._run.device.identity.kind
 
     @property
     def identity(self) -> DeviceIdentity:
-        """The device's name, memory, settings and facts."""
+        """Return the device's name, memory, settings and facts."""
         return self._run.device.identity
 
     @property
     def xp(self) -> Any:
-        """The array module of the device: cupy on a GPU, numpy on the host and the traffic device."""
+        """Return the array module of the device: cupy on a GPU, numpy on the host and the traffic device."""
         return self._run.device.xp
 
     def random(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
-        """An array of finite values with random mantissas (compressible data would flatter a GPU), fresh at every call.
+        """Make an array of finite values with random mantissas (GPUs compress others), fresh at every call.
 
         On the traffic device they are the same in every run of a test, since counts may depend on them.
         shape: an int or a sequence of ints; dtype: anything that NumPy takes. Raises OutOfMemory, UsageError.
@@ -117,7 +117,7 @@ class Bandwidth:
         shared_mem: int = 0,
         stream: Any = None,
     ) -> Callable[[], object]:
-        """A kernel launch as a callable without arguments, unmeasured: to run it once, or to measure several as one."""
+        """Return an unmeasured launch as a callable without arguments: to run it once, or to measure several as one."""
         return self._run.device.launcher(checked_launch(kernel, grid, block, args, shared_mem), stream)
 
     def launch(
@@ -137,7 +137,7 @@ class Bandwidth:
         shared_mem: int = 0,
         stream: Any = None,
     ) -> Measurement:
-        """Measures one kernel launch; `grid`, `block`, `args` and `shared_mem` (bytes) as CuPy's RawKernel takes them.
+        """Measure one kernel launch; `grid`, `block`, `args` and `shared_mem` (bytes) as CuPy's RawKernel takes them.
 
         reads, writes: what the launch has to move, as arrays (their nbytes), ints (bytes) or a Traffic model.
         flop: floating-point operations of one launch; precision: "fp32", "fp16-tensor", … (else the arrays' dtype).
@@ -166,7 +166,7 @@ class Bandwidth:
         stream: Any = None,
         **kwargs: Any,
     ) -> Measurement:
-        """Measures ``function(*args, **kwargs)``; keywords as in `launch`. The last return value is `.value`."""
+        """Measure ``function(*args, **kwargs)``; keywords as in `launch`. The last return value is `.value`."""
         if not callable(function):
             raise UsageError(f"bandwidth(...): found a {type(function).__name__}, expected a callable")
         refuse_near_misses(kwargs, reads, writes)
@@ -186,7 +186,7 @@ class Bandwidth:
         flop: int | None = None,
         stream: Any = None,
     ) -> Comparison:
-        """Samples several callables in the same rounds, so that a test can assert what one is worth over another.
+        """Sample several callables in the same rounds, so that a test can assert what one is worth over another.
 
         ``bandwidth.compare({"naive": f, "tiled": g}, reads=x, writes=y).ratio("tiled", over="naive").at_least(2.5)``.
         functions: by name, without arguments (see `bind`); all move what `reads` and `writes` declare, as in `launch`.

@@ -1,4 +1,4 @@
-"""A run inside GitHub Actions: what it found goes into the job's summary and, as annotations, onto the tests' lines.
+"""Write what a run inside GitHub Actions found into the job's summary and, as annotations, onto tests' lines.
 
 Variables: https://docs.github.com/en/actions/reference/workflows-and-actions/variables
 """
@@ -17,7 +17,7 @@ def is_github() -> bool:
 
 
 def write_summary(document: Mapping[str, Any]) -> str | None:
-    """Appends to the step's summary, which other commands of the step may have begun.
+    """Append to the step's summary, which other commands of the step may have begun.
 
     Returns why not, in a line: the figures are whole without it, so a run does not fail over its summary.
     """
@@ -43,7 +43,7 @@ def commands(document: Mapping[str, Any], rootpath: Path) -> str:
 
 
 def _place_in_repository(rootpath: Path) -> Callable[[str], str | None]:
-    """Files as GitHub names them, from the checkout's root, which need not be pytest's; None for what lies outside."""
+    """Return a function that names a file as GitHub does, from the checkout's root; None for one outside of it."""
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or rootpath).resolve()
 
     def place(file: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Hooks of the plugin's own, which a conftest.py or another plugin implements."""
+"""Specify the plugin's own hooks, which a conftest.py or another plugin implements."""
 
 from __future__ import annotations
 

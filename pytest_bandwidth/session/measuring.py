@@ -38,7 +38,7 @@ def no_hook(_: DeviceIdentity) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTest:
-    """A test whose body has passed.
+    """Hold a test whose body has passed.
 
     nodeid, target: the test, as pytest names it and as a command-line argument. measured_seconds: how long it was
     measured.
@@ -51,7 +51,7 @@ class MeasuredTest:
 
 
 class MeasuringRun(ABC):
-    """Everything of a run that outlives one test. Opens the device when first asked."""
+    """Hold everything of a run that outlives one test; open the device when first asked."""
 
     held_by_parent = False
 
@@ -64,7 +64,7 @@ class MeasuringRun(ABC):
 
     @cached_property
     def device(self) -> Device:
-        """Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
+        """Return the device. Raises DeviceUnavailable, at every use, where the asked-for device cannot be had."""
         device = open_device(self._asked_device)
         if isinstance(device, BoundedDevice):
             device.bound(self.settings.traffic_timeout)
@@ -72,27 +72,27 @@ class MeasuringRun(ABC):
 
     @property
     def device_name(self) -> str:
-        """A name that a fresh process opens the same device by."""
+        """Return the name that a fresh process opens the same device by."""
         return name_of(self.device.identity)
 
     @property
     def strict(self) -> bool:
-        """Whether what could not be judged fails."""
+        """Return whether what could not be judged fails."""
         return self.settings.strict
 
     @property
     def judged_by(self) -> str | None:
-        """What the run holds its measurements to, for its header."""
+        """Return what the run holds its measurements to, for its header."""
         return None
 
     @cached_property
     def baseline(self) -> Baseline | None:
-        """What the run's measurements are compared with."""
+        """Return what the run's measurements are compared with."""
         return None
 
     @cached_property
     def peak(self) -> Peak | None:
-        """The user's before the device's own."""
+        """Return the user's peak before the device's own."""
         return self._users_peak() or self.device.peak
 
     @cached_property
@@ -116,7 +116,7 @@ class MeasuringRun(ABC):
 
     @contextmanager
     def locked(self, progress: Progress) -> Iterator[None]:
-        """Keep others from measuring on the device meanwhile. What is counted is not timed, so it disturbs nobody."""
+        """Keep others from measuring on the device meanwhile; counting needs no such turn, for it times nothing."""
         if self.device.identity.counts_only:
             yield
             return

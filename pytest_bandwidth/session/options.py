@@ -49,7 +49,7 @@ INI_ONLY: tuple[tuple[str, str | None, str], ...] = (
 
 
 def dest(name: str) -> str:
-    """Name of an option in the ini file and in pytest's own namespace."""
+    """Return the name of an option in the ini file and in pytest's own namespace."""
     return f"bandwidth_{name.replace('-', '_')}"
 
 
@@ -73,7 +73,7 @@ def described(owner: type) -> dict[str, str]:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declares every option on the command line and in the ini file."""
+    """Declare every option on the command line and in the ini file."""
     group = parser.getgroup("bandwidth", "memory-bandwidth regression tests (pytest-bandwidth)")
     for name, metavar, text in OPTIONS:
         flag, help_text = f"--bandwidth-{name}", text.replace("%", "%%")
@@ -89,7 +89,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def given(config: pytest.Config) -> dict[str, tuple[object, str]]:
-    """Value and place of each option that was given, command line before ini."""
+    """Return value and place of each option that was given, command line before ini."""
     found: dict[str, tuple[object, str]] = {}
     for name, _, _ in (*OPTIONS, *INI_ONLY):
         value = config.getoption(dest(name), default=None)

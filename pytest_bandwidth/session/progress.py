@@ -64,7 +64,7 @@ class ProgressLine:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Report what one test's measuring or judging is doing; without a line, to nobody."""
+    """Report what one test's measuring or judging is doing; without a line, do nothing."""
 
     test: str = ""
     line: ProgressLine | None = None

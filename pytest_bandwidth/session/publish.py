@@ -1,4 +1,4 @@
-"""After the last test, for each device: the baseline's update, the files that were asked for, the summary."""
+"""Publish each device after the last test: the baseline's update, the files asked for, the summary."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ FRESH_SECONDS_FACTOR = 20.0
 
 
 class Run(MeasuringRun):
-    """The run of a process that judges. Reads the baseline when first asked."""
+    """Measure and judge in one process; read the baseline when first asked."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class Run(MeasuringRun):
 
     @property
     def judged_by(self) -> str | None:
-        """The revision or the baseline's file; None where nothing is compared."""
+        """Return the revision or the baseline's file; None where nothing is compared."""
         judged_by = self.revision or self.baseline_file
         return None if judged_by is None else str(judged_by)
 
     @cached_property
     def baseline_file(self) -> Path | None:
-        """The file that belongs to this device; it need not exist yet where this run writes it."""
+        """Return the file that belongs to this device; it need not exist yet where this run writes it."""
         if self.settings.baseline is None or self.revision is not None:
             return None
         return baseline_files.find_file(self.settings.baseline, self.device.identity)
 
     @cached_property
     def baseline(self) -> Baseline | None:
-        """Raises BaselineError for a file that is missing, bad, or another device's."""
+        """Return the baseline. Raises BaselineError for a file that is missing, bad, or another device's."""
         file = self.baseline_file
         if file is None:
             return None

@@ -58,7 +58,7 @@ _STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 class BandwidthSession:
-    """Built once bandwidth tests have been collected."""
+    """Run the collected bandwidth tests: open, judge, report; made once there are any."""
 
     def __init__(self, config: pytest.Config, run: MeasuringRun, problem: BandwidthError | None) -> None:
         self._config = config
@@ -132,7 +132,7 @@ class BandwidthSession:
             item.add_report_section("call", "bandwidth verdict", "\n".join(messages.values()))
 
     def has_entries(self, item: pytest.Item) -> bool:
-        """Whether the baseline has entries of the test, which need not take the fixture any more."""
+        """Return whether the baseline has entries of the test, which need not take the fixture any more."""
         return bool(self._entries_of(item))
 
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:

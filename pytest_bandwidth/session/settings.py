@@ -25,7 +25,7 @@ _SETTINGS = pytest.StashKey["Settings"]()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The run's options. Seconds and fractions; None where an option was not given."""
+    """Hold the run's options. Seconds and fractions; None where an option was not given."""
 
     baseline: Path | None = None
     device: str = "auto"
@@ -61,7 +61,7 @@ class Settings:
 
     @property
     def rounds_share(self) -> float:
-        """Of a measurement's time budget, the share for rounds (see `Budget`)."""
+        """Return the share of a measurement's time budget that is for rounds (see `Budget`)."""
         return BASELINE_ROUNDS_SHARE if self.writes_baseline else 1.0
 
 

@@ -38,7 +38,7 @@ from pytest_bandwidth.storage.baseline.locate import is_folder
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What an update did, for the summary."""
+    """Say what an update did, for the summary."""
 
     path: str
     lines: list[TerminalLine]
@@ -180,7 +180,7 @@ def update_baseline(
     evidence: Sequence[Mapping[str, Entry]],
     asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
 ) -> Update:
-    """Writes what devices of one model showed to its file. asked: by key, what the tests' markers say.
+    """Write what devices of one model showed to its file. asked: by key, what the tests' markers say.
 
     Raises BandwidthError; the file is then as it was.
     """

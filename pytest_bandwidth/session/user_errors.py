@@ -1,4 +1,4 @@
-"""Tells what a user's own code raises from what the device raises."""
+"""Tell what a user's own code raises from what the device raises."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 
 
 class WorkloadFailed(BandwidthError):
-    """The measured callable raised; the original exception is the cause."""
+    """Raised where the measured callable raised; the original exception is the cause."""
 
 
 class UserHookFailed(BandwidthError):
-    """A hook that a conftest.py or plugin implements raised; the original exception is the cause."""
+    """Raised where a hook of a conftest.py or plugin raised; the original exception is the cause."""
 
 
 def called_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
@@ -66,7 +66,7 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
 
 
 def _refuse_unrun(what: str, value: object) -> None:
-    """Raises UsageError for what has made its work, and not done it."""
+    """Refuse a callable that made its work and did not do it (UsageError)."""
     if not isinstance(value, (CoroutineType, GeneratorType, AsyncGeneratorType)):
         return
     if isinstance(value, CoroutineType):

@@ -26,7 +26,7 @@ _PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat1
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """reads=, writes= and flop= of a measurement, checked and added up.
+    """Hold reads=, writes= and flop= of a measurement, checked and added up.
 
     reads, writes: the arrays among them. precision: as the peak tables name it, None where nothing tells it.
     flop_declared: whether the traffic's FLOP were said, by number or by a model.
@@ -113,7 +113,7 @@ def _traffic_of(name: str, part: Any, nbytes: Callable[[Any], int]) -> Traffic:
 
 
 def _precision(arrays: Sequence[Any]) -> str | None:
-    """Precision of the first array whose dtype is floating point, as the peak tables name it."""
+    """Return the precision of the first array whose dtype is floating point, as the peak tables name it."""
     for array in arrays:
         name = str(getattr(array, "dtype", "")).rsplit(".", 1)[-1]  # torch says torch.float32
         if name in _PRECISIONS:

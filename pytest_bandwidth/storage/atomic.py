@@ -1,4 +1,4 @@
-"""Files written whole or not at all: at any moment a path holds what was there before or what is new, never a part.
+"""Write files whole or not at all: a path holds what was there before or what is new, never a part.
 
 Knows nothing of the package, so that each of its rooms may use it.
 """
@@ -17,7 +17,7 @@ _NO_SYNC_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.EACCES)
 
 
 class NotOnDisk(OSError):
-    """The file is written and has its name, but a power cut may take the name away again: the disk failed."""
+    """Raised where a file has its name, but a power cut may take that away again: the disk failed."""
 
 
 @contextmanager

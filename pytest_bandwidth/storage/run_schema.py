@@ -1,4 +1,4 @@
-"""The forms of the JSON document, as dataclasses that a saved run is held to; docs/json.md tells what they mean."""
+"""Declare the JSON document's forms as dataclasses that a saved run is held to; docs/json.md tells their meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class PeakForm:
-    """The document's `device.peak`: GB/s, and who says so."""
+    """Declare the document's `device.peak`: GB/s and source."""
 
     gbps: float
     source: str
@@ -23,7 +23,7 @@ class PeakForm:
 
 @dataclass(frozen=True, slots=True)
 class DeviceForm:
-    """The document's `device`."""
+    """Declare the document's `device`."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ class DeviceForm:
 
 @dataclass(frozen=True, slots=True)
 class DocumentForm:
-    """The document itself; its results have the form of an `Outcome` and the nested forms below."""
+    """Declare the document itself; its results have the form of an `Outcome` and the nested forms below."""
 
     schema: int
     run_id: str
@@ -50,7 +50,7 @@ class DocumentForm:
 
 @dataclass(frozen=True, slots=True)
 class ConditionsForm:
-    """A result's `conditions`: before the samples and after them."""
+    """Declare a result's `conditions`: before the samples and after them."""
 
     before: Conditions = field(default_factory=Conditions)
     after: Conditions = field(default_factory=Conditions)
@@ -58,7 +58,7 @@ class ConditionsForm:
 
 @dataclass(frozen=True, slots=True)
 class ProbeForm:
-    """A result's `probe`."""
+    """Declare a result's `probe`."""
 
     name: str | None = None
     bytes_moved: int | None = None
@@ -66,7 +66,7 @@ class ProbeForm:
 
 @dataclass(frozen=True, slots=True)
 class AccessForm:
-    """What the traffic device counted of one kind of access; sectors of 32 bytes."""
+    """Declare what the traffic device counted of one kind of access; sectors of 32 bytes."""
 
     accesses: int
     requests: int
@@ -79,7 +79,7 @@ class AccessForm:
 
 @dataclass(frozen=True, slots=True)
 class LineForm:
-    """The traffic device's counts of one source line."""
+    """Declare the traffic device's counts of one source line."""
 
     file: str
     line: int
@@ -92,7 +92,7 @@ class LineForm:
 
 @dataclass(frozen=True, slots=True)
 class ArrayForm:
-    """What the traffic device saw of one array: its size and the distinct bytes touched."""
+    """Declare what the traffic device saw of one array: its size and the distinct bytes touched."""
 
     name: str
     nbytes: int
@@ -102,7 +102,7 @@ class ArrayForm:
 
 @dataclass(frozen=True, slots=True)
 class DetailForm:
-    """A result's `detail`: what one kind of device adds."""
+    """Declare a result's `detail`: what one kind of device adds."""
 
     dispatch_seconds: float | None = None
     loads: AccessForm | None = None

@@ -1,4 +1,4 @@
-"""The one reader of saved runs: their JSON document is checked here, before anything is rendered or compared from it.
+"""Read saved runs, here alone: check their JSON document before anything is rendered or compared from it.
 
 The document is what ``--bandwidth-json`` writes: `schema`, `run_id`, `environment`, `device`, `settings`, `results`,
 `findings`, `baseline_path`. `run_schema` has its types, `schema_check` holds it to them.
@@ -26,7 +26,7 @@ MAX_RENDERED_RESULTS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A finding about the device or the run: code for programs, sentence for people."""
+    """Hold a finding about the device or the run: code for programs, sentence for people."""
 
     code: str
     text: str
@@ -34,7 +34,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class RunDevice:
-    """The device of a run; GB/s and GiB, None where unknown."""
+    """Describe the device of a run; GB/s and GiB, None where unknown."""
 
     kind: str
     name: str
@@ -48,7 +48,7 @@ class RunDevice:
 
 @dataclass(frozen=True, slots=True)
 class RunDocument:
-    """A whole run as renderers read it. `outcomes` in the order of the document."""
+    """Hold a whole run as renderers read it. `outcomes` in the order of the document."""
 
     run_id: str
     environment: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Plain data from elsewhere held to the types that a dataclass declares, before any figure is computed from it."""
+"""Hold plain data from elsewhere to the types that a dataclass declares, before any figure is computed from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands called as the console script calls them, in this process."""
+"""Call the commands as the console script does, in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_bandwidth.cli.main import main
 
 
 class Said(NamedTuple):
-    """What one command printed, and its exit status."""
+    """Hold what one command printed, and its exit status."""
 
     status: int
     out: str
@@ -20,7 +20,7 @@ class Said(NamedTuple):
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Runs `pytest-bandwidth ARGUMENTS…`."""
+    """Run `pytest-bandwidth ARGUMENTS…`."""
 
     def run(*arguments: object) -> Said:
         capsys.readouterr()

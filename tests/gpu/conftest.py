@@ -1,4 +1,4 @@
-"""Tests that need a GPU. Without one every test here is skipped, with the reason that the device itself gives."""
+"""Skip the tests that need a GPU where there is none, with the reason that the device itself gives."""
 
 from collections.abc import Iterator
 from pathlib import Path

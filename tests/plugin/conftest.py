@@ -1,4 +1,4 @@
-"""A user's project in a temporary folder, run by real pytest processes on the host's memory."""
+"""Set up a user's project in a temporary folder, run by real pytest processes on the host's memory."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ QUICK = ("--bandwidth-device=cpu", "--bandwidth-max-time=0.05", "--bandwidth-min
 
 
 class Project:
-    """Files and runs of one project."""
+    """Hold files and runs of one project."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -37,29 +37,29 @@ class Project:
         return path
 
     def run(self, *args: str, quick: bool = True) -> pytest.RunResult:
-        """`pytest` as a user starts it, with the smallest budgets unless told otherwise."""
+        """Run `pytest` as a user starts it, with the smallest budgets unless told otherwise."""
         return self.pytester.runpytest_subprocess(*(QUICK if quick else ()), *args)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
-        """The same, not waited for; all that it says goes to its `stdout`. It ends with the test at the latest."""
+        """Start the same without waiting; `stdout` gets all that it says. It ends with the test at the latest."""
         command = [sys.executable, "-m", "pytest", *QUICK, *args]
         process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.started.append(process)
         return process
 
     def run_here(self, *args: str) -> pytest.RunResult:
-        """The same inside this process: faster, for what does not depend on a process of its own."""
+        """Run the same inside this process: faster, for what does not depend on a process of its own."""
         return self.pytester.runpytest_inprocess(*QUICK, *args)
 
     def document(self, *args: str, quick: bool = True) -> dict:
-        """The JSON document of one more run."""
+        """Return the JSON document of one more run."""
         self.run("--bandwidth-json=run.json", *args, quick=quick)
         return json.loads((self.path / "run.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def everything_loaded() -> None:
-    """Runs inside this process must not load modules anew each time: NumPy and Numba refuse that."""
+    """Load modules before runs inside this process, which must not load them anew: NumPy and Numba refuse that."""
     device = open_cpu()
     for traffic in (Traffic(4096, 0), Traffic(0, 4096), Traffic(4096, 4096), Traffic(8192, 4096)):
         device.time(device.probe(traffic).call, None)

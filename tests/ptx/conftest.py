@@ -1,4 +1,4 @@
-"""Remembers which opcodes the lab's tests execute, for the test that compares them with the table."""
+"""Remember which opcodes the lab's tests execute, for the test that compares them with the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAB = Lab()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before options deselect any. What looks back on the others runs last."""
+    """Order tests before options deselect any: what looks back on the others runs last."""
     for item in items:
         if item.path.stem in LAB and item.path.parent == Path(__file__).parent:
             _LAB.all_of_it.add(item.nodeid)

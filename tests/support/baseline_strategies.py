@@ -1,4 +1,4 @@
-"""Hypothesis strategies of baselines, and of files that are almost baselines."""
+"""Draw baselines, and files that are almost baselines (Hypothesis strategies)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that tests start: what they have written, and whether they are gone."""
+"""Wait for processes that tests start: for what they write, and until they are gone."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ SUPPORT = Path(__file__).resolve().parent
 
 
 def wait_for(path):
-    """Until a process has written something to the file."""
+    """Wait until a process has written something to the file."""
     for _ in range(300):
         if path.exists() and path.read_text():
             return
@@ -17,7 +17,7 @@ def wait_for(path):
 
 
 def gone(pid):
-    """Whether the process ends within seconds."""
+    """Return whether the process ends within seconds."""
     for _ in range(100):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -1,4 +1,4 @@
-"""What the browser tests share: how Chromium is started, a page and all that it complained about, lacking a browser."""
+"""Start Chromium for the browser tests, open a page and note all that it complains about; skip without one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DESKTOP, PHONE = (1280, 900), (390, 844)
 
 @dataclass
 class Opened:
-    """A page, and everything that it complained about or asked for."""
+    """Hold a page, and everything that it complained about or asked for."""
 
     page: Page
     loads: int = 1
@@ -38,12 +38,12 @@ class Opened:
     dialogs: list[str] = field(default_factory=list)
 
     def names(self) -> list[str]:
-        """Names of the tests in sight of the filter, from top to bottom."""
+        """Return the names of the tests in sight of the filter, from top to bottom."""
         found: list[str] = self.page.locator("tbody.rows > tr:not([hidden]) > td:nth-child(2) .test").all_inner_texts()
         return found
 
     def column(self, key: str) -> list[str]:
-        """A column's texts by its sort key, from top to bottom."""
+        """Return a column's texts by its sort key, from top to bottom."""
         keys = self.page.locator("th button[data-sort]").evaluate_all("all => all.map((b) => b.dataset.sort)")
         cells = self.page.locator(f"tbody.rows > tr:not([hidden], .panel) > td:nth-child({keys.index(key) + 1})")
         found: list[str] = cells.evaluate_all("all => all.map((cell) => cell.textContent)")
@@ -57,7 +57,7 @@ Open = Callable[..., Opened]
 
 
 def end_without(missing: str) -> NoReturn:
-    """Skips, saying what is missing; fails where the tests were promised a browser."""
+    """Skip, saying what is missing; fail where the tests were promised a browser."""
     if os.environ.get(BROWSER_TESTS) == "required":
         pytest.fail(missing, pytrace=False)
     pytest.skip(missing)

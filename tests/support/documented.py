@@ -1,4 +1,4 @@
-"""The fenced blocks of README and docs, and a small shell that runs the documented commands inside this process."""
+"""Find the fenced blocks of README and docs, and run the documented commands inside this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOP = re.compile(r"for (\w+) in ([\w ]+); do (.*); done")
 
 @dataclass(frozen=True)
 class Block:
-    """kind: the fence's language, ``{name}`` for a directive of the site. mark: the comment on the line before."""
+    """Hold a block. kind: the fence's language, ``{name}`` for a directive. mark: the comment on the line before."""
 
     page: str
     number: int
@@ -31,13 +31,13 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that a first line such as ``# test_x.py`` says it is."""
+        """Return the file that a first line such as ``# test_x.py`` says it is."""
         found = _FILE.match(self.text)
         return found[1] if found else None
 
     @property
     def lacking(self) -> str:
-        """What the block asks for that its test has a stand-in for; "" where it runs as it is."""
+        """Return what the block asks for that its test stands in for; "" where it runs as it is."""
         return self.mark.removeprefix(STAND_IN) if self.mark.startswith(STAND_IN) else ""
 
     @property
@@ -49,7 +49,7 @@ class Block:
 
 
 def commands_in_text() -> list[str]:
-    """Whole commands that stand between backticks outside of fenced blocks, each once."""
+    """Return whole commands that stand between backticks outside of fenced blocks, each once."""
     texts = (_FENCE.sub("", page.read_text(encoding="utf-8")) for page in PAGES)
     return sorted({command for text in texts for command in _IN_TEXT.findall(text)})
 
@@ -61,7 +61,7 @@ def blocks() -> Iterator[Block]:
 
 
 def installations() -> list[str]:
-    """What pip is asked to install, each once: ``install 'pytest-bandwidth[cpu]'``."""
+    """Return what pip is asked to install, each once: ``install 'pytest-bandwidth[cpu]'``."""
     return sorted(
         {c for page in PAGES for c in re.findall(r"\bpip (install [^\n#]*[^\n #`])", page.read_text("utf-8"))}
     )
@@ -71,7 +71,7 @@ BLOCKS = list(blocks())
 
 
 def commands(text: str) -> list[str]:
-    """Commands of a console block, without comments, loops unrolled."""
+    """Return the commands of a console block, without comments, loops unrolled."""
     found: list[str] = []
     for line in text.splitlines():
         bare = re.sub(r"(^|\s)#.*", "", line).strip()
@@ -86,7 +86,7 @@ def commands(text: str) -> list[str]:
 
 
 def words(command: str, folder: Path) -> list[str]:
-    """The command's words, with ``?`` and ``*`` expanded in `folder` as a shell does, but not within quotes."""
+    """Return the command's words, with ``?`` and ``*`` expanded in `folder` as a shell does, but not within quotes."""
     found: list[str] = []
     for raw, word in zip(shlex.split(command, posix=False), shlex.split(command), strict=True):
         matches = sorted(glob.glob(word, root_dir=folder)) if re.search(r"[?*]", word) and raw == word else []

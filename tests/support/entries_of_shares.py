@@ -1,4 +1,4 @@
-"""Entries of one test whose runs stand beside a probe of 100 GB/s, and figures to judge by them."""
+"""Make entries of one test whose runs stand beside a probe of 100 GB/s, and figures to judge by them."""
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of

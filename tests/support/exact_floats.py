@@ -1,4 +1,4 @@
-"""Floating-point operations on bits, exactly and rounded once, NaN, infinities and the signs of zeros included."""
+"""Compute floating-point operations on bits, rounded once, NaN, infinities and the signs of zeros included."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def infinity_bits(kind: str, negative: bool) -> int:
 
 
 def product(a: int, b: int, kind: str) -> tuple[Value, int]:
-    """Exact a·b, and the sign bit it would have as a zero."""
+    """Return the exact a·b, and the sign bit it would have as a zero."""
     x, y = exact_value(a, kind), exact_value(b, kind)
     sign = sign_bit(a, kind) ^ sign_bit(b, kind)
     if isinstance(x, float) or isinstance(y, float):
@@ -40,7 +40,7 @@ def product(a: int, b: int, kind: str) -> tuple[Value, int]:
 
 
 def total(x: Value, x_sign: int, y: Value, y_sign: int, mode: str) -> tuple[Value, int]:
-    """Exact x + y, and the sign bit it would have as a zero (IEEE 754 §6.3)."""
+    """Return the exact x + y, and the sign bit it would have as a zero (IEEE 754 §6.3)."""
     zero_sign = x_sign if x_sign == y_sign else int(mode == "rm")
     if isinstance(x, float) or isinstance(y, float):
         if is_nan(x) or is_nan(y) or (isinstance(x, float) and isinstance(y, float) and x != y):
@@ -52,7 +52,7 @@ def total(x: Value, x_sign: int, y: Value, y_sign: int, mode: str) -> tuple[Valu
 
 
 def to_bits(value: Value, zero_sign: int, kind: str, mode: str) -> int | None:
-    """None for NaN."""
+    """Return the number's bits; None for NaN."""
     if isinstance(value, float):
         return None if math.isnan(value) else infinity_bits(kind, value < 0)
     return rounded_bits(value, kind, mode, zero_sign)
@@ -99,7 +99,7 @@ FLOAT_TESTS = (*COMPARISONS, *(f"{name}u" for name in COMPARISONS), "num", "nan"
 
 
 def holds(name: str, x: int, y: int, kind: str) -> bool:
-    """Whether a comparison of the 14 on floats is true of these bits."""
+    """Return whether a comparison of the 14 on floats is true of these bits."""
     nan = is_nan_bits(x, kind) or is_nan_bits(y, kind)
     if name in ("num", "nan"):
         return nan == (name == "nan")
@@ -109,7 +109,7 @@ def holds(name: str, x: int, y: int, kind: str) -> bool:
 
 
 def flushed(bits: int, kind: str) -> int:
-    """.ftz: a subnormal becomes a zero of its sign."""
+    """Flush a subnormal to a zero of its sign (.ftz)."""
     value = exact_value(bits, kind)
     if isinstance(value, float) or abs(value) >= Fraction(2) ** FORMATS[kind][1]:
         return bits
@@ -117,7 +117,7 @@ def flushed(bits: int, kind: str) -> int:
 
 
 def saturated(bits: int | None, kind: str) -> int:
-    """.sat: clamped to [0, 1]; NaN and −0 become +0."""
+    """Clamp to [0, 1] (.sat); NaN and −0 become +0."""
     if bits is None:
         return 0
     value = exact_value(bits, kind)
@@ -125,7 +125,7 @@ def saturated(bits: int | None, kind: str) -> int:
 
 
 def picked(name: str, x: int, y: int, kind: str, modifiers: str) -> int | None:
-    """min or max of bits: −0 below +0, a number before NaN unless .NaN; .abs and .xorsign as in the opcode."""
+    """Return min or max of bits: −0 below +0, a number before NaN unless .NaN; .abs and .xorsign as in the opcode."""
     top = 1 << (WIDTH[kind] - 1)
     sign = (x ^ y) & top
     if ".abs" in modifiers:

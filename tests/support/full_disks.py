@@ -1,4 +1,4 @@
-"""A disk that takes so many bytes of a file and no more."""
+"""Pretend a disk that takes so many bytes of a file and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of a GPU behind as much of CuPy's interface as the cuda device uses: virtual time, streams, a blocked queue.
+"""Model a GPU behind as much of CuPy's interface as the cuda device uses: virtual time, streams, a blocked queue.
 
 It stands in for what no test machine of ours has. It knows CUDA's ordering rules: work on a stream runs in order and
 not before it was queued, streams run beside each other, the host runs ahead until it waits, and a kernel that spins on
@@ -44,7 +44,7 @@ class CompileException(Exception):
 
 
 class Stream:
-    """A CuPy stream: a queue with a time at which it will be idle."""
+    """Model a CuPy stream: a queue with a time at which it will be idle."""
 
     gpu: Gpu
 
@@ -78,7 +78,7 @@ class Op:
 
 @dataclass
 class Gpu:
-    """The machine: a host clock, a queue for each stream pointer, and what a test may set.
+    """Model the machine: a host clock, a queue for each stream pointer, and what a test may set.
 
     log: what was asked for, in order. overwritten, read: (address, bytes) of memsets and of the read probe.
     memory: bytes that may be allocated at once by one array.
@@ -104,18 +104,18 @@ class Gpu:
     # What user code does
 
     def launch(self, seconds: float, stream: Stream | None = None, host_seconds: float = LAUNCH_SECONDS) -> None:
-        """A kernel that runs for so long, on the current stream unless named."""
+        """Launch a kernel that runs for so long, on the current stream unless named."""
         self.queue(Op(self.now, seconds), stream)
         self.log.append("kernel")
         self.now += host_seconds
 
     def launch_cached(self, cold: float, warm: float) -> None:
-        """A kernel whose data is in the cache unless that was flushed since the last one."""
+        """Launch a kernel whose data is in the cache unless that was flushed since the last one."""
         self.launch(warm if self.warm else cold)
         self.warm = True
 
     def synchronize(self, stream: Stream | None = None) -> None:
-        """As a callable that waits for its own work would."""
+        """Wait as a callable that waits for its own work would."""
         self.log.append("user waits")
         self.wait((stream or self.current).ptr)
 
@@ -131,14 +131,14 @@ class Gpu:
         return op
 
     def see_flags(self) -> None:
-        """A release is a plain store by the host: note when it is first seen."""
+        """Note when a release, a plain store by the host, is first seen."""
         if self.flags is not None:
             released = int(self.flags[0])
             if released:
                 self.releases.setdefault(released, self.now)
 
     def wait(self, pointer: int) -> None:
-        """The host waits for a stream; a blocking kernel that is not released by now runs into its limit."""
+        """Let the host wait for a stream; a blocking kernel that is not released by now runs into its limit."""
         self.see_flags()
         if self.sticky is not None:
             raise self.sticky
@@ -183,7 +183,7 @@ class Event:
 
 
 class Array:
-    """A cupy.ndarray as far as it is needed; not a NumPy array, as the real one is none."""
+    """Model a cupy.ndarray as far as it is needed; not a NumPy array, as the real one is none."""
 
     def __init__(self, content: Any, device: int = 0) -> None:
         self.content = content
@@ -207,7 +207,7 @@ class Array:
 
 
 class RawKernel:
-    """A kernel by its name; what it does to the model's time is in `_effects`."""
+    """Model a kernel by its name; `_effects` says how it moves the model's time."""
 
     def __init__(self, code: str, name: str, options: tuple[str, ...] = (), gpu: Gpu | None = None) -> None:
         self.code, self.name, self.options, self.gpu = code, name, options, gpu
@@ -284,7 +284,7 @@ class _Device(AbstractContextManager[Any]):
 
 
 def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
-    """A module-like object. compiler: (code, options, expressions, name) → None, or raises as CuPy would."""
+    """Return a module-like object. compiler: (code, options, expressions, name) → None, or raises as CuPy would."""
     stream_class: Any = type("Stream", (Stream,), {"gpu": gpu})
     stream_class.from_external = classmethod(lambda cls, owner: cls(owner.__cuda_stream__()[1]))
 
@@ -351,7 +351,7 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
 
 
 class ModelRuntime(CupyRuntime):
-    """The real runtime, with the model's clock instead of the host's."""
+    """Run the real runtime with the model's clock instead of the host's."""
 
     def __init__(self, gpu: Gpu, cupy: Any, module: Any, guard: ContextGuard) -> None:
         self.gpu = gpu
@@ -384,7 +384,7 @@ MODEL_FACTS = CudaFacts(
 
 
 def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS, compiler: Any = None) -> Opened:
-    """What `open_context` would give on the model."""
+    """Return what `open_context` would give on the model."""
     cupy = model_cupy(gpu, compiler)
     guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (ModelOutOfMemory,))
     module = cupy.RawModule(code=Path(__file__).name)
@@ -393,7 +393,7 @@ def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS, com
 
 
 def skip_beside_a_gpu() -> None:
-    """For tests of what is said where there is none; tests/gpu/ has the others. Skips without CuPy, too."""
+    """Skip tests of a machine without a GPU where there is one (tests/gpu/ has the others), and without CuPy."""
     cupy = pytest.importorskip("cupy")
     with suppress(cupy.cuda.runtime.CUDARuntimeError):  # what CuPy says where there is no driver
         if cupy.cuda.runtime.getDeviceCount() > 0:

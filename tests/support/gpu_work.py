@@ -1,4 +1,4 @@
-"""Work for the GPU tests: kernels with known traffic, and a shorthand for measuring."""
+"""Set up work for the GPU tests: kernels with known traffic, and a shorthand for measuring."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def quiet(_: str) -> None:
 
 
 def copy_task(device: CudaDevice, size: int, **more: Any) -> Workload:
-    """Copies `size` bytes."""
+    """Copy `size` bytes."""
     x, y = device.random(size // 4, "float32"), device.empty(size // 4, "float32")
     kernel = device.kernel(KernelSource(COPY, "copy"))
     blocks = int(device.identity.facts["sm_count"] or 1) * 8
@@ -41,7 +41,7 @@ def copy_task(device: CudaDevice, size: int, **more: Any) -> Workload:
 
 
 def spinner(device: CudaDevice, cycles: int, stream: Any = None) -> Call:
-    """Keeps one multiprocessor busy for so many of its cycles."""
+    """Keep one multiprocessor busy for so many of its cycles."""
     kernel = device.kernel(KernelSource(SPIN, "spin"))
     return device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (np.int64(cycles),)), stream)
 
@@ -51,5 +51,5 @@ def measured(device: CudaDevice, task: Workload, budget: Budget = BUDGET) -> Mea
 
 
 def large(device: CudaDevice) -> int:
-    """Bytes an array, so that a copy's data is well over five caches, in a size that fits small cards too."""
+    """Return bytes an array, so that a copy's data is well over five caches, in a size that fits small cards too."""
     return max(128 * MIB, 4 * int(device.identity.facts["last_cache_bytes"] or 0)) // 256 * 256

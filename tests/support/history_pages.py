@@ -1,4 +1,4 @@
-"""Made-up trends of a history, and the page that shows them."""
+"""Make up trends of a history, and the page that shows them."""
 
 from __future__ import annotations
 

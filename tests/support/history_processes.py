@@ -1,4 +1,4 @@
-"""Real processes that append to a history, one of them at a moment of our choosing no more."""
+"""Start real processes that append to a history, and end one at a chosen moment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ merging.add = add_and_die
 def start(
     folder: Path, name: str, runs: int, *, runs_before_merge: int = 200, fault: str = NO_FAULT
 ) -> subprocess.Popen:
-    """A process that appends `runs` runs and prints the id of each when it is in the history."""
+    """Start a process that appends `runs` runs and prints the id of each when it is in the history."""
     script = _APPEND.format(
         support=str(HERE),
         runs_before_merge=runs_before_merge,

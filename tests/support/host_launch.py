@@ -1,4 +1,4 @@
-"""Launching host kernels in tests: arrays with guards around them, at any alignment."""
+"""Launch host kernels in tests: arrays with guards around them, at any alignment."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def cpu() -> CpuDevice:
 
 
 def run(file: str, name: str, *args: Any, blocks: int = 1) -> None:
-    """Runs a shipped kernel's twin once."""
+    """Run a shipped kernel's twin once."""
     kernel = cpu().kernel(read_source(file, name, []))
     cpu().launcher(Launch(kernel, (blocks, 1, 1), (256, 1, 1), args), None)()
 
 
 def numbers(n: int, dtype: Any, seed: int = 1, spread: float = 4.0, offset: int = 0) -> Any:
-    """n values around 0, up to ±spread ÷ 2, whose first lies `offset` elements past a line's boundary."""
+    """Return n values around 0, up to ±spread ÷ 2, whose first lies `offset` elements past a line's boundary."""
     values = (RandomSource(seed).array(n + offset, np.float64) - 1.5) * spread
     array = cpu().empty(n + offset, dtype)
     array[:] = values
@@ -40,7 +40,7 @@ def numbers(n: int, dtype: Any, seed: int = 1, spread: float = 4.0, offset: int 
 
 
 class Guarded:
-    """An array to be written, with elements before and after that must stay as they are."""
+    """Hold an array to be written, with elements before and after that must stay as they are."""
 
     def __init__(self, n: int, dtype: Any, offset: int = 0) -> None:
         self._whole = cpu().empty(2 * GUARD + offset + n, dtype)
@@ -53,7 +53,7 @@ class Guarded:
         return self._whole[self._start : self._start + self._n]
 
     def check(self) -> Any:
-        """The array, if nothing outside of it was written."""
+        """Return the array, if nothing outside of it was written."""
         outside = (self._whole[: self._start], self._whole[self._start + self._n :])
         for part in outside:
             assert (np.ascontiguousarray(part).view(np.uint8) == 0x5A).all(), "written outside of the array"

@@ -1,4 +1,4 @@
-"""Run documents in which every text is a hostile one, and mutations that break their form."""
+"""Make run documents in which every text is a hostile one, and mutations that break their form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTED = {
 
 
 def hostile_document(texts: Iterable[str] = HOSTILE) -> dict[str, Any]:
-    """One result for each text, in all of its places; where the run has one place, it holds the first text."""
+    """Make one result for each text, in all of its places; where the run has one place, it holds the first text."""
     chosen = list(texts)
     templates = run_documents.outcomes(12, failing=3, unjudged=3)
     results = [_poisoned(templates[i % len(templates)], text, i).to_plain() for i, text in enumerate(chosen)]

@@ -1,4 +1,4 @@
-"""Texts that try to be more than text, for every place where a name, label, message or commit is shown.
+"""List texts that try to be more than text, for every place where a name, label, message or commit is shown.
 
 Whatever would run sets `window.pwned` or opens a dialog, so that one look afterwards tells.
 """

@@ -1,4 +1,4 @@
-"""Runs operations of the suite by interpreting the PTX of their kernels: the kernels themselves, without a GPU."""
+"""Run operations of the suite by interpreting the PTX of their kernels: the kernels themselves, without a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUDA_SRC = Path(__file__).parents[2] / "cuda_src"
 
 
 class FreshArrays:
-    """Random input, different in every run, and output whose content counts as never written.
+    """Give random input, different in every run, and output whose content counts as never written.
 
     `seed` is shown where a test fails, to run it again with the same data.
     """
@@ -57,7 +57,7 @@ def shipped(file: str, arch: str) -> Program:
 
 
 def run(case: Case, arrays: FreshArrays, arch: str, *, one_block: bool = False) -> list[Execution]:
-    """Executes the case's launches in order. one_block: with a grid of a single block, whatever the case asks for."""
+    """Execute the case's launches in order. one_block: with a grid of a single block, whatever the case asks for."""
     executions = []
     for step in case.steps:
         assert isinstance(step, KernelStep)

@@ -1,4 +1,4 @@
-"""What the compiler gives each shipped kernel: measured, written to resources.yaml, and compared with it.
+"""Measure what the compiler gives each shipped kernel, write resources.yaml, and compare with it.
 
 Run as a script it rewrites the file: ``python tests/support/kernel_resources.py``. Review the diff before committing.
 Needs NVRTC, no GPU.
@@ -34,7 +34,7 @@ def kernel_files() -> list[Path]:
 
 
 def compiled(text: str, filename: str, architectures: Sequence[str] = ARCHITECTURES) -> dict[str, PerArchitecture]:
-    """Resources of each kernel of a source text, by kernel and architecture.
+    """Return the resources of each kernel of a source text, by kernel and architecture.
 
     Raises KernelError with the compiler's log where it does not compile, or compiles with a warning.
     """
@@ -50,7 +50,7 @@ def compiled(text: str, filename: str, architectures: Sequence[str] = ARCHITECTU
 
 
 def recorded(filename: str) -> dict[str, PerArchitecture]:
-    """The recorded resources of one file's kernels; empty where the file is not in the record."""
+    """Return the recorded resources of one file's kernels; empty where the file is not in the record."""
     record = _record()
     return {
         name: {
@@ -70,7 +70,7 @@ def recorded_nvrtc() -> str:
 
 
 def differences(before: dict[str, PerArchitecture], after: dict[str, PerArchitecture]) -> list[str]:
-    """One line per kernel that appeared, went, or needs other resources: ``triad_f32 sm_90: registers 32 → 96``."""
+    """Return a line per kernel that is new, gone, or needs other resources: ``triad_f32 sm_90: registers 32 → 96``."""
     lines = [f"{name}: is not in the record" for name in after if name not in before]
     lines += [f"{name}: is in the record, but the file has no such kernel" for name in before if name not in after]
     for name in (name for name in after if name in before):
@@ -90,7 +90,7 @@ def differences(before: dict[str, PerArchitecture], after: dict[str, PerArchitec
 
 
 def spilling(kernels: dict[str, PerArchitecture]) -> list[str]:
-    """One line per kernel that keeps something in local memory, which is device memory in disguise."""
+    """Return the one line per kernel that keeps something in local memory, which is device memory in disguise."""
     return [
         f"{name} {arch}: {resources.local_bytes} B of local memory a thread"
         for name, found in kernels.items()

@@ -1,4 +1,4 @@
-"""What an entry of five runs knows: a kernel at 90 % of probes of 100 GB/s, unless said otherwise."""
+"""Make what an entry of five runs knows: a kernel at 90 % of probes of 100 GB/s, unless said otherwise."""
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.device_change import bounds_of

@@ -1,4 +1,4 @@
-"""`make` and scripts as a user's shell runs them, in a copy of the repository where they write."""
+"""Run `make` and scripts as a user's shell does, in a copy of the repository where they write."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TOLD = ("COV", "GNUMAKE", "MAKE", "MFLAGS", "PIP_", "PYTEST", "PYTHON", "VENV",
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without what tests, coverage, pip and `make` put into it."""
+    """Return this process's environment without what tests, coverage, pip and `make` put into it."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_TOLD)}
 
 
 def copy_of_repository(folder: Path) -> Path:
-    """The files that git knows or would add, as they are now, in `folder`."""
+    """Copy the files that git knows or would add, as they are now, to `folder`."""
     for name in git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def copy_of_repository(folder: Path) -> Path:
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command's end, whatever it is."""
+    """Run the command and return its end, whatever it is."""
     return subprocess.run(
         command, cwd=cwd, env={**clean_environment(), **environment}, capture_output=True, text=True, check=False
     )

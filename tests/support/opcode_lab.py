@@ -33,7 +33,7 @@ def run_body(
     version: str = "8.0",
     arch: str = "sm_90",
 ) -> ptx.Execution:
-    """Runs a body of PTX in which %p0, %p1 … are the arguments' pointers, also readable as a0, a1 …, %t is the thread's
+    """Run a body of PTX in which %p0, %p1 … are the arguments' pointers, also readable as a0, a1 …, %t is the thread's
     number, and %x and %off are for addresses.
     """
     numbers = range(len(args))
@@ -53,7 +53,7 @@ def without_faults(execution: ptx.Execution) -> ptx.Execution:
 
 
 class Lab:
-    """executed: opcodes of the basic blocks that any lane entered. ran, all_of_it: names of tests."""
+    """Collect what ran. executed: opcodes of the basic blocks that any lane entered. ran, all_of_it: names of tests."""
 
     def __init__(self) -> None:
         self.executed: set[str] = set()
@@ -69,7 +69,7 @@ class Lab:
 def run_opcode(
     opcode: str, result: str, sources: tuple[str, ...], *arrays: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """result[i] = opcode(arrays[0][i], …), as unsigned integers of the result's bits (uint8 0 or 1 for predicates).
+    """Return opcode(arrays[0][i], …) for each i, as unsigned integers of the result's bits (predicates: uint8 0 or 1).
 
     Operands are given as unsigned or typed arrays; only their bits count.
     """
@@ -123,7 +123,7 @@ FORMATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127),
 
 
 def exact_value(bits: int, kind: str) -> Fraction | float:
-    """A finite value as a Fraction, otherwise inf or nan as a float."""
+    """Return a finite value as a Fraction, otherwise inf or nan as a float."""
     digits, lowest, _ = FORMATS[kind]
     width = _BITS[kind]
     sign = -1 if bits >> (width - 1) else 1
@@ -137,7 +137,7 @@ def exact_value(bits: int, kind: str) -> Fraction | float:
 
 
 def rounded_bits(value: Fraction, kind: str, mode: str, zero_sign: int) -> int:
-    """The bits of an exact value rounded into a format; `zero_sign` is the sign bit of an exact zero."""
+    """Return the bits of an exact value rounded into a format; `zero_sign` is the sign bit of an exact zero."""
     digits, lowest, highest = FORMATS[kind]
     width = _BITS[kind]
     if value == 0:
@@ -178,7 +178,7 @@ def is_nan_bits(bits: int, kind: str) -> bool:
 
 
 def interesting_floats(kind: str, count: int, seed: int) -> np.ndarray[Any, Any]:
-    """Bits of a format's values: zeros, ones, subnormals, limits, infinities, NaN, neighbours, and random ones of
+    """List bits of a format's values: zeros, ones, subnormals, limits, infinities, NaN, neighbours, and random ones of
     all sizes.
     """
     digits, lowest, _ = FORMATS[kind]
@@ -206,7 +206,7 @@ def interesting_floats(kind: str, count: int, seed: int) -> np.ndarray[Any, Any]
 
 
 def interesting_integers(bits: int, count: int, seed: int) -> np.ndarray[Any, Any]:
-    """Unsigned bits: limits and their neighbours, powers of two, then random ones."""
+    """List unsigned bits: limits and their neighbours, powers of two, then random ones."""
     top = 1 << bits
     special = [0, 1, 2, 3, top - 1, top - 2, top // 2, top // 2 - 1, top // 2 + 1, 0x55 % top, top // 3]
     special += [1 << place for place in range(0, bits, 5)]
@@ -218,7 +218,7 @@ def interesting_integers(bits: int, count: int, seed: int) -> np.ndarray[Any, An
 
 
 def all_pairs(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], count: int, seed: int) -> tuple[Any, Any]:
-    """`count` pairs: each special value (the first ones) with every other, then random ones."""
+    """Return `count` pairs: each special value (the first ones) with every other, then random ones."""
     generator = np.random.default_rng(seed)
     i, j = np.meshgrid(np.arange(min(len(a), 28)), np.arange(min(len(b), 28)), indexing="ij")
     i = np.concatenate([i.ravel(), generator.integers(0, len(a), count)])

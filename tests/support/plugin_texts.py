@@ -1,4 +1,4 @@
-"""Test files of imaginary users."""
+"""Hold test files of imaginary users."""
 
 COPY = """
 import numpy as np

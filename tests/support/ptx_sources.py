@@ -1,4 +1,4 @@
-"""CUDA kernels that several tests use, and a way to run a text's kernel."""
+"""Hold CUDA kernels that several tests use, and run a text's kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def program(text: str, arch: str = "sm_90", names: tuple[str, ...] = (), options
 def run(
     text: str, name: str, grid: Sequence[int], block: Sequence[int], *args: Any, arch: str = "sm_90", **options: Any
 ) -> ptx.Execution:
-    """Executes a kernel of a text; faults fail the test unless `faulty` is given. `compile_options` go to NVRTC."""
+    """Execute a kernel of a text; faults fail the test unless `faulty` is given. `compile_options` go to NVRTC."""
     faulty, compile_options = options.pop("faulty", False), options.pop("compile_options", ())
     execution = ptx.execute(program(text, arch, (), compile_options), name, grid, block, args, **options)
     assert faulty or not execution.faults, [fault.text for fault in execution.faults]
@@ -27,7 +27,7 @@ def run(
 
 
 def line_of(text: str, marker: str) -> int:
-    """Number of the first line that contains `marker`."""
+    """Return the number of the first line that contains `marker`."""
     return next(number for number, line in enumerate(text.splitlines(), 1) if marker in line)
 
 

@@ -1,4 +1,4 @@
-"""Git as the tests use it."""
+"""Run git in tests."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def git(folder: Path | str, *args: str) -> str:
-    """What git printed there. Raises CalledProcessError where it fails."""
+    """Return what git printed there. Raises CalledProcessError where it fails."""
     return subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True, text=True).stdout

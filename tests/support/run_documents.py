@@ -1,4 +1,4 @@
-"""Run documents for tests of the renderers: real measurements and real verdicts over invented figures of no device."""
+"""Make run documents for the renderers' tests: real measurements and verdicts over invented figures of no device."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def measured(
     precision: str | None = None,
     peak: Peak | None = PEAK,
 ) -> Measurement:
-    """A measurement whose samples scatter by about 1 % around the asked-for figures."""
+    """Make a measurement whose samples scatter by about 1 % around the asked-for figures."""
     kernel = tuple(traffic.bytes_moved / gbps / 1e9 * rng.lognormvariate(0, 0.01) for _ in range(samples))
     probe = tuple(traffic.bytes_moved / probe_gbps / 1e9 * rng.lognormvariate(0, 0.006) for _ in range(samples))
     rounds = Rounds(
@@ -99,7 +99,7 @@ def measured(
 
 
 def entry_of(key: str, gbps: float, probe_gbps: float, runs: int, rng: random.Random, spread: float = 0.004) -> Entry:
-    """A baseline entry with so many runs around the figures; none makes it look written by hand."""
+    """Make a baseline entry with so many runs around the figures; none makes it look written by hand."""
     lines = tuple(
         Run(
             gbps=gbps * rng.lognormvariate(0, spread),
@@ -115,7 +115,7 @@ def entry_of(key: str, gbps: float, probe_gbps: float, runs: int, rng: random.Ra
 
 
 def judged(key: str, measurement: Measurement, entry: Entry | None, tolerance: float = 0.05) -> Verdict:
-    """The verdict of the real rules; a suspect is confirmed by three fresh processes that agree with it."""
+    """Return the verdict of the real rules; a suspect is confirmed by three fresh processes that agree with it."""
     if entry is None:
         return Verdict(Status.NO_BASELINE, "no-entry", f"the baseline has no entry {key}")
     figures = Metrics(measurement.gbps or 0.0, measurement.relative, measurement.probe_gbps, measurement.utilization)
@@ -130,7 +130,7 @@ def judged(key: str, measurement: Measurement, entry: Entry | None, tolerance: f
 
 
 def run_document(outcomes: Sequence[Outcome], **changes: Any) -> dict[str, Any]:
-    """What --bandwidth-json writes for these outcomes."""
+    """Return what --bandwidth-json writes for these outcomes."""
     plain = document(
         "20260102-030405-abcd",
         ENVIRONMENT,
@@ -143,7 +143,7 @@ def run_document(outcomes: Sequence[Outcome], **changes: Any) -> dict[str, Any]:
 
 
 def outcomes(count: int, *, failing: int = 0, unjudged: int = 0, seed: int = 1, samples: int = 40) -> list[Outcome]:
-    """So many results over all operations, sizes and both precisions; the first of them fail or cannot be judged."""
+    """Make so many results over all operations, sizes and both precisions; the first fail or cannot be judged."""
     rng = random.Random(seed)
     made: list[Outcome] = []
     for index in range(count):
@@ -204,7 +204,7 @@ def _one(
 
 
 def counted(nodeid: str = "tests/test_copy.py::test_strided") -> Outcome:
-    """A result of a device that counts traffic instead of taking time."""
+    """Make a result of a device that counts traffic instead of taking time."""
     measurement = Measurement(
         label=None,
         traffic=Traffic(4096, 4096),
@@ -235,7 +235,7 @@ def counted(nodeid: str = "tests/test_copy.py::test_strided") -> Outcome:
 
 
 def _access(sectors: int, pattern: str) -> dict[str, Any]:
-    """What the traffic device says of one kind of access, over 32 requests of 128 bytes."""
+    """Make what the traffic device says of one kind of access, over 32 requests of 128 bytes."""
     return {
         "accesses": 1024,
         "requests": 32,
@@ -248,7 +248,7 @@ def _access(sectors: int, pattern: str) -> dict[str, Any]:
 
 
 def improved(nodeid: str = "tests/test_fast.py::test_improved") -> Outcome:
-    """A result well above its baseline."""
+    """Make a result well above its baseline."""
     rng = random.Random(9)
     measurement = measured(Traffic(2**28, 2**28), 900, 910, rng)
     entry = entry_of(nodeid, 700, 910, 5, rng)

@@ -1,4 +1,4 @@
-"""Saved runs for the commands' tests: real rows, written by the real renderer, over invented figures of no device."""
+"""Make saved runs for the commands' tests: real rows, by the real renderer, over invented figures of no device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def outcome(
     peak: Peak | None = PEAK,
     counts: Mapping[str, int] | None = None,
 ) -> Outcome:
-    """One row; every sample shows the asked-for figures exactly, so that tests can stand on a boundary."""
+    """Make one row; every sample shows the asked-for figures exactly, so that tests can stand on a boundary."""
     traffic = traffic or Traffic(BYTES // 2, BYTES // 2)
     rounds = Rounds(
         kernel_seconds=() if gbps is None else (traffic.bytes_moved / gbps / 1e9,) * 8,
@@ -67,19 +67,19 @@ def outcome(
 
 
 def run_of(*rows: Outcome, device: DeviceIdentity = GPU, peak: Peak | None = PEAK, **changes: Any) -> dict[str, Any]:
-    """A whole document; every one is another run."""
+    """Make a whole document; every one is another run."""
     run_id = f"20260102T030405Z-{next(_turns):08x}"
     return {**document(run_id, {}, device_plain(device, peak), {"strict": False}, rows, None), **changes}
 
 
 def save(path: Path, plain: Mapping[str, Any]) -> Path:
-    """Writes a document as --bandwidth-json does."""
+    """Write a document as --bandwidth-json does."""
     path.write_text(render_json(plain), encoding="utf-8")
     return path
 
 
 def saved(path: Path, figures: Mapping[str, float], *, probe_gbps: float = 900.0, **device: Any) -> Path:
-    """A run of one process: GB/s by key, all beside the same probe. device: changes to the GPU's identity."""
+    """Make a run of one process: GB/s by key, all beside the same probe. device: changes to the GPU's identity."""
     identity = replace(GPU, **device)
     rows = [outcome(key, gbps, probe_gbps, device=identity) for key, gbps in figures.items()]
     return save(path, run_of(*rows, device=identity))

@@ -1,4 +1,4 @@
-"""A device that replays a script of sample times and faults against a virtual clock, for tests of what stands above it.
+"""Replay a script of sample times and faults against a virtual clock, for tests of what stands above a device.
 
 Nothing is timed: a sample takes as long as the script says, and the clock moves by just that. Arrays are NumPy's, and
 callables really run, so values and side effects are those of a real measurement.
@@ -27,28 +27,28 @@ SCRIPTED_IDENTITY = DeviceIdentity("cpu", "scripted device", 2**30, "script-0")
 
 
 def repeat(*steps: Step) -> Script:
-    """The steps in turn, over and over."""
+    """Give the steps in turn, over and over."""
     return lambda n: steps[n % len(steps)]
 
 
 def then(*steps: Step) -> Script:
-    """The steps in turn; the last one stays."""
+    """Give the steps in turn; the last one stays."""
     return lambda n: steps[min(n, len(steps) - 1)]
 
 
 def except_at(positions: Sequence[int], fault: Step, otherwise: Script) -> Script:
-    """A fault at the given samples, another script elsewhere."""
+    """Give a fault at the given samples, another script elsewhere."""
     return lambda n: fault if n in positions else otherwise(n)
 
 
 def dropped(code: str, seconds: float = 1e-3, text: str = "as scripted") -> Sample:
-    """A sample that does not count."""
+    """Give a sample that does not count."""
     return Sample(seconds, seconds, Finding(code, text))
 
 
 @dataclass(slots=True)
 class ScriptedDevice:
-    """Implements `Device` and `TimedDevice`.
+    """Implement `Device` and `TimedDevice`.
 
     kernel_script, probe_script: what each sample is; a plain number of seconds is the host's time as well.
     probe_bytes: what a probe moves; as much as the workload where None.
@@ -79,7 +79,7 @@ class ScriptedDevice:
 
     @property
     def xp(self) -> Any:
-        """NumPy."""
+        """Return NumPy."""
         return np
 
     @property
@@ -87,7 +87,7 @@ class ScriptedDevice:
         return self.how if isinstance(self.how, str) else self.how()
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Floats in [1, 2), integers in 0 to 99: the same in every run of a script, fresh at every call."""
+        """Make floats in [1, 2), integers in 0 to 99: the same in every run of a script, fresh at every call."""
         self._seed += 1
         generator = np.random.default_rng(self._seed)
         kind: np.dtype[Any] = np.dtype(dtype)
@@ -107,7 +107,7 @@ class ScriptedDevice:
         raise NotOnThisDevice(f"the scripted device compiles no CUDA kernels, asked for {source.name}")
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
-        """A kernel is any callable here; it gets the launch's arguments."""
+        """Return a launch of any callable, which gets the launch's arguments."""
         del stream
         if not callable(launch.kernel):
             raise UsageError(f"a {type(launch.kernel).__name__} cannot be launched on the scripted device")
@@ -134,7 +134,7 @@ class ScriptedDevice:
         return self.clock
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """Runs the call, then takes the script's next sample. Raises what the script raises; a DeviceLost stays."""
+        """Run the call, then take the script's next sample. Raises what the script raises; a DeviceLost stays."""
         del stream
         self._refuse_if_lost()
         mine = call is self._probe_call
@@ -153,7 +153,7 @@ class ScriptedDevice:
         return sample
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
-        """A probe that does nothing, and moves `probe_bytes`."""
+        """Make a probe that does nothing, and moves `probe_bytes`."""
         del inputs
 
         def call() -> None:

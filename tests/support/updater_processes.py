@@ -1,4 +1,4 @@
-"""Processes that update one baseline, for tests of what becomes of it: a script, single-threaded, because it forks.
+"""Update one baseline from several processes: a script, single-threaded, because it forks.
 
 python updater_processes.py kill PATH ROUNDS SEED     kills updates at random moments, checks the file after each
 python updater_processes.py together PATH PROCESSES UPDATES   lets processes update at once
@@ -30,7 +30,7 @@ OTHERS = 300
 
 @contextmanager
 def without_privileges() -> Iterator[None]:
-    """Root may write anywhere; nobody may not."""
+    """Give up root's rights, which would let it write anywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -42,14 +42,14 @@ def without_privileges() -> Iterator[None]:
 
 
 def fill(path: Path) -> None:
-    """A baseline with enough entries that writing it takes a while."""
+    """Make a baseline with enough entries that writing it takes a while."""
     runs = tuple(Run(1000.0 + number, commit="0123456") for number in range(5))
     others = [Entry(f"tests/test_other.py::test_{number}", runs=runs) for number in range(OTHERS)]
     baseline_files.update(path, DEVICE, [*others, Entry("counter", 1.0)])
 
 
 def count_up(path: Path) -> int:
-    """One update: the counter goes up by one. Returns its new value."""
+    """Raise the counter by one in one update; return its new value."""
     summary = baseline_files.update(path, DEVICE, [Entry("counter", 1.0)], merge=one_more)
     after = summary.changed[0].after
     assert after is not None
@@ -65,7 +65,7 @@ def one_more(old: Entry | None, new: Entry) -> Entry:
 
 
 def forked(work: Callable[[], None]) -> int:
-    """Runs work in a child that never returns from here; the child's process id."""
+    """Run work in a child that never returns from here; return the child's process id."""
     child = os.fork()
     if child:
         return child

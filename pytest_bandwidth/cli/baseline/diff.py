@@ -28,7 +28,7 @@ class Difference:
 
     @property
     def change(self) -> float | None:
-        """Change of GB/s as a fraction; None where a side has none."""
+        """Return the change of GB/s as a fraction; None where a side has none."""
         old, new = self.before and self.before.gbps, self.after and self.after.gbps
         return new / old - 1 if old and new else None
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _header(old: Baseline, new: Baseline) -> dict[str, tuple[object, object]]:
-    """Differing facts of the files themselves by name."""
+    """Return the differing facts of the files themselves by name."""
     facts: dict[str, tuple[object, object]] = {"tolerance": (old.tolerance, new.tolerance)}
     for name in ("name", "memory_gib", "kind", "peak_gbps"):
         facts[f"device.{name}"] = (getattr(old.device, name, None), getattr(new.device, name, None))

@@ -67,7 +67,7 @@ def _default_tolerance(newest: Mapping[str, Any]) -> float:
 
 
 def _saved(path: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> SavedRun:
-    """Key a run's rows. Raises UsageError where a test was measured twice: two processes, not one."""
+    """Return a run's rows by key. Raises UsageError where a test was measured twice: two processes, not one."""
     by_key: dict[str, Outcome] = {}
     for outcome in outcomes:
         if by_key.setdefault(outcome.key, outcome) is not outcome:

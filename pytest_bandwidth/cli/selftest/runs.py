@@ -33,7 +33,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Run by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
+    """Hold runs by drop (0.0: identical code), one of each a process; why others were left out, by number from 1."""
 
     runs: dict[float, list[Run]]
     left_out: dict[int, str] = field(default_factory=dict)

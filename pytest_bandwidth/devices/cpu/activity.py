@@ -1,4 +1,4 @@
-"""Who else uses the processors: the load, time that a hypervisor took away, and processes that burn processor time."""
+"""Find what else uses the processors: the load, time that a hypervisor took away, and busy processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_PROCESSES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Processor seconds used up to a moment: by each process of others (name and id), and by the hypervisor."""
+    """Hold the processor seconds used up to a moment: by each other process (name and id), and by the hypervisor."""
 
     at: float = 0.0
     by_process: Mapping[tuple[int, str], float] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Activity:
 
 
 class ActivityWatch:
-    """Tells what others did since it was last asked."""
+    """Tell what others did since it was last asked."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root

@@ -22,7 +22,7 @@ ASSUMED_CACHE_BYTES = 64 << 20
 
 
 class CacheEviction:
-    """Reads a buffer through before each sample of a workload that a cache could hold.
+    """Read a buffer through before each sample of a workload that a cache could hold.
 
     Reading is enough: what it pushes out is written back on the way, before the sample begins.
     """

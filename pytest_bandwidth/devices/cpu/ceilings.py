@@ -20,7 +20,7 @@ _DTYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float32", "bf16": "flo
 
 
 class HostCeilings:
-    """empty: calls a kernel that has nothing to do."""
+    """Measure the rates that the host attains. empty: calls a kernel that has nothing to do."""
 
     def __init__(self, empty: Call) -> None:
         self._empty = empty

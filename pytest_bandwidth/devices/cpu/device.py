@@ -1,4 +1,4 @@
-"""The host's memory: NumPy arrays, Numba kernels, timed with the processor's clock.
+"""Measure the host's memory: NumPy arrays, Numba kernels, timed with the processor's clock.
 
 Without Numba everything but the shipped kernels works; the probe is then NumPy's, on one thread, and a finding says so.
 """
@@ -44,7 +44,7 @@ def open_cpu() -> CpuDevice:
 
 
 class CpuDevice:
-    """The host's memory. Implements `Device` and `TimedDevice`. Not for several threads at once."""
+    """Implement `Device` and `TimedDevice` for the host's memory. Not for several threads at once."""
 
     method = "clock"
 
@@ -67,7 +67,7 @@ class CpuDevice:
 
     @property
     def peak(self) -> Peak | None:
-        """Unknown: neither the memory's clock nor its channels can be asked for, least of all in a virtual machine."""
+        """Return None: neither the memory's clock nor its channels can be read, least of all in a virtual machine."""
         return None
 
     @property
@@ -179,7 +179,7 @@ class CpuDevice:
         self._eviction.release()
 
     def _data_bytes(self, workload: Workload) -> int:
-        """Distinct bytes that the work touches: of its arrays where they were declared, else the larger direction."""
+        """Return the distinct bytes that the work touches: of declared arrays, else of the larger direction."""
         arrays = {id(array): array for array in (*workload.reads, *workload.writes)}
         declared = sum(host_nbytes(array) for array in arrays.values())
         return declared or max(workload.traffic.bytes_read, workload.traffic.bytes_written)

@@ -1,4 +1,4 @@
-"""The host's probes: the plainest read, write, copy and add.
+"""Run the host's probes: the plainest read, write, copy and add.
 
 How fast memory is depends on the mix of reads and writes, so a workload is held against the probe of the nearest mix.
 It also depends on where memory lies and by which pages a hypervisor backs it, so a probe reads what its workload reads
@@ -29,7 +29,7 @@ LEAST_SHARE = 0.9
 
 
 class ProbeOperations(Protocol):
-    """The four operations, on arrays of `ELEMENT` of one length."""
+    """Declare the four operations, on arrays of `ELEMENT` of one length."""
 
     name: str
 
@@ -40,7 +40,7 @@ class ProbeOperations(Protocol):
 
 
 class NumpyOperations:
-    """What NumPy does by itself."""
+    """Run the operations with NumPy alone."""
 
     name = "NumPy"
 
@@ -58,7 +58,7 @@ class NumpyOperations:
 
 
 class NumbaOperations:
-    """The host kernels of the stream family. Raises ImportError without Numba."""
+    """Run the host kernels of the stream family. Raises ImportError without Numba."""
 
     name = "Numba"
 
@@ -84,7 +84,7 @@ class NumbaOperations:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How many arrays a probe reads and writes."""
+    """Say how many arrays a probe reads and writes."""
 
     name: str
     reads: int
@@ -115,7 +115,7 @@ def nearest_mix(traffic: Traffic) -> Mix:
 
 
 class HostProbes:
-    """Makes probes; keeps the arrays of the last one, which the next may use as well."""
+    """Make probes; keep the arrays of the last one, which the next may use as well."""
 
     def __init__(self, operations: ProbeOperations) -> None:
         self._operations = operations
@@ -147,7 +147,7 @@ class HostProbes:
         self._kept = []
 
     def _arrays(self, count: int, elements: int) -> tuple[Array, ...]:
-        """Allocated one by one, as a test's arrays are: out of one pool they would lie on other banks of memory."""
+        """Allocate arrays one by one, as a test's are: out of one pool they would lie on other banks of memory."""
         # Those that are too small have to go before others come.
         self._kept = [array for array in self._kept if array.size >= elements]
         while len(self._kept) < count:
@@ -159,7 +159,7 @@ class HostProbes:
 
 
 def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]:
-    """So many of a workload's arrays as flat ones of `ELEMENT`, the largest first; none where they do not do.
+    """Return so many of a workload's arrays as flat ones of `ELEMENT`, the largest first; none where they do not do.
 
     They do where each holds about as many elements, and no two share memory: a cache would serve the second.
     """
@@ -187,7 +187,7 @@ def _flat(array: Array) -> Array:
 
 
 def numba_threads() -> tuple[int, str] | None:
-    """Threads that Numba runs on, and its threading layer; None without Numba."""
+    """Return the threads that Numba runs on, and its threading layer; None without Numba."""
     try:
         import numba
     except ImportError:

@@ -1,1 +1,1 @@
-"""The GPU: CuPy arrays and raw kernels, timed with events, watched through NVML."""
+"""Measure a GPU: CuPy arrays and raw kernels, timed with events, watched through NVML."""

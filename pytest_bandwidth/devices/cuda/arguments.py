@@ -1,4 +1,4 @@
-"""A launch's arguments, looked at before a kernel misreads them.
+"""Check a launch's arguments before a kernel misreads them.
 
 CuPy hands every argument to the kernel as so many bytes and knows nothing of the kernel's parameters: a Python float
 becomes a double, an array becomes its first address, whatever its strides. So what cannot be meant is refused here.
@@ -27,7 +27,7 @@ SHARED_BYTES_FOR_ALL = 48 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ArrayWorld:
-    """How CuPy tells its arrays, so that the rules need no GPU to be tested.
+    """Declare how CuPy tells its arrays, so that the rules need no GPU to be tested.
 
     is_array: whether it is a cupy.ndarray; device_of: the device index of one; adopt: a foreign device array as a
     cupy.ndarray over the same memory.
@@ -117,7 +117,7 @@ def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BL
 
 
 def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int], int]) -> int:
-    """Bytes of an array that the device can reach: CuPy's, PyTorch's, Numba's, JAX's. Raises UsageError for others.
+    """Return the bytes of an array that the device can reach (CuPy, PyTorch, Numba, JAX). Raises UsageError for others.
 
     pointer_device: the device index that an address belongs to, for arrays that do not tell it.
     """

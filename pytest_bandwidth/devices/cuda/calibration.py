@@ -39,7 +39,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class PlainRun:
-    """Times of one run on a stream that is not blocked.
+    """Hold the times of one run on a stream that is not blocked.
 
     In the host's seconds from the call: to its return, to the stream's end, to the device's.
     """

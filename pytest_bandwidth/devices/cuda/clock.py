@@ -1,4 +1,4 @@
-"""The multiprocessors' real clock rate, from their cycle counters, and whether it tells of throttling."""
+"""Read the multiprocessors' real clock rate from their cycle counters, and see whether it is throttled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shortest_interval_ns(step_ns: int) -> int:
 
 
 def clock_from_stamps(before: Any, after: Any, shortest_ns: int) -> float | None:
-    """MHz, median over multiprocessors, from two (slots, 2) uint64 arrays of (nanoseconds, cycles).
+    """Return MHz, the median over multiprocessors, from two (slots, 2) uint64 arrays of (nanoseconds, cycles).
 
     A slot counts where both stamps were taken (0 is not taken). None where no interval is as long as `shortest_ns`.
     Cycle counters are each multiprocessor's own, so only differences on the same one mean anything.

@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A GPU whose context is open and whose helper kernels are compiled.
+    """Hold a GPU whose context is open and whose helper kernels are compiled.
 
     module: cuda_src/probe.cu; nvml: None where it cannot be asked, `nvml_state` then says why.
     """

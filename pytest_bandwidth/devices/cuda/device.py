@@ -1,4 +1,4 @@
-"""The GPU: CuPy arrays and raw kernels, timed with events, watched through NVML. ROCm through CuPy's HIP build.
+"""Measure a GPU: CuPy arrays and raw kernels, timed with events, watched through NVML. ROCm through CuPy's HIP build.
 
 Written and tested without a GPU: what has not yet run on hardware is listed in docs/gpu.md, and tests/gpu/ is to prove
 it. This module joins the parts; each of them says how it works (cuda_timing, cuda_rehearsal, cuda_probes, …).
@@ -46,7 +46,7 @@ def open_cuda(index: int = 0) -> CudaDevice:
 
 
 class CudaDevice:
-    """One GPU. Implements `Device` and `TimedDevice`; made by `open_cuda`. Not for several threads at once."""
+    """Implement `Device` and `TimedDevice` for one GPU; `open_cuda` makes it. Not for several threads at once."""
 
     def __init__(self, opened: Opened) -> None:
         facts, nvml, ownership = opened.facts, opened.nvml, opened.ownership
@@ -94,7 +94,7 @@ class CudaDevice:
 
     @property
     def method(self) -> str:
-        """``events+block``, or ``events`` where the stream could not be blocked."""
+        """Return ``events+block``, or ``events`` where the stream could not be blocked."""
         return self._timer.method
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
@@ -234,7 +234,7 @@ class CudaDevice:
         return needs_flush(data_bytes, self._facts.cache_bytes)
 
     def _data_bytes(self, workload: Workload) -> int:
-        """Distinct bytes that the work touches: of its arrays where they were declared, else the larger direction."""
+        """Return the distinct bytes that the work touches: of declared arrays, else of the larger direction."""
         arrays = {id(array): array for array in (*workload.reads, *workload.writes)}
         declared = sum(self.nbytes(array) for array in arrays.values())
         return declared or max(workload.traffic.bytes_read, workload.traffic.bytes_written)

@@ -1,4 +1,4 @@
-"""CUDA's errors, told apart by who has to act: no device, no memory, a lost context, or the user's own mistake."""
+"""Tell CUDA's errors apart by what can be done: no device, no memory, a lost context, or the user's own mistake."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def one_line(error: BaseException, limit: int = 300) -> str:
 
 
 class ContextGuard:
-    """Watches everything that touches the GPU, and remembers when the context is lost.
+    """Watch everything that touches the GPU, and remember when the context is lost.
 
     synchronize: waits for the device; raises what CUDA has to report.
     out_of_memory: the exceptions that mean that an allocation failed.

@@ -1,4 +1,4 @@
-"""Read the GPU's state around the samples: clocks, heat, power, what slows it down, and who else is busy on it."""
+"""Read the GPU's state around the samples: clocks, heat, power, what slows it down, and other processes on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK_BACK_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Health:
-    """Reads conditions. Without NVML (ROCm, no library) everything but the counted clock stays unknown.
+    """Read conditions. Without NVML (ROCm, no library) everything but the counted clock stays unknown.
 
     counted_clock: the SM clock counted in the samples so far, in MHz; wall: seconds since the epoch, as NVML stamps.
     """
@@ -39,7 +39,7 @@ class Health:
         return self.reading
 
     def conditions(self) -> Conditions:
-        """Return the state now, and who was busy since the last call, at most a second ago."""
+        """Return the state now, and the processes busy since the last call, at most a second ago."""
         if self.nvml is None:
             return Conditions(sm_clock_mhz=self.counted_clock())
         reading = self.read()

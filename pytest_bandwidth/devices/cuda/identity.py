@@ -19,7 +19,7 @@ INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20, "gfx1100":
 
 @dataclass(frozen=True, slots=True)
 class CudaFacts:
-    """What CUDA or HIP itself says. Versions as CUDA gives them: 13020 is 13.2. gfx: AMD's architecture, else None."""
+    """Hold what CUDA or HIP itself says. Versions as CUDA's: 13020 is 13.2. gfx: AMD's architecture, else None."""
 
     name: str
     memory_bytes: int
@@ -97,7 +97,7 @@ def driver_uuid(index: int) -> str | None:
 
 
 def uuid_text(raw: bytes) -> str:
-    """16 bytes → 8-4-4-4-12 hexadecimal digits, as in ``GPU-…`` and ``MIG-…``. Raises ValueError for another length."""
+    """Write 16 bytes as 8-4-4-4-12 hexadecimal digits, as in ``GPU-…``. Raises ValueError for another length."""
     if len(raw) != 16:
         raise ValueError(f"a UUID has 16 bytes, found {len(raw)}")
     digits = raw.hex()

@@ -21,7 +21,7 @@ def compile_options(source: KernelSource) -> tuple[str, ...]:
 
 
 def expressions_for(source: KernelSource) -> tuple[str, ...]:
-    """Names that the C++ compiler has to spell out: the given ones, or the kernel's own where it is a template's."""
+    """Return the names that the C++ compiler has to spell out: the given ones, or a template kernel's own."""
     if source.name_expressions:
         return source.name_expressions
     return (source.name,) if "<" in source.name else ()

@@ -39,7 +39,7 @@ def decode_event_reasons(bits: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NvmlIdentity:
-    """What stays while a process runs; None where it cannot be read. mig: a profile's name, or how it stands."""
+    """Hold what stays while a process runs; None where it cannot be read. mig: a profile's name, or how it stands."""
 
     name: str | None = None
     uuid: str | None = None
@@ -59,7 +59,7 @@ class NvmlIdentity:
 
 @dataclass(frozen=True, slots=True)
 class NvmlReading:
-    """The state at one moment; None where it cannot be read. Clocks are the driver's word, not counted."""
+    """Hold the state at one moment; None where it cannot be read. Clocks are the driver's word, not counted."""
 
     sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
@@ -71,7 +71,7 @@ class NvmlReading:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """How busy a process kept the GPU in NVML's last sampling periods: the larger of its SM and memory shares, in %."""
+    """Say how busy a process kept the GPU in NVML's last periods: the larger of its SM and memory shares, in %."""
 
     pid: int
     percent: int
@@ -79,7 +79,7 @@ class ProcessUse:
 
 @dataclass(slots=True)
 class NvmlGpu:
-    """One GPU as NVML sees it. `pynvml` is the module of that name; `handle` the physical GPU, also for a MIG slice."""
+    """Read one GPU through NVML. pynvml: the module of that name; handle: the physical GPU, also for a MIG slice."""
 
     pynvml: Any
     handle: Any

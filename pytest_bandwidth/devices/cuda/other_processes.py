@@ -25,7 +25,7 @@ Uses = Mapping[int, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Which process ids (as NVML numbers them) are ours. `known` is False where that could not be found out.
+    """Say which process ids (as NVML numbers them) are ours; `known` is False where that could not be found out.
 
     look: finds our ids anew, where they can be: children come and go.
     """
@@ -37,7 +37,7 @@ class Ownership:
 
 
 def own_process(before: Uses | None, after: Uses | None, pid: int) -> int | None:
-    """Our id as NVML has it, from the lists before and after we opened a context; None where they do not tell."""
+    """Return our id as NVML has it, from the lists before and after we opened a context; None if they do not tell."""
     if after is None:
         return None
     if pid in after and (before is None or pid not in before or len(after) == 1):
@@ -96,7 +96,7 @@ def find_ownership(
     fingerprint: Callable[[], tuple[Uses | None, Uses | None]],
     environ: Mapping[str, str] = os.environ,
 ) -> Ownership:
-    """Our ids as NVML numbers them. `fingerprint` allocates FINGERPRINT_BYTES; it gives the lists before and after."""
+    """Return our ids as NVML numbers them. fingerprint: allocates FINGERPRINT_BYTES, gives the lists around that."""
     pid = os.getpid()
     own = own_process(before, after, pid)
     if own is None and after:

@@ -25,7 +25,7 @@ _ALIASES = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16":
 
 @dataclass(frozen=True, slots=True)
 class MemoryArithmetic:
-    """What NVML says of the memory interface. `major` is the compute capability's."""
+    """Hold what NVML says of the memory interface. `major` is the compute capability's."""
 
     max_memory_clock_mhz: float
     bus_width_bits: int

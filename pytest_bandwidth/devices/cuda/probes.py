@@ -1,4 +1,4 @@
-"""The probe that stands beside a workload: a plain read, write, copy or add of the same size and nearly the same mix.
+"""Choose and run the probe beside a workload: a plain read, write, copy or add of its size and nearly its mix.
 
 What share of its peak a memory reaches depends on the mix of reads and writes, by up to 26 points on one GPU, so a copy
 says little of a kernel that only reads.
@@ -28,7 +28,7 @@ SMALLEST_AFTER_SHRINKING = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A probe kernel and how many arrays it reads and writes."""
+    """Name a probe kernel and how many arrays it reads and writes."""
 
     name: str
     kernel: str
@@ -52,7 +52,7 @@ MIXES = (READ, ADD, COPY, WRITE)
 
 
 def choose_mix(traffic: Traffic) -> Mix:
-    """The probe whose share of written bytes is nearest to the traffic's (a tie goes to the one that writes less)."""
+    """Return the probe whose share of written bytes is nearest to the traffic's (of two, the one that writes less)."""
     share = Fraction(traffic.bytes_written, traffic.bytes_moved)  # exact, so that a tie is one on every machine
     return min(MIXES, key=lambda mix: abs(mix.written_share - share))
 
@@ -68,7 +68,7 @@ def moved_bytes(vectors: int, mix: Mix) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProbeCall:
-    """Launches a probe on the current stream. A class of its own, so that the device knows its own calls.
+    """Launch a probe on the current stream. It is a class of its own, so that the device knows its own calls.
 
     data_bytes: what its arrays hold, which is what it moves.
     """
@@ -81,7 +81,7 @@ class ProbeCall:
 
 
 class ProbeSet:
-    """Makes probes and keeps the arrays of the last one, which the next may use as well.
+    """Make probes and keep the arrays of the last one, which the next may use as well.
 
     allocate: bytes → an array of them, filled with random bits; raises the allocator's own error.
     free: gives unused memory back to the device before another try.

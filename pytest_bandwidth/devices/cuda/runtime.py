@@ -1,4 +1,4 @@
-"""The few things that timing asks of CUDA: one small interface, and CuPy behind it.
+"""Declare the few things that timing asks of CUDA, one small interface, and do them with CuPy.
 
 Everything above this line of code is ordinary Python that a model of a GPU can stand in for.
 """
@@ -22,7 +22,7 @@ NEVER = 0x5EED5EED
 
 
 class GpuRuntime(Protocol):
-    """What `Timer` and `calibrate` need. A stream is whatever `stream` returns; events and tickets are opaque."""
+    """Declare what `Timer` and `calibrate` need. A stream is what `stream` returns; events and tickets are opaque."""
 
     def now(self) -> float:
         """Return monotonic seconds of the host."""
@@ -61,7 +61,7 @@ class GpuRuntime(Protocol):
 
 
 class CupyRuntime:
-    """CUDA through CuPy, on one device. Not yet run on hardware by its authors: see docs/gpu.md.
+    """Use CUDA through CuPy, on one device. Not yet run on hardware by its authors: see docs/gpu.md.
 
     module: the compiled cuda_src/probe.cu. cache_bytes: size of the last cache before memory.
     """
@@ -197,7 +197,7 @@ def external_stream(cupy: Any, pointer: int, index: int, owner: Any = None) -> A
 
 
 class _Foreign:
-    """A bare pointer in the dress of NVIDIA's stream protocol."""
+    """Give a bare pointer NVIDIA's stream protocol."""
 
     def __init__(self, pointer: int, owner: Any) -> None:
         self._pointer = pointer

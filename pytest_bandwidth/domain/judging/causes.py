@@ -1,4 +1,4 @@
-"""Likely causes of a drop: what differs between the measurement and its baseline entry."""
+"""Find likely causes of a drop: what differs between the measurement and its baseline entry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, ...]:
-    """Sentences, the most telling first; empty where nothing that is recorded has changed."""
+    """Return sentences, the most telling first; empty where nothing that is recorded has changed."""
     if entry is None:
         return ()
     causes = []

@@ -39,7 +39,7 @@ ENOUGH_ALIKE = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measurement with everything the rule needs to judge it."""
+    """Hold one measurement with everything the rule needs to judge it."""
 
     measurement: Measurement
     figures: Metrics
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class FreshRow:
-    """What one fresh process saw of one measurement, and what it cost.
+    """Hold what one fresh process saw of one measurement, and what it cost.
 
     waited_seconds: for the baseline's memory speed. wall_seconds: from its start to measure until its end, waiting
     included.
@@ -63,7 +63,7 @@ class FreshRow:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What the suspects of one test need of the fresh processes, which measure all of them.
+    """Decide what the suspects of one test need of the fresh processes, which measure all of them.
 
     confirm: how many processes were asked for. dropped: the suspects that no floor decides. floors: whether there are
     others, which rest on the first `confirm`.
@@ -143,7 +143,7 @@ def device_verdict(verdict: Verdict, reason: str | None) -> Verdict | None:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The fresh processes that count, and how many of them must hold the figure that is judged."""
+    """Hold the fresh processes that count, and how many of them must hold the figure that is judged."""
 
     processes: Sequence[Metrics]
     needed: int

@@ -1,4 +1,4 @@
-"""Judging what was counted: exact figures, so any rise of what costs bandwidth is a regression at once."""
+"""Judge what was counted: exact figures, so any rise of what costs bandwidth is a regression at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def judge_counts(
     *,
     advice: str = ": --bandwidth-update keeps it",
 ) -> Verdict:
-    """REGRESSED where any cost rose by more than the tolerance (0 unless said), IMPROVED where some fell, else WITHIN.
+    """Return REGRESSED where any cost rose by more than the tolerance (0 unless said), else IMPROVED or WITHIN.
 
     NOT_COMPARABLE where a part of the declared work is no longer done. A cost that either side lacks is not judged.
     lines: counts by source line of this run, to name the one that asks for most. advice: what ends the sentence of a
@@ -53,7 +53,7 @@ def judge_counts(
 
 
 def pattern_of(detail: Mapping[str, Any]) -> str:
-    """Loads and stores in words, as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``."""
+    """Describe loads and stores as a baseline entry keeps them: ``loads coalesced, stores strided (32 bytes)``."""
     parts = [
         f"{kind} {detail[kind]['pattern']}" for kind in ("loads", "stores") if detail.get(kind, {}).get("requests")
     ]
@@ -61,7 +61,7 @@ def pattern_of(detail: Mapping[str, Any]) -> str:
 
 
 def _less_work(counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic) -> Verdict | None:
-    """NOT_COMPARABLE where the kernel touches fewer bytes than it did, and than are declared; None where it does not.
+    """Return NOT_COMPARABLE where the kernel touches fewer bytes than it did, and than are declared; else None.
 
     A kernel that skips a part of its work asks for less in every count, which is no gain. One that no longer touches
     what nobody declared is one.
@@ -83,10 +83,7 @@ def _change(name: str, then: int, now: int) -> str:
 
 
 def _worst_line(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return ``.
-
-    K.cu:12 loads strided (32 bytes), 32.0 sectors a request`` of the line that is furthest from coalesced.
-    """
+    """Say which line is furthest from coalesced, as ``; K.cu:12 loads strided (32 bytes), 32.0 sectors a request``."""
     worst: tuple[float, str] | None = None
     for line in lines:
         for kind in ("loads", "stores", "atomics"):

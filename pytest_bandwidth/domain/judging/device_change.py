@@ -24,7 +24,7 @@ PROBE_ALONE = "probe-alone"
 
 @dataclass(frozen=True, slots=True)
 class BaselineBounds:
-    """What an entry knows of both figures, and the slowest and fastest probe beside them, in GB/s."""
+    """Hold what an entry knows of both figures, and the slowest and fastest probe beside them, in GB/s."""
 
     gbps: Reference
     relative: Reference
@@ -51,7 +51,7 @@ def only_gbps_dropped(figures: Metrics, known: BaselineBounds) -> bool:
 
 
 def fastest_alike(known: BaselineBounds) -> float:
-    """GB/s of the fastest probe that noise explains, beside those that the baseline's runs saw.
+    """Return GB/s of the fastest probe that noise explains, beside those that the baseline's runs saw.
 
     What a device did while the baseline was taken is in the spread of the shares, and excuses nothing. A faster one
     overturns a regression, so it has to be as certain as that.
@@ -109,7 +109,7 @@ def blame_when_up(first: Metrics, fresh: Sequence[Metrics], known: BaselineBound
 
 
 def _dropped_at_known_pace(figures: Metrics, known: BaselineBounds) -> bool:
-    """Whether the share is past what confirms a drop in one process, beside a probe no faster than the baseline's."""
+    """Return whether one process's share confirms a drop, beside a probe no faster than the baseline's."""
     if figures.relative is None or figures.probe_gbps is None or is_faster(figures.probe_gbps, known):
         return False
     return known.relative.centre - log(figures.relative) > fresh_gate(known.relative, known.tolerance, 1)

@@ -41,7 +41,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSetup:
-    """What makes figures comparable at all: byte counts, timing method, and the device's settings."""
+    """Hold what makes figures comparable at all: byte counts, timing method, and the device's settings."""
 
     bytes_read: int
     bytes_written: int
@@ -56,7 +56,7 @@ def setup_of(measurement: Measurement) -> MeasurementSetup:
 
 
 def not_comparable(conduct: MeasurementSetup, entry: Entry, *, other: str = "the baseline") -> Verdict | None:
-    """NOT_COMPARABLE where the entry was measured in another way; None where the two can be compared.
+    """Return NOT_COMPARABLE where the entry was measured in another way; None where the two can be compared.
 
     other: what the entry is of, for the sentence.
     """
@@ -78,12 +78,12 @@ def not_comparable(conduct: MeasurementSetup, entry: Entry, *, other: str = "the
 
 
 def without_share(figures: Metrics) -> Verdict:
-    """INVALID: what is judged by its share of the probe shows none that can be believed."""
+    """Return INVALID for what is judged by its share of the probe and shows none that can be believed."""
     return Verdict(Status.INVALID, NO_SHARE, f"{disbelief(figures)}; judged_on=gbps judges without the probe")
 
 
 def look(figures: Metrics, reference: Reference, tolerance: float, confirm: int) -> Verdict:
-    """First look at one process's figure: SUSPECT, INSUFFICIENT, IMPROVED or WITHIN (with confirm=0, REGRESSED)."""
+    """Look at one process's figure first: SUSPECT, INSUFFICIENT, IMPROVED or WITHIN (with confirm=0, REGRESSED)."""
     observed = figures.of(reference.figure)
     if observed is None or observed <= 0:
         raise ValueError(f"{reference.figure} of this run is {observed!r}, expected a positive figure")
@@ -116,7 +116,7 @@ def is_doubtful(first: Verdict, reference: Reference, tolerance: float, confirm:
 
 
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:
-    """REGRESSED where the fresh processes' median is past the gate, else UNCONFIRMED. The suspect does not count."""
+    """Return REGRESSED where the fresh processes' median is past the gate, else UNCONFIRMED; without the suspect."""
     gate, drop = fresh_gate(reference, tolerance, len(fresh)), median_drop(reference, fresh)
     seen = replace(
         first,

@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.verdict import Status
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Shares of judged tests that ended REGRESSED: identical code (false alarms), and slowed code by its drop.
+    """Hold the shares of judged tests that ended REGRESSED: identical code (false alarms), and slowed code by its drop.
 
     unjudged: the share of tests of identical code that were INSUFFICIENT.
     """
@@ -40,7 +40,7 @@ def rates(
     trials: int = 2000,
     seed: int = 1,
 ) -> Rates:
-    """Judges `trials` random divisions of the processes into baseline, suspect and confirmations.
+    """Judge `trials` random divisions of the processes into baseline, suspect and confirmations.
 
     same: one run a fresh process of identical code, at least ``baseline_runs + 1 + confirm`` of them; slowed: those of
     the slowed kernel by drop. Divisions share processes, so the rates are no more certain than the processes are many.
@@ -65,7 +65,7 @@ def rates(
 
 
 class Judge:
-    """The rule for one baseline; known: its runs. Raises ValueError where they do not hold the figure."""
+    """Apply the rule for one baseline; known: its runs. Raises ValueError where they do not hold the figure."""
 
     def __init__(self, known: Sequence[Run], figure: Metric, tolerance: float, prior: float, confirm: int) -> None:
         reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior)
@@ -89,7 +89,7 @@ class Judge:
 
 
 def upper_limit(events: int, cases: int, confidence: float = 0.95) -> float:
-    """One-sided upper limit of a rate, `events` seen in `cases` independent cases (Clopper and Pearson, 1934)."""
+    """Return a rate's one-sided upper limit, `events` seen in `cases` independent cases (Clopper and Pearson, 1934)."""
     if events >= cases:
         return 1.0
     low, high = events / cases, 1.0

@@ -1,4 +1,4 @@
-"""Devices of one model side by side: which of them is not like the others.
+"""Compare devices of one model: which of them is not like the others.
 
 A device's offset is the median, over its tests, of ln(GB/s ÷ the devices' median for that test). The offsets' own
 median and median absolute deviation (MAD) say where the devices stand and how far apart; both hold while fewer than
@@ -31,7 +31,7 @@ NORMAL_MAD = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One device of a fleet. name: as sentences name it; gbps: what it achieved, in GB/s, by the test's key."""
+    """Hold one device of a fleet. name: as sentences name it; gbps: what it achieved, in GB/s, by the test's key."""
 
     name: str
     gbps: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""Absolute limits of a test: what its marker asks for, whatever a baseline knows."""
+"""Hold a test to its marker's absolute limits, whatever a baseline knows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _METRIC_OF_FLOOR = {"min_gbps": "gbps", "min_utilization": "utilization", "min_r
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """Absolute limits from the marker; each a lower bound, None where not asked for."""
+    """Hold the absolute limits from the marker; each a lower bound, None where not asked for."""
 
     min_gbps: float | None = None
     min_utilization: float | None = None
@@ -30,7 +30,7 @@ class Floors:
         return None
 
     def unseen(self, figures: Metrics) -> str | None:
-        """Name of the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
+        """Return the first floor whose figure is not there, or tells nothing: it can neither hold nor be missed."""
         return next((name for name, _ in self._asked() if not _is_told(name, figures)), None)
 
     def _asked(self) -> list[tuple[str, float]]:
@@ -42,7 +42,7 @@ class Floors:
 
 
 def look_at_floors(figures: Metrics, floors: Floors) -> Verdict | None:
-    """SUSPECT where a floor is missed, None where all hold."""
+    """Return SUSPECT where a floor is missed, None where all hold."""
     missed = floors.missed(figures)
     if missed is None:
         return None
@@ -73,7 +73,7 @@ def confirmations_text(verdict: Verdict) -> str:
 
 
 def confirm_floor(first: Verdict, fresh: Sequence[Metrics], floors: Floors) -> Verdict:
-    """REGRESSED where the fresh processes' medians miss a floor as well (with none of them: where this one did)."""
+    """Return REGRESSED where the fresh processes' medians miss a floor, too (with no process: where this one did)."""
     if not fresh:
         return replace(first, status=Status.REGRESSED)
     lacking = [name for f in fresh if (name := floors.unseen(f)) is not None]

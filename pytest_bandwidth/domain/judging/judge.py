@@ -36,7 +36,7 @@ Pools = Mapping[Metric, Pool]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A measurement, what the baseline knows of it, the verdict, and what its fresh processes saw."""
+    """Hold a measurement, what the baseline knows of it, the verdict, and what its fresh processes saw."""
 
     measurement: Measurement
     entry: Entry | None
@@ -45,7 +45,7 @@ class Judged:
 
 
 def pools_of(baseline: Baseline | None) -> Pools:
-    """Goes over every entry: once for a run's baseline is enough."""
+    """Pool every entry's runs by figure, which is enough once for a run's baseline."""
     return {} if baseline is None else {figure: pool_of(baseline.entries.values(), figure) for figure in METRICS}
 
 
@@ -146,7 +146,7 @@ def _first_look(
 
 
 def _on_floors(figures: Metrics, floors: Floors) -> Verdict | None:
-    """SUSPECT where a floor is missed, INVALID where there is nothing to hold one to, None where all hold."""
+    """Return SUSPECT where a floor is missed, INVALID where there is nothing to hold one to, None where all hold."""
     missed, unseen = look_at_floors(figures, floors), floors.unseen(figures)
     if missed is not None or unseen is None:
         return missed
@@ -161,7 +161,7 @@ def _share_is_lost(case: Case) -> bool:
 
 
 def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Baseline | None, limits: Limits) -> Verdict:
-    """Counts are exact: nothing is confirmed, and no tolerance is granted but the marker's or the entry's own."""
+    """Judge exact counts: nothing is confirmed, and no tolerance is granted but the marker's or the entry's own."""
     if limits.written(entry):
         return Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
@@ -217,7 +217,7 @@ def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:
 
 
 def _device_trouble(verdict: Verdict, case: Case, probe_alone: ProbeAlone) -> Verdict | None:
-    """DEVICE where GB/s dropped, the share of the probe did not, and a probe alone in a fresh process is down, too.
+    """Return DEVICE where GB/s dropped, the share of the probe did not, and a probe alone in a process is down, too.
 
     Raises BandwidthError where that probe could not run.
     """

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one test is held to: its marker before the options; a baseline's own tolerance lies between.
+    """Hold one test's limits: its marker before the options; a baseline's own tolerance lies between.
 
     tolerance: the options'. confirm: fresh processes that have to agree. writes: which entries this run writes.
     """
@@ -24,7 +24,7 @@ class Limits:
 
     @property
     def floors(self) -> Floors:
-        """The marker's limits that hold whatever a baseline says."""
+        """Return the marker's limits that hold whatever a baseline says."""
         marker = self.marker
         return Floors(marker.min_gbps, marker.min_utilization, marker.min_relative)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MarkerOptions:
-    """What `@pytest.mark.bandwidth(...)` says about one test; None where it is silent.
+    """Hold what `@pytest.mark.bandwidth(...)` says about one test; None where it is silent.
 
     min_gbps: floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.
     min_utilization: floor of the share of the peak; an error where the peak is unknown.

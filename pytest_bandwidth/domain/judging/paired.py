@@ -31,7 +31,7 @@ MOST_ADVISED = 100
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One measurement's figures in two fresh processes, one after the other: this code's, the other revision's."""
+    """Hold one measurement's figures in two fresh processes, one after the other: this code's, the other revision's."""
 
     head: Metrics
     base: Metrics

@@ -26,7 +26,7 @@ PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An entry seen through one figure: centre and spread of its logarithm, and how many runs stand behind them."""
+    """Hold an entry seen through one figure: centre and spread of its logarithm, and how many runs tell them."""
 
     figure: Metric
     centre: float
@@ -35,11 +35,11 @@ class Reference:
     runs: int
 
     def bound(self, level: float, tolerance: float, processes: int) -> float:
-        """Log drop that `processes` fresh ones may show: never under the tolerance, never under what noise explains."""
+        """Return the log drop that `processes` fresh ones may show: the larger of tolerance and what noise explains."""
         return max(log_of_drop(tolerance), self.noise(level, processes))
 
     def noise(self, level: float, processes: int) -> float:
-        """Log drop of the median of `processes` fresh ones that noise explains."""
+        """Return the log drop of the median of `processes` fresh ones that noise explains."""
         return noise_bound(level, self.spread, self.degrees, self.runs, processes)
 
     @property
@@ -48,7 +48,7 @@ class Reference:
 
 
 def noise_bound(level: float, spread: float, degrees: float, runs: int, processes: int) -> float:
-    """Log drop that noise explains between the medians of so many `runs` (0: an exact reference) and `processes`."""
+    """Return the log drop that noise explains between medians of `runs` (0: an exact reference) and `processes`."""
     of_reference = 1.0 / runs if runs else 0.0
     return t_quantile(level, degrees) * spread * math.sqrt(1.0 / processes + of_reference)
 
@@ -63,7 +63,7 @@ def prior_spread(figure: Metric, on_host: bool, others: float = 0.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """How ln(figure) lies in an entry's runs: its median, its squared deviations from the mean, and how many runs."""
+    """Say how ln(figure) lies in an entry's runs: median, squared deviations from the mean, and how many runs."""
 
     centre: float
     squares: float
@@ -82,7 +82,7 @@ def scatter_of(runs: Sequence[Run], figure: Metric) -> Scatter | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """How the runs of several entries scatter: squared deviations of ln(figure) within each entry, summed.
+    """Say how the runs of several entries scatter: squared deviations of ln(figure) within each entry, summed.
 
     scatters: of each entry that holds the figure, by key.
     """
@@ -93,7 +93,7 @@ class Pool:
 
     @property
     def spread(self) -> float:
-        """Between-process standard deviation; 0 where too few runs tell it."""
+        """Return the between-process standard deviation; 0 where too few runs tell it."""
         return _pooled(self.squares, self.degrees)
 
     def spread_without(self, key: str) -> float:
@@ -126,7 +126,7 @@ def pool_of(entries: Iterable[Entry], figure: Metric) -> Pool:
 
 
 def reference_of(entry: Entry, figure: Metric, prior: float, scatter: Scatter | None = None) -> Reference | None:
-    """Centre and spread of an entry; None where it does not hold the figure. scatter: where it is known already."""
+    """Return centre and spread of an entry; None where it does not hold the figure. scatter: where it is known."""
     seen = scatter or scatter_of(entry.runs, figure)
     if seen is None:
         if figure == "relative" or entry.gbps is None:
@@ -148,5 +148,5 @@ def steadier_of_runs(figure: Metric, entry: Entry, on_host: bool) -> Metric:
 
 
 def median_metrics(runs: Sequence[Run]) -> Metrics:
-    """GB/s and share of the probe that a list of runs stands for, one at least."""
+    """Return GB/s and share of the probe that a list of runs stands for, one at least."""
     return middle_of([metrics_of_run(run) for run in runs])

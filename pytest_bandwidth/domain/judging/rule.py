@@ -24,7 +24,7 @@ _ROUNDING = 1 + 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Log drops. allowed: what one process may show; gate: past which its fresh ones would be REGRESSED.
+    """Hold log drops. allowed: what one process may show; gate: past which its fresh ones would be REGRESSED.
 
     doubt: past which fresh processes are asked although it is allowed; infinite where there are none.
     tells: whether a drop of the tolerance can be told from noise.
@@ -55,7 +55,7 @@ def _doubt(reference: Reference, tolerance: float) -> float:
 
 
 def first_status(drop: float, bounds: Bounds, confirm: int) -> Status:
-    """SUSPECT, INSUFFICIENT, IMPROVED or WITHIN (with confirm=0, REGRESSED) of one process's log drop."""
+    """Return SUSPECT, INSUFFICIENT, IMPROVED or WITHIN (with confirm=0, REGRESSED) of one process's log drop."""
     if drop > bounds.allowed:
         return Status.SUSPECT if confirm else Status.REGRESSED
     if not bounds.tells:
@@ -77,5 +77,5 @@ def tells(gate: float, tolerance: float) -> bool:
 
 
 def median_drop(reference: Reference, fresh: Sequence[float]) -> float:
-    """Log drop of the median of some fresh processes' figures, one at least, all positive."""
+    """Return the log drop of the median of some fresh processes' figures, one at least, all positive."""
     return reference.centre - median([math.log(value) for value in fresh])

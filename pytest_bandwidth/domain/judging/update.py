@@ -46,13 +46,13 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, aske
 
 
 def metric_of_update(old: Entry, fresh: Entry, asked: Metric | None = None) -> Metric:
-    """The figure by which fresh runs, one at least, are held to the old ones: the one that the test is judged by."""
+    """Return the figure by which fresh runs, one at least, are held to the old ones: the one that judges the test."""
     judged = replace(old, judged_on=old.judged_on or fresh.judged_on)
     return choose_metric(asked, judged, median_metrics(fresh.runs), None)
 
 
 def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
-    """One entry of what devices of one model showed of one measurement, the figure to judge by chosen from all runs.
+    """Join what devices of one model showed of one measurement; the figure to judge by is chosen from all runs.
 
     The runs are taken in turn, so that the newest that a file keeps are of every device.
     Raises BaselineError where the devices did not measure the same thing in the same way.

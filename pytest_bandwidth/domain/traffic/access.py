@@ -1,4 +1,4 @@
-"""Copies that differ in the order of their addresses only, and the sectors that such orders ask for."""
+"""Model copies that differ in the order of their addresses only, and the sectors that such orders ask for."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def transpose(rows: int, cols: int, dtype: Any) -> Traffic:
 
 
 def warp_sectors(dtype: Any, *, stride: int = 1, offset: int = 0, lanes: int = WARP_LANES) -> int:
-    """32-byte sectors that one warp request touches when lane l accesses element offset + l·stride.
+    """Return the 32-byte sectors that one warp request touches when lane l accesses element offset + l·stride.
 
     stride, offset: elements, against an array that begins on a sector boundary. Coalesced float32: 4; with any odd
     offset: 5; stride 2: 8; stride ≥ 8: 32; stride 0 (broadcast): 1.

@@ -1,4 +1,4 @@
-"""Attention and its key-value cache.
+"""Model attention and its key-value cache.
 
 Letters: B batch, H heads (Hq of the queries, Hkv of keys and values), N positions, D elements of a head, S tokens.
 """
@@ -64,7 +64,7 @@ def kv_cache_append(batch: int, tokens: int, kv_heads: int, d: int, dtype: Any) 
 def kv_cache_read(
     batch: int, tokens: int, query_heads: int, kv_heads: int, d: int, dtype: Any, *, query_loads: int | None = None
 ) -> Traffic:
-    """Attention of one new token to `tokens` cached ones: 2·B·S·Hkv·D·s + 2·B·Hq·D·s bytes, 4·B·S·Hq·D FLOP.
+    """Model attention of one new token to `tokens` cached ones: 2·B·S·Hkv·D·s + 2·B·Hq·D·s bytes, 4·B·S·Hq·D FLOP.
 
     The first term is the keys and values, the second the query and its result.
 

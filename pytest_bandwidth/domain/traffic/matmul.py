@@ -1,4 +1,4 @@
-"""Dense matrix multiplication."""
+"""Model dense matrix multiplication."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.traffic.model import Traffic, bytes_per_element, co
 
 
 def gemm(m: int, n: int, k: int, dtype: Any, *, tile: int | tuple[int, int] | None = None) -> Traffic:
-    """C (m×n) = A (m×k) · B (k×n): (mk + kn + mn)·s bytes, 2mnk FLOP.
+    """Model C (m×n) = A (m×k) · B (k×n): (mk + kn + mn)·s bytes, 2mnk FLOP.
 
     For square float32 matrices the arithmetic intensity is n/6 FLOP per byte.
 
@@ -30,7 +30,7 @@ def gemm(m: int, n: int, k: int, dtype: Any, *, tile: int | tuple[int, int] | No
 
 
 def linear(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1) -> Traffic:
-    """Y (m×n) = X (m×k) · Wᵀ, W stored n×k: the bytes and FLOP of `gemm`.
+    """Model Y (m×n) = X (m×k) · Wᵀ, W stored n×k: the bytes and FLOP of `gemm`.
 
     rows_together: rows of X that one pass over a row of W serves; W is asked for ⌈m/rows_together⌉ times, X n times.
     """

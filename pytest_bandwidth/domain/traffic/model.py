@@ -1,4 +1,4 @@
-"""Traffic: what one run of an operation moves through device memory and computes."""
+"""Hold what one run of an operation moves through device memory and computes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BYTES_PER_ELEMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes that one run of an operation has to move, and the FLOP it computes.
+    """Hold the bytes that one run of an operation has to move, and the FLOP it computes.
 
     bytes_read, bytes_written: distinct bytes, each buffer byte once per launch.
     flop: floating-point operations; 0 where the operation only moves data.
@@ -49,7 +49,7 @@ class Traffic:
                 raise UsageError(f"{name} is {value!r}, expected a whole number that is not negative")
 
     def __add__(self, other: Traffic) -> Traffic:
-        """Two launches, one after the other. A requested count that one of them lacks is its distinct count."""
+        """Add two launches, one after the other. A requested count that one of them lacks is its distinct count."""
         if not isinstance(other, Traffic):
             return NotImplemented
         return Traffic(
@@ -62,19 +62,19 @@ class Traffic:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes read plus bytes written."""
+        """Return the bytes read plus bytes written."""
         return self.bytes_read + self.bytes_written
 
     @property
     def bytes_requested(self) -> int:
-        """Bytes asked for by every load and store; the distinct bytes where that count is not known apart."""
+        """Return the bytes that all loads and stores ask for; the distinct bytes where that is not known apart."""
         read = self.bytes_read if self.requested_read is None else self.requested_read
         written = self.bytes_written if self.requested_written is None else self.requested_written
         return read + written
 
     @property
     def arithmetic_intensity(self) -> float | None:
-        """FLOP ÷ bytes moved; None where nothing is moved."""
+        """Return FLOP ÷ bytes moved; None where nothing is moved."""
         return self.flop / self.bytes_moved if self.bytes_moved else None
 
 
@@ -85,7 +85,7 @@ def _sum_of_requests(first: int | None, first_distinct: int, second: int | None,
 
 
 def bytes_per_element(dtype: Any) -> int:
-    """Bytes of one element: of a name ("float32", "float16", "bfloat16" …), or of anything with an `itemsize`.
+    """Return the bytes of one element: of a name ("float32", "bfloat16" …), or of anything with an `itemsize`.
 
     NumPy, CuPy and torch dtypes and NumPy's scalar classes all qualify. Raises UsageError for anything else.
     """
@@ -116,5 +116,5 @@ def count(name: str, value: Any, least: int = 0) -> int:
 
 
 def tiles(extent: int, tile: int) -> int:
-    """Tiles of `tile` that cover `extent`: ⌈extent ÷ tile⌉."""
+    """Return the tiles of `tile` that cover `extent`: ⌈extent ÷ tile⌉."""
     return -(-extent // tile)

@@ -1,4 +1,4 @@
-"""Q4_0: weights of four bits in blocks of 32 with one float16 scale.
+"""Model Q4_0: weights of four bits in blocks of 32 with one float16 scale.
 
 A block is 18 bytes: the scale, then 16 bytes of nibbles. Byte j holds element j in its low and element j + 16 in its
 high nibble; value = (nibble − 8)·scale. (llama.cpp, ggml-common.h, block_q4_0.)
@@ -19,7 +19,7 @@ SCALE_BYTES = 2
 
 
 def q4_0_bytes(n: int) -> int:
-    """Bytes of n quantised weights: 18 a block of 32; a block begun is stored whole."""
+    """Return the bytes of n quantised weights: 18 a block of 32; a block begun is stored whole."""
     return tiles(count("n", n), BLOCK_ELEMENTS) * BLOCK_BYTES
 
 
@@ -34,7 +34,7 @@ def q4_0_dequantize(n: int, dtype: Any, *, scale_loads: int = 1) -> Traffic:
 
 
 def q4_0_fused(m: int, n: int, k: int, dtype: Any, *, rows_together: int = 1, scale_loads: int = 1) -> Traffic:
-    """Y (m×n) = X (m×k) · Wᵀ, W n×k in Q4_0 along k: weights kn·18/32 bytes, X and Y (mk + mn)·s; 2mnk FLOP.
+    """Model Y (m×n) = X (m×k) · Wᵀ, W n×k in Q4_0 along k: weights kn·18/32 bytes, X and Y (mk + mn)·s; 2mnk FLOP.
 
     The FLOP are the multiplication's, so that fused and separate compare; unpacking is not counted. For
     `rows_together` see `linear`, for `scale_loads` `q4_0_dequantize`. Raises UsageError unless k is a multiple of 32,

@@ -1,4 +1,4 @@
-"""Operations that normalise or reduce each row of a rows × cols matrix."""
+"""Model operations that normalise or reduce each row of a rows × cols matrix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.traffic.model import Traffic, bytes_per_element, co
 
 
 def softmax(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
-    """Softmax of each row: 2·rows·cols·s bytes, ~5 FLOP an element (max, subtract, exp, add, divide).
+    """Model softmax of each row: 2·rows·cols·s bytes, ~5 FLOP an element (max, subtract, exp, add, divide).
 
     row_reads: times a kernel loads each element: 3 where maximum, sum and result are three passes, 2 with the online
     normaliser (Milakov and Gimelshein, https://arxiv.org/abs/1805.02867), 1 where the row stays on chip. It changes
@@ -19,7 +19,7 @@ def softmax(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
 
 
 def layer_norm(rows: int, cols: int, dtype: Any, *, row_reads: int = 1) -> Traffic:
-    """(x − mean)·rsqrt(variance + ε)·γ + β of each row: 2·rows·cols·s + 2·cols·s bytes, ~10 FLOP an element.
+    """Model (x − mean)·rsqrt(variance + ε)·γ + β of each row: 2·rows·cols·s + 2·cols·s bytes, ~10 FLOP an element.
 
     γ and β (cols elements each) are distinct bytes once, and requested once a row. For `row_reads` see `softmax`.
     Without rows nothing is read.

@@ -1,4 +1,4 @@
-"""Element-wise operations, reductions and chains of them.
+"""Model element-wise operations, reductions and chains of them.
 
 copy, scale, add and triad are STREAM's four (McCalpin, https://www.cs.virginia.edu/stream/ref.html).
 """
@@ -46,7 +46,7 @@ def triad(n: int, dtype: Any) -> Traffic:
 
 
 def reduce_sum(n: int, dtype: Any, *, partials: int = 0, partial_dtype: Any = "float32") -> Traffic:
-    """Σ a: n·s bytes read, n FLOP. The one result is not counted, as in STREAM.
+    """Model Σ a: n·s bytes read, n FLOP. The one result is not counted, as in STREAM.
 
     partials: partial sums that the launch leaves in memory, of `partial_dtype` (one a block, say), where they count.
     """
@@ -55,7 +55,7 @@ def reduce_sum(n: int, dtype: Any, *, partials: int = 0, partial_dtype: Any = "f
 
 
 def dot(n: int, dtype: Any, *, partials: int = 0, partial_dtype: Any = "float32") -> Traffic:
-    """Σ a·b: 2n·s bytes read, 2n FLOP. For `partials` see `reduce_sum`."""
+    """Model Σ a·b: 2n·s bytes read, 2n FLOP. For `partials` see `reduce_sum`."""
     once = reduce_sum(n, dtype, partials=partials, partial_dtype=partial_dtype)
     return Traffic(2 * once.bytes_read, once.bytes_written, 2 * once.flop)
 
@@ -73,7 +73,7 @@ def pointwise_chain(n: int, operations: int, dtype: Any, *, fused: bool) -> Traf
 
 
 def intensity_sweep(n: int, repeats: int, dtype: Any, *, fma: bool = True) -> Traffic:
-    """One read and one write of n elements with `repeats` fused multiply-adds (2 FLOP each) or adds (1 FLOP) between.
+    """Model one read and one write of n elements with `repeats` FMAs (2 FLOP each) or adds (1 FLOP) between.
 
     2n·s bytes; 2·repeats·n FLOP with fma, repeats·n without.
     """
@@ -81,7 +81,7 @@ def intensity_sweep(n: int, repeats: int, dtype: Any, *, fma: bool = True) -> Tr
 
 
 def repeats_at_ridge(ridge_point: float, dtype: Any) -> float:
-    """Operations per element at which `intensity_sweep` passes from memory-bound to compute-bound: ridge_point·s.
+    """Return the operations per element at which `intensity_sweep` turns compute-bound: ridge_point·s.
 
     ridge_point: FLOP per byte, of the peak that counts an FMA as two. An FMA sweep does 2·repeats FLOP for 2·s bytes.
     An add sweep does half the FLOP and reaches half the rate, so that it crosses at the same count.

@@ -1,4 +1,4 @@
-"""Copies between memories. The peak of the first two and of the peer copy is the link's, not the memory's."""
+"""Model copies between memories. The peak of the first two and of the peer copy is the link's, not the memory's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def device_to_host(n: int, dtype: Any) -> Traffic:
 
 
 def device_to_device(n: int, dtype: Any) -> Traffic:
-    """2n·s bytes: both ends are in the one memory."""
+    """Model 2n·s bytes: both ends are in the one memory."""
     return copy(n, dtype)
 
 

@@ -100,7 +100,7 @@ def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
 
 
 def own_figure(outcome: Outcome) -> float | None:
-    """This run's value of the figure that was judged: GB/s, or a share of the probe."""
+    """Return this run's value of the figure that was judged: GB/s, or a share of the probe."""
     return outcome.relative if figure_name(outcome) == "relative" else outcome.gbps
 
 

@@ -1,1 +1,1 @@
-"""Judging by another git revision."""
+"""Judge by another git revision."""

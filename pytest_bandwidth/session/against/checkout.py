@@ -31,7 +31,7 @@ _LOCK, _MARK, _TREE = "owner.lock", "mark.json", "tree"
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's."""
+    """Hold a commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's."""
 
     name: str
     commit: str
@@ -48,7 +48,7 @@ class Revision:
 
 
 class CheckedOut:
-    """A worktree with a revision in it, until `remove`."""
+    """Hold a worktree with a revision in it, until `remove`."""
 
     def __init__(self, root: Path, name: str) -> None:
         """Return `root`: any folder of the repository. Raises UsageError where git has no such repository or commit."""

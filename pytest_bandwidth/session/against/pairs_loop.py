@@ -35,7 +35,7 @@ DeviceHeld = Callable[[], AbstractContextManager[None]]
 
 @dataclass(slots=True)
 class _Taken:
-    """The processes of one test so far, by pair. tell: takes a line about what is being done."""
+    """Hold the processes of one test so far, by pair. tell: takes a line about what is being done."""
 
     worktrees: Worktrees
     tell: Callable[[str], None]

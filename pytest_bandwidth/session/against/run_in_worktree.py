@@ -29,7 +29,7 @@ def _record(event: str, args: tuple[Any, ...]) -> None:
 
 
 class _FromTree:
-    """Finds the named top-level modules in the tree, before any other finder is asked."""
+    """Find the named top-level modules in the tree, before any other finder is asked."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names

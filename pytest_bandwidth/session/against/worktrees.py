@@ -30,16 +30,16 @@ _FILES_SHOWN = 3
 
 
 class NothingThere(BandwidthError):
-    """The other revision has no measurement to compare with; the message says why."""
+    """Raised where the other revision has no measurement to compare with; the message says why."""
 
 
 class ForeignImport(BandwidthError):
-    """A process ran code that is not its tree's, or could not show that it did."""
+    """Raised where a process ran code that is not its tree's, or could not show that it did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worktrees:
-    """Both trees of one test. target: the test's file; nodeid: the test as this run names it."""
+    """Hold both trees of one test. target: the test's file; nodeid: the test as this run names it."""
 
     invocation: Invocation
     revision: Revision

@@ -1,1 +1,1 @@
-"""Child processes of a run."""
+"""Measure in child processes of a run."""

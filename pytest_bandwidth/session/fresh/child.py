@@ -36,12 +36,12 @@ _LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main
 
 
 class FreshProcessFailed(BandwidthError):
-    """A fresh process gave no outcome; the message holds the end of its output."""
+    """Raised where a fresh process gave no outcome; the message holds the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """What a child shall measure.
+    """Hold what a child shall measure.
 
     device: the device's name, already chosen.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
@@ -58,7 +58,7 @@ class ChildRequest:
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """The message that starts a child's measurements.
+    """Start a child's measurements: its message.
 
     fastest_probes: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if
     possible. wait_seconds: how long the child may wait for that, whatever it measures.
@@ -74,7 +74,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """How this pytest was started, so that another can be started alike."""
+    """Say how this pytest was started, so that another can be started alike."""
 
     args: tuple[str, ...]
     folder: Path
@@ -89,7 +89,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """How a child ended and what it measured.
+    """Say how a child ended and what it measured.
 
     code: its exit status, None after the time-out; rows: its outcomes; tail: its last lines.
     """
@@ -145,7 +145,7 @@ def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 class Child:
-    """A process that measures what a request names. A context: whatever ends it, no child and no file is left."""
+    """Run a process that measures what a request names. As a context: whatever ends it, no child or file is left."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, request: ChildRequest, environment: Mapping[str, str] = os.environ

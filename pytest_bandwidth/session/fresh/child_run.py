@@ -18,7 +18,7 @@ from pytest_bandwidth.session.settings import Settings
 
 
 class ChildRun(MeasuringRun):
-    """The run of a fresh process: its parent holds the device's lock, has the baseline, and judges."""
+    """Measure in a fresh process: its parent holds the device's lock, has the baseline, and judges."""
 
     held_by_parent = True
 
@@ -32,7 +32,7 @@ class ChildRun(MeasuringRun):
 
     @property
     def strict(self) -> bool:
-        """Nothing of a fresh process fails for want of a verdict."""
+        """Return False: nothing of a fresh process fails for want of a verdict."""
         return False
 
     def wait_for_turn(self) -> None:

@@ -74,7 +74,7 @@ def measure_again(
 
 
 class FreshProcesses:
-    """The fresh processes of one test. A context: those that wait for their turn when it ends are ended.
+    """Start the fresh processes of one test. It is a context: those that wait for their turn when it ends are ended.
 
     start: starts one. side_by_side: whether several may start at once, before any measures. lock: the device's; held
     while processes start or one measures, and free in between. measured_seconds: how long the test itself was measured.

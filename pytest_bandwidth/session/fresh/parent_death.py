@@ -1,4 +1,4 @@
-"""Child processes die with their parent, even if the parent is killed (PR_SET_PDEATHSIG)."""
+"""Let child processes die with their parent, even if the parent is killed (PR_SET_PDEATHSIG)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Baseline files: YAML text ↔ `domain.baseline` values.
+"""Read and write baseline files: YAML text ↔ `domain.baseline` values.
 
 `load` → values; `check` → problems; `update`, `remove`, `init` → a changed file; `find_file`, `check_device` → whose
 file it is.

@@ -1,4 +1,4 @@
-"""Where the entries of a baseline file begin and end, as text.
+"""Find where the entries of a baseline file begin and end, as text.
 
 Lines are divided here by their indentation alone. `reader` then checks that YAML divides them at the same places;
 where it does not (a quoted text over several lines, say), the division is dropped and the parser gets the whole file.
@@ -20,7 +20,7 @@ _FIRST_ENTRY = re.compile(r"\n( +)[^ \n#]")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Offsets into a file's text: head (with the ``entries:`` line) [0, body), body [body, foot), foot to the end.
+    """Hold offsets into a file's text: head (with the ``entries:`` line) [0, body), body [body, foot), foot to the end.
 
     blocks: one (start, end) per entry, without blank and comment lines after it.
     indent: blanks before an entry's key.

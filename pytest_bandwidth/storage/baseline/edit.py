@@ -1,4 +1,4 @@
-"""New entries into a file's text: only the touched entries' lines change, every other character stays.
+"""Edit entries in a file's text: only the touched entries' lines change, every other character stays.
 
 An entry that a person laid out is edited by its lines: the parser's marks say where each field stands. Where its fields
 share lines it is written afresh, its comments above it. A file whose entries do not stand below an ``entries:`` line of
@@ -42,11 +42,11 @@ _ENDS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 class _NotInPlace(Exception):
-    """The edit needs the whole file's structure."""
+    """Raised where an edit needs the whole file's structure."""
 
 
 class NotByLines(Exception):
-    """The entry's fields share lines, or stand elsewhere than below its key."""
+    """Raised where an entry's fields share lines, or stand elsewhere than below its key."""
 
 
 def edited(document: Document, device: BaselineDevice | None, changes: Sequence[Change]) -> str:
@@ -144,7 +144,7 @@ def afresh(block: str, entry: Entry) -> str:
 
 @dataclass(slots=True)
 class _Comment:
-    """A comment; `line` counts from 1. follows: the first line from there on with anything else, None at the end."""
+    """Hold a comment; `line` counts from 1. follows: the first line from there on with anything else, else None."""
 
     text: str
     line: int
@@ -231,7 +231,7 @@ def _check(
 
 @dataclass(slots=True)
 class _Place:
-    """Where a node stands: its first character, the end of its last, and the places of a list's items."""
+    """Say where a node stands: its first character, the end of its last, and the places of a list's items."""
 
     start: tuple[int, int]
     end: tuple[int, int]

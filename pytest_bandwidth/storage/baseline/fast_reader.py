@@ -1,4 +1,4 @@
-"""Recognises entries in the form that updates write, many times faster than a YAML parser.
+"""Recognise entries in the form that updates write, many times faster than a YAML parser.
 
 A block is taken here only where its reading as YAML is beyond doubt; anything else is left to the parser, unread.
 No error is reported from here: what fails a check goes to the parser as well, which words the error.
@@ -58,11 +58,11 @@ _NONE: Mapping[str, Any] = {}
 
 
 class _Doubt(Exception):
-    """The block is not for this reader."""
+    """Raised where a block is not for this reader."""
 
 
 class CanonicalReader:
-    """Reads the canonical entries of one file; equal texts become one object: a file repeats few GPUs and commits."""
+    """Read the canonical entries of one file; equal texts become one object: a file repeats few GPUs and commits."""
 
     def __init__(self, peak_gbps: float | None) -> None:
         self.peak_gbps = peak_gbps

@@ -1,4 +1,4 @@
-"""Which baseline file belongs to which device."""
+"""Find the baseline file that belongs to a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One writer of a baseline file at a time, and the file replaced whole."""
+"""Let one writer at a time replace a baseline file, whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML text → a tree of text scalars with line numbers, refusing whatever a baseline has no use for.
+"""Parse YAML text into a tree of text scalars with line numbers; refuse what a baseline has no use for.
 
 Nothing is typed and nothing constructed here: YAML 1.1 would turn the commit ``0123456`` into 42798.
 The parser is asked for one event at a time, so that a hostile file ends at its first excess.
@@ -26,7 +26,7 @@ MAX_KEY_CHARACTERS = 4096
 
 @dataclass(slots=True)
 class Scalar:
-    """Text as the file has it, after quotes and escapes; `line` counts from 1."""
+    """Hold text as the file has it, after quotes and escapes; `line` counts from 1."""
 
     text: str
     line: int
@@ -34,7 +34,7 @@ class Scalar:
 
 @dataclass(slots=True)
 class Mapping:
-    """Key and value pairs in the file's order."""
+    """Hold key and value pairs in the file's order."""
 
     line: int
     flow: bool
@@ -90,7 +90,7 @@ def events_of(text: str) -> Iterator[Any]:
 
 
 class _Builder:
-    """Puts events together; a stack instead of recursion, because depth is the writer's choice."""
+    """Put events together; a stack instead of recursion, because depth is the writer's choice."""
 
     def __init__(self, report: Report, line_of: Callable[[int], int], roots_repeat: bool) -> None:
         self.roots_repeat = roots_repeat

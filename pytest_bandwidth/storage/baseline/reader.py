@@ -1,4 +1,4 @@
-"""A baseline file → values: canonical entries by the fast reader, all others by the YAML parser, together."""
+"""Read a baseline file: canonical entries by the fast reader, all others by the YAML parser, together."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONFLICT_MARKERS = ("\n<<<<<<< ", "\n=======\n", "\n>>>>>>> ")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file as read: its values, and where each entry stands in its text (`layout` None: not known)."""
+    """Hold a file as read: its values, and where each entry stands in its text (`layout` None: not known)."""
 
     source: SourceText
     baseline: Baseline
@@ -139,7 +139,7 @@ class _Found(NamedTuple):
 
 
 class _Undivided(Unreadable):
-    """YAML does not divide this file where its indentation suggests. The message is for files too large to parse."""
+    """Raised where YAML does not divide a file as its indentation suggests, with a message for very large files."""
 
     def __init__(self, line: int) -> None:
         super().__init__(
@@ -150,7 +150,7 @@ class _Undivided(Unreadable):
 
 
 class _DividedReader:
-    """Reads a file by its layout."""
+    """Read a file by its layout."""
 
     def __init__(self, source: SourceText, layout: Layout, problems: Problems) -> None:
         self.source = source

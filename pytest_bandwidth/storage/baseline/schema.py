@@ -1,4 +1,4 @@
-"""Tree of text → typed baseline values: which keys there are, what each may hold, what is wrong with it.
+"""Turn the tree of text into typed baseline values: which keys there are, what each may hold, what is wrong.
 
 `baseline.schema.json` says the same to editors; a test holds the two together.
 """
@@ -91,7 +91,7 @@ HEADER_KEYS = ("schema", "device", "tolerance", "entries")
 
 
 class SchemaReader:
-    """Reads the parts of one file; every problem goes to `problems`, and reading goes on."""
+    """Read the parts of one file; every problem goes to `problems`, and reading goes on."""
 
     def __init__(self, problems: Problems) -> None:
         self.problems = problems

@@ -1,4 +1,4 @@
-"""Bytes of a baseline file → checked text, before any parser sees it."""
+"""Turn a baseline file's bytes into checked text, before any parser sees it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONE_NEWLINE = re.compile(r"(?<!\r)\n")
 
 
 class Unreadable(Exception):
-    """Reading cannot go on after this one problem."""
+    """Raised where reading cannot go on after this one problem."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -30,11 +30,11 @@ class Unreadable(Exception):
 
 
 class TooMuch(Unreadable):
-    """A limit is passed; another way of reading would pass it, too."""
+    """Raised where a limit is passed; another way of reading would pass it, too."""
 
 
 class Problems:
-    """Collects what is wrong with one file; bounded, so that a hostile file cannot fill memory."""
+    """Collect what is wrong with one file; bounded, so that a hostile file cannot fill memory."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -58,7 +58,7 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A file's text with ``\\n`` line ends, and the line end that the file itself uses."""
+    """Hold a file's text with ``\\n`` line ends, and the line end that the file itself uses."""
 
     text: str
     newline: str = "\n"

@@ -1,4 +1,4 @@
-"""Changes to a baseline file: under its lock, from what it says at that moment, whole or not at all."""
+"""Change a baseline file under its lock, from what it says at that moment, whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Baseline values → the canonical text that updates write; `fast_reader` recognises the same form."""
+"""Turn baseline values into the canonical text that updates write; `fast_reader` recognises the same form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of the history's table, and a run's document as rows of it. One row a measurement."""
+"""Declare the columns of the history's table, and turn a run's document into rows, one a measurement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a row is made of: one result, and the document of its run."""
+    """Hold what makes a row: one result, and the document of its run."""
 
     run: Document
     outcome: Outcome
@@ -33,7 +33,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its type in SQL, what it means, and where its value comes from."""
+    """Describe one column: its name, its type in SQL, what it means, and where its value comes from."""
 
     name: str
     type: str

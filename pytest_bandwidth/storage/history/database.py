@@ -1,4 +1,4 @@
-"""DuckDB as the history uses it: in memory, bounded, without extensions from elsewhere; files are all it touches."""
+"""Run DuckDB for the history: in memory, bounded, without extensions from elsewhere, on files alone."""
 
 from __future__ import annotations
 

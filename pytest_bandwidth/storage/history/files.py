@@ -1,4 +1,4 @@
-"""The history's folder: which files belong to it, and how one is added whole or not at all.
+"""Keep the history's folder: tell which files belong to it, and add one whole or not at all.
 
 A run is one file, named by its id, and is never changed. Many of them are merged into one now and then: `merging`.
 """
@@ -30,7 +30,7 @@ _PARTIAL = re.compile(r"\..+\.partial")
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The folder's files, by name. runs: of one run each; merged: of many."""
+    """List the folder's files by name. runs: of one run each; merged: of many."""
 
     runs: tuple[Path, ...]
     merged: tuple[Path, ...]

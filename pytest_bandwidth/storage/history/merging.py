@@ -1,4 +1,4 @@
-"""Many runs' files made one: each costs DuckDB half a millisecond to open, and a history lives for years."""
+"""Merge many runs' files into one: each costs DuckDB half a millisecond to open, and a history lives for years."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS_OF_GROUP = 20_480
 
 @dataclass(frozen=True, slots=True)
 class MergedRuns:
-    """ids: of the runs that merged files hold; overlap: whether two of the files hold the same run.
+    """Describe merged files. ids: of the runs that they hold; overlap: whether two of the files hold the same run.
 
     Files overlap only where folders were copied together after each had merged on its own.
     """

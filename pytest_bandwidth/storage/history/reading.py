@@ -1,4 +1,4 @@
-"""The history as a table to ask: the view `history` over a folder's files, for our own questions and a user's."""
+"""Offer the history as a table: the view `history` over a folder's files, for our own questions and users'."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Answer = TypeVar("Answer")
 
 
 class History:
-    """The table `history` of one folder, over the files that it held when it was opened."""
+    """Ask the table `history` of one folder, over the files that it held when it was opened."""
 
     def __init__(self, connection: DuckDBPyConnection, files: Sequence[Path]) -> None:
         self._connection = connection

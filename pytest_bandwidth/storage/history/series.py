@@ -1,4 +1,4 @@
-"""What the history knows of tests: which there are, and each one's runs on devices of one model."""
+"""List the tests that the history knows, and each one's runs on devices of one model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_DEVICE = "($1 IS NULL OR device = $1 OR serial = $1)"
 
 @dataclass(frozen=True, slots=True)
 class SeriesName:
-    """A series that the history holds, and when the oldest of its newest runs began."""
+    """Name a series that the history holds, and when the oldest of its newest runs began."""
 
     test: str
     device_kind: str

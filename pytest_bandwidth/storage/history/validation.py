@@ -1,4 +1,4 @@
-"""The history's files come from elsewhere: each is held to the table's form, and what they hold is bounded."""
+"""Validate the history's files, which come from elsewhere: hold each to the table's form, bound what it holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXPECTED = "expected what --bandwidth-history writes"
 
 
 class Moved(Exception):
-    """A file went while it was being read: it has been merged since."""
+    """Raised where a file went while it was being read: it has been merged since."""
 
 
 def check_files(connection: DuckDBPyConnection, files: Sequence[Path]) -> None:

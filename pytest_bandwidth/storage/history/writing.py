@@ -1,4 +1,4 @@
-"""One run appended to the history: a file of its own, so that writers never wait for each other."""
+"""Append one run to the history, in a file of its own, so that writers never wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operation of the built-in suite, as data.
+"""Declare every operation of the built-in suite, as data.
 
 ``for operation in OPERATIONS: for dtype in operation.dtypes: for sizes in operation.shapes(target_bytes, dtype): …``,
 with ``case = operation.prepare(bandwidth, dtype, sizes)``: poison its results, run its steps in order, look at

@@ -1,4 +1,4 @@
-"""Access patterns and transposes: the same useful bytes in different orders."""
+"""Declare access patterns and transposes: the same useful bytes in different orders."""
 
 from __future__ import annotations
 

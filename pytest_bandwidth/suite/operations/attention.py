@@ -1,4 +1,4 @@
-"""Attention, with and without scores in memory, and the key-value cache of a decoder."""
+"""Declare attention, with and without scores in memory, and the key-value cache of a decoder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SMALL: tuple[Sizes, ...] = tuple(
 
 
 def _tolerance(dtype: str, *, rounded_weights: bool) -> Tolerance:
-    """Scores up to about 8 carry their rounding into exp; a weighted mean of values below 0.5 keeps that share."""
+    """Allow for rounding: exp carries that of scores up to about 8; means of values below 0.5 keep that share."""
     score_rounding = 8 * ROUNDING[dtype if rounded_weights else "float32"]
     return rounding(dtype, absolute=4e-6 + 2 * score_rounding)
 

@@ -1,4 +1,4 @@
-"""Copies by the array library: within a memory, between host and device, and between two devices.
+"""Declare copies by the array library: within a memory, between host and device, and between two devices.
 
 Only the copy within one memory runs on the host. The others need CuPy, the last one two GPUs.
 """

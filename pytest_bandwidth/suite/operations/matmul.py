@@ -1,4 +1,4 @@
-"""Matrix products: ours, the array library's, and those with four-bit weights."""
+"""Declare matrix products: ours, the array library's, and those with four-bit weights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEQUANTIZE_THREADS, PRODUCT_THREADS = 16, 8
 
 
 def product_tolerance(k: int, dtype: str) -> Tolerance:
-    """Σ of k products of numbers below 0.5 in float: each addition loses at most a rounding of a sum below k/4."""
+    """Allow for rounding in Σ of k products of numbers below 0.5: each addition rounds a sum below k/4."""
     return rounding(dtype, absolute=max(k, 1) * ROUNDING["float32"])
 
 
@@ -88,7 +88,7 @@ def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
 
 
 def q4_0_weights(arrays: Arrays, blocks: int) -> Any:
-    """Random Q4_0 blocks, uint8 of shape (blocks, 18): any nibbles, scales in [1/32, 1/16), so weights below 0.5."""
+    """Make random Q4_0 blocks, uint8 of shape (blocks, 18): any nibbles, scales in [1/32, 1/16), weights below 0.5."""
     packed = arrays.random((blocks, 18), "uint8")
     scales = arrays.random((blocks, 1), "float16")
     scales /= scales.dtype.type(32)

@@ -1,4 +1,4 @@
-"""What an operation of the suite is, as data: what to launch, what it moves, what it should give."""
+"""Describe an operation of the suite as data: what to launch, what it moves, what it should give."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Dim = tuple[int, int, int]
 
 
 class Arrays(Protocol):
-    """Where arrays come from: the `bandwidth` fixture, or anything like it."""
+    """Make arrays: the `bandwidth` fixture, or anything like it."""
 
     @property
     def xp(self) -> Any: ...
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Floats in [1, 2) with random mantissas, integers with all bits random."""
+        """Make floats in [1, 2) with random mantissas, integers with all bits random."""
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """One launch of a kernel of cuda_src/. `args` in the kernel's order, scalars already of its types.
+    """Describe one launch of a kernel of cuda_src/. `args` in the kernel's order, scalars already of its types.
 
     reads, writes: the arrays of which the launch reads and writes every byte once, for a model of this launch alone.
     """
@@ -44,7 +44,7 @@ class KernelStep:
 
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """One call of the device's array library instead of a kernel; `reads` and `writes` as for a launch."""
+    """Describe one call of the device's array library instead of a kernel; `reads` and `writes` as for a launch."""
 
     call: Callable[[], object]
     reads: tuple[Any, ...]
@@ -53,7 +53,7 @@ class CallStep:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """A result may differ from its reference by `absolute` + `relative`·|reference|."""
+    """Let a result differ from its reference by `absolute` + `relative`·|reference|."""
 
     relative: float = 0.0
     absolute: float = 0.0
@@ -61,7 +61,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An operation on arrays that exist: run `steps` in order, then `results` should equal `expected()`.
+    """Hold an operation on arrays that exist: run `steps` in order, then `results` should equal `expected()`.
 
     traffic: of all steps together. results: the arrays that hold the outcome, by name. expected: computes the reference
     from host copies of the inputs, so that it is called before or after the run alike.
@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One version of one operation, for the dtypes that it exists in.
+    """Describe one version of one operation, for the dtypes that it exists in.
 
     name: the operation ("triad"); versions of one name compute the same ("plain", "wide", "fused" …).
     prepare: (arrays, dtype, sizes) → Case. Raises UsageError for sizes that it does not take.

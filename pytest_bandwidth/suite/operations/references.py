@@ -1,4 +1,4 @@
-"""What every operation should give, in NumPy and float64: slow, plain, and written down apart from the kernels.
+"""Compute what every operation should give, in NumPy and float64: slow, plain, and apart from the kernels.
 
 Arguments are NumPy arrays of any float dtype and are widened first; results are float64 unless said otherwise.
 """
@@ -35,7 +35,7 @@ def triad(b: Array, c: Array, scalar: float) -> Float64:
 
 
 def uniform(seed: int, n: int) -> Float64:
-    """Numbers in [0, 1) for elements 0 … n − 1, drawn as the dropout kernels do: 24 bits of MurmurHash3's finaliser."""
+    """Draw numbers in [0, 1) for elements 0 … n − 1 as the dropout kernels do: 24 bits of MurmurHash3's finaliser."""
     index = np.arange(n, dtype=np.uint64)
     h = index.astype(np.uint32) ^ np.uint32(seed)
     h ^= (index >> np.uint64(32)).astype(np.uint32) * np.uint32(0x9E3779B9)
@@ -85,7 +85,7 @@ def softmax(a: Array) -> Float64:
 
 
 def layer_norm(a: Array, gamma: Array, beta: Array, epsilon: float) -> Float64:
-    """(x − mean) ÷ √(variance + ε)·γ + β along the last axis, with the variance of the whole population."""
+    """Return (x − mean) ÷ √(variance + ε)·γ + β along the last axis, with the variance of the whole population."""
     x = wide(a)
     if not x.size:
         return x
@@ -112,7 +112,7 @@ def gemm(a: Array, b: Array) -> Float64:
 
 
 def linear(x: Array, w: Array) -> Float64:
-    """X (m×k) · Wᵀ, W n×k."""
+    """Return X (m×k) · Wᵀ, W n×k."""
     return gemm(x, w.T)
 
 
@@ -123,14 +123,14 @@ def attention(q: Array, k: Array, v: Array) -> Float64:
 
 
 def kv_append(cache: Array, new: Array, position: int) -> Array:
-    """A copy of the cache (batch, heads, capacity, d) with new tokens (batch, heads, tokens, d) from `position` on."""
+    """Return the cache (batch, heads, capacity, d) with new tokens (batch, heads, tokens, d) from `position` on."""
     appended: Array = cache.copy()
     appended[:, :, position : position + new.shape[2]] = new
     return appended
 
 
 def kv_decode(q: Array, k_cache: Array, v_cache: Array, tokens: int) -> Float64:
-    """Attention of q (batch, query_heads, d) to the first `tokens` of the caches (batch, kv_heads, capacity, d).
+    """Return q's (batch, query_heads, d) attention to `tokens` of the caches (batch, kv_heads, capacity, d).
 
     Consecutive query heads share a head of the cache. Without tokens the result is 0.
     """

@@ -1,4 +1,4 @@
-"""Softmax, layer normalisation and log-sum-exp: operations on each row of a matrix."""
+"""Declare softmax, layer normalisation and log-sum-exp: operations on each row of a matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, reductions, pointwise chains and the intensity sweep: operations on n elements in a row."""
+"""Declare streams, reductions, pointwise chains and the intensity sweep: operations on n elements in a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser for the HTML summary: Debian's Chromium, driven by Playwright, without network.
+"""Open the HTML summary in a real browser: Debian's Chromium, driven by Playwright, without network.
 
 `apt-get install chromium` and the dependency group `browser` provide both. Where either is missing, these tests skip
 with a reason, or fail with it where `BROWSER_TESTS=required`.
@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens HTML text from a file: `open_page(text, size=PHONE, dark=True)`. No page may complain or load anything.
+    """Open HTML text from a file: `open_page(text, size=PHONE, dark=True)`. No page may complain or load anything.
 
     instead_of: a page that was opened before, to open this one in its place.
     """

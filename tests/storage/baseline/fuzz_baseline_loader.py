@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the baseline loader with atheris (wheels for Linux on x86-64); tests run it shortly:
+"""Fuzz the baseline loader, guided by coverage, with atheris (wheels for Linux on x86-64); tests run it shortly:
 
 python tests/storage/baseline/fuzz_baseline_loader.py -runs=200000 -max_len=4000 -timeout=1 -rss_limit_mb=512 \\
     -only_ascii=1
@@ -34,7 +34,7 @@ SEED = (
 
 
 def refusal(error: BaselineError) -> str:
-    """What the error says, which has to be one line a problem."""
+    """Return what the error says, which has to be one line a problem."""
     lines = str(error).splitlines()
     assert error.problems, f"an error without problems: {error!r}"
     assert len(lines) == len(error.problems), f"problems of more than one line: {error!r}"

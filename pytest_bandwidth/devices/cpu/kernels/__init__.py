@@ -1,1 +1,1 @@
-"""Numba twins of the shipped CUDA kernels."""
+"""Twin the shipped CUDA kernels on the host, with Numba."""

@@ -1,4 +1,4 @@
-"""Host twins of cuda_src/access.cu and transpose.cu: the same bytes in other orders.
+"""Twin cuda_src/access.cu and transpose.cu: the same bytes in other orders.
 
 These move elements and never compute, so halves come as 16-bit integers. Loops and parts as in stream.py.
 """
@@ -135,7 +135,7 @@ def transpose_naive(parts: int, out: Array, x: Array, rows: int, cols: int) -> N
 
 @parallel
 def transpose_tiled(parts: int, out: Array, x: Array, rows: int, cols: int) -> None:
-    """As transpose_naive, by tiles that are a cache line wide and as high: every line is read and written whole."""
+    """Transpose by tiles that are a cache line wide and as high: every line is read and written whole."""
     side = lanes_of(out)
     bands, tiles = rows // side, cols // side
     streamable = address(out) % 64 == 0 and rows % side == 0

@@ -1,4 +1,4 @@
-"""Host twins of cuda_src/attention.cu and kvcache.cu: attention to a sequence, and to a cache of keys and values.
+"""Twin cuda_src/attention.cu and kvcache.cu: attention to a sequence, and to a cache of keys and values.
 
 Products, sums and partial results are float32; halves are rounded once, where a result is stored.
 """
@@ -96,7 +96,7 @@ def _add_weighted(result: Array, weights: Array, v: Array, at: int, d: int, coun
 def _attend(
     work: Array, q: Array, q0: int, k: Array, v: Array, cache: int, scale: Any, d: int, begin: int, end: int
 ) -> tuple[Any, Any]:
-    """One query's attention to some keys, a block of them at a time: the largest score and Σ exp(score − largest).
+    """Attend to some keys, a block of them at a time; return the largest score and Σ exp(score − largest).
 
     work: WORK elements; the first d become Σ exp(score − largest) · value, not divided. When the largest score grows,
     what was summed up shrinks.
@@ -229,7 +229,7 @@ def kv_decode_split(
     capacity: int,
     splits: int,
 ) -> None:
-    """As kv_decode with the tokens of each head in `splits` ranges, whose results are left for kv_decode_combine."""
+    """Decode as kv_decode, each head's tokens in `splits` ranges, whose results are left for kv_decode_combine."""
     ranges = batch * query_heads * splits
     visible = min(tokens, capacity)
     for part in prange(parts):

@@ -1,4 +1,4 @@
-"""Share among kernels that walk over rows: a row's maximum and sums, its exponentials written.
+"""Walk over rows as several kernels do: a row's maximum and sums, its exponentials written.
 
 Each thread has whole rows. The later passes over a row meet it in a cache; staged versions keep a float32 copy of it
 besides, at most STAGED_COLS of it. Halves are computed in float32 and rounded once at the end.

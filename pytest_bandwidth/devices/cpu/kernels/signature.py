@@ -1,4 +1,4 @@
-"""What a host kernel takes: parameters as CUDA has them, and how large each array has to be.
+"""Declare what a host kernel takes: parameters as CUDA has them, and how large each array has to be.
 
 A kernel that is handed too small an array reads or overwrites memory that is not its own. On the host that is this
 process's memory, so every launch is checked before it runs.
@@ -30,7 +30,7 @@ CUDA_TYPES: Mapping[str, tuple[str, type[np.generic]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter; `code` is a key of CUDA_TYPES."""
+    """Describe one parameter; `code` is a key of CUDA_TYPES."""
 
     name: str
     code: str
@@ -57,7 +57,7 @@ def parameters(text: str) -> tuple[Parameter, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HostKernel:
-    """The Numba twin of a shipped CUDA kernel.
+    """Describe the Numba twin of a shipped CUDA kernel.
 
     function: takes the number of threads, then the arguments in the CUDA kernel's order; with `takes_blocks` the number
     of blocks comes before the last argument.
@@ -82,7 +82,7 @@ class HostKernel:
         return lambda: function(threads, *values)
 
     def checked(self, args: Arguments, blocks: int) -> Arguments:
-        """The arguments as the function wants them: 1-d arrays (halves as 16-bit integers), NumPy scalars, ints."""
+        """Return the arguments as the function wants them: 1-d arrays (halves as 16-bit integers), NumPy scalars."""
         if len(args) != len(self.parameters):
             expected = ", ".join(f"{p.cuda} {p.name}" for p in self.parameters)
             raise UsageError(f"{self.name} got {len(args)} arguments, expected {len(self.parameters)}: {expected}")

@@ -29,7 +29,7 @@ _INT32 = ir.IntType(32)
 
 
 class SimdVector(types.Type):
-    """Numba type of a vector of one cache line: 16 float32, 8 float64, 64 uint8 and so on."""
+    """Name the Numba type of a vector of one cache line: 16 float32, 8 float64, 64 uint8 and so on."""
 
     def __init__(self, element: Any) -> None:
         self.element = element
@@ -188,7 +188,7 @@ def get(_typing_context: Any, array: Any, index: Any) -> Any:
 
 @typed_intrinsic
 def put(_typing_context: Any, array: Any, index: Any, _value: Any) -> Any:
-    """put(array, index, value): stores one element of the type that `get` gives, rounded to half where need be."""
+    """Make put(array, index, value), which stores one element of `get`'s type, rounded to half where need be."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array_type = signature.args[0]
@@ -251,7 +251,7 @@ def scratch(count: int, dtype: Any) -> Any:
 
 @inlined
 def whole_lines(array: Any, start: int, n: int) -> tuple[int, int]:
-    """For the n elements from `start` on: how many come before the first line's boundary, and how many lines follow."""
+    """Return how many of the n elements from `start` on come before the first line's boundary, and the lines after."""
     line_bytes = lanes_of(array) * array.itemsize
     head = min(n, (-(address(array) + start * array.itemsize) % line_bytes) // array.itemsize)
     return head, (n - head) // lanes_of(array)

@@ -157,7 +157,7 @@ def _nearest(_typing_context: Any, x: Any) -> Any:
 
 @typed_intrinsic
 def _times_power_of_two(_typing_context: Any, x: Any, _exponent: Any) -> Any:
-    """x · 2ⁿ for a whole number n given as float32, where x and the result are neither subnormal nor infinite."""
+    """Return x · 2ⁿ for a whole number n given as float32; neither x nor the result is subnormal or infinite."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         whole = _shaped(args[0].type, _INT32)
@@ -169,7 +169,7 @@ def _times_power_of_two(_typing_context: Any, x: Any, _exponent: Any) -> Any:
 
 @typed_intrinsic
 def _negated_if_odd(_typing_context: Any, x: Any, _n: Any) -> Any:
-    """−x where the whole number n, given as float32, is odd."""
+    """Return −x where the whole number n, given as float32, is odd."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         whole = _shaped(args[0].type, _INT32)

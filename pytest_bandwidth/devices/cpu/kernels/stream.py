@@ -1,4 +1,4 @@
-"""Host twins of cuda_src/stream.cu and reductions.cu: every array moves once, and no line is read to be overwritten.
+"""Twin cuda_src/stream.cu and reductions.cu: every array moves once, and no line is read to be overwritten.
 
 All arrays are 1-d. Each of `parts` threads has one contiguous part of the output's whole 64-byte lines; the elements
 before the first line and after the last are done one by one. `parts` is an argument because a function that asks Numba
@@ -158,7 +158,7 @@ def read(parts: int, sink: Array, x: Array, never: Any, n: int) -> None:
 
 @parallel
 def sum_all(parts: int, partials: Array, x: Array, blocks: int, n: int) -> None:
-    """Leaves partial sums in partials[:blocks] that add up to Σ x[i]."""
+    """Leave partial sums in partials[:blocks] that add up to Σ x[i]."""
     partial = np.zeros(parts, partials.dtype)
     for part in prange(parts):
         partial[part] = sum_of(x, n * part // parts, n * (part + 1) // parts, partials.dtype.type(0))
@@ -167,7 +167,7 @@ def sum_all(parts: int, partials: Array, x: Array, blocks: int, n: int) -> None:
 
 @parallel
 def dot(parts: int, partials: Array, x: Array, y: Array, blocks: int, n: int) -> None:
-    """Leaves partial sums in partials[:blocks] that add up to Σ x[i] · y[i]."""
+    """Leave partial sums in partials[:blocks] that add up to Σ x[i] · y[i]."""
     partial = np.zeros(parts, partials.dtype)
     for part in prange(parts):
         partial[part] = dot_of(x, y, n * part // parts, n * (part + 1) // parts, partials.dtype.type(0))
@@ -176,7 +176,7 @@ def dot(parts: int, partials: Array, x: Array, y: Array, blocks: int, n: int) ->
 
 @inlined
 def hand_out(partials: Array, partial: Array, blocks: int) -> None:
-    """Spreads the threads' sums over as many places as the CUDA kernel has blocks, be they fewer or more."""
+    """Spread the threads' sums over as many places as the CUDA kernel has blocks, be they fewer or more."""
     partials[:blocks] = 0
     for part in range(partial.size if blocks else 0):
         partials[part * blocks // partial.size] += partial[part]
