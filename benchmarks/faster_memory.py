@@ -2,10 +2,10 @@
 
     python benchmarks/faster_memory.py [--seconds 180] [--mib 128]
 
-A hypervisor gives this machine's memory one pace for a while and another one after that. The shipped intensity sweep (a
+A hypervisor gives this machine's memory one speed for a while and then another. The shipped intensity sweep (a
 copy that multiplies and adds so many times for each element) and NumPy's own copy, which runs on one thread, are
 sampled in turns with the plain copy that is their probe, all in one process. A sample counts where the probes before
-and after it agree, and goes to the column of their pace. A kernel that keeps its share beside faster memory waits for
+and after it agree, and goes to the column of their speed. A kernel that keeps its share beside faster memory waits for
 memory there as well; one that keeps its GB/s loses share although nothing of it changed, which is what DEVICE is for.
 Prints Markdown.
 """
@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent
 
 WORK = (0, 8, 16, 24, 32, 40, 48, 64, 96, 128)
-# Probes that differ by more saw the pace change between them.
+# Probes that differ by more saw the speed change between them.
 ALIKE = 0.08
 # A column is from one of these GB/s to the next; fewer samples than this tell nothing.
 STEPS = (0, 30, 35, 40, 45, 50, 55, 60, 65, 70, 80, 90, 100, 1000)
@@ -67,8 +67,8 @@ def sampled(device: CpuDevice, kernels: dict[str, Call], probe: Call, seconds: f
     return found
 
 
-def by_pace(samples: list[list[float]], moved: int) -> dict[int, list[float]]:
-    """Return the shares of the probe, by the column of its pace."""
+def by_speed(samples: list[list[float]], moved: int) -> dict[int, list[float]]:
+    """Return the shares of the probe, by the column of its speed."""
     found: dict[int, list[float]] = defaultdict(list)
     for before, kernel, after in samples:
         if abs(math.log(before / after)) < ALIKE:
@@ -91,7 +91,7 @@ def main() -> None:
     print(f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {device.identity.name}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; two {options.mib} MiB arrays\n")
     found = sampled(device, *calls_of(device, n), options.seconds)
-    shares = {name: by_pace(samples, 8 * n) for name, samples in found.items()}
+    shares = {name: by_speed(samples, 8 * n) for name, samples in found.items()}
     columns = sorted({c for of in shares.values() for c, some in of.items() if len(some) >= FEWEST})
     heads = (f"{STEPS[column]} to {STEPS[column + 1]} GB/s" for column in columns)
     print(f"| share of the probe at | {' | '.join(heads)} |\n|{'---|' * (len(columns) + 1)}")

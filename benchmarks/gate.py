@@ -198,10 +198,10 @@ def costs(row: Mapping[str, Any]) -> str:
 
 
 def waits(fresh: list[dict[str, Any]]) -> str:
-    """Return how many fresh processes there were, and how many of them waited for the baseline's pace for how long."""
+    """Return how many fresh processes there were, and how many waited for the baseline's memory speed, how long."""
     waited = [f["waited_seconds"] for f in fresh if f["waited_seconds"] > LONG_WAIT_SECONDS]
     longest = f", at most {max(waited):.1f} s" if waited else ""
-    return f"{len(fresh)} fresh processes, {len(waited)} of them waited for the baseline's pace{longest}"
+    return f"{len(fresh)} fresh processes, {len(waited)} of them waited for the baseline's memory speed{longest}"
 
 
 def has_drops(i: int, judged: int, dropped: int) -> bool:

@@ -28,7 +28,7 @@ class Rounds:
 
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
     interleaved: seconds of further callables that were sampled in the same rounds, in the order they were given.
-    waited_seconds: after the warm-up, for memory to be at a pace that was asked for.
+    waited_seconds: after the warm-up, for memory of an asked-for speed.
     """
 
     kernel_seconds: tuple[float, ...] = ()

@@ -119,7 +119,7 @@ def test_strict_fails_what_was_not_judged_or_not_measured(command, tmp_path, run
         ({"method": "clock"}, "method"),
     ],
 )
-def test_other_conduct_is_not_comparable_and_fails(command, tmp_path, runs, change, code):
+def test_another_setup_is_not_comparable_and_fails(command, tmp_path, runs, change, code):
     other = save(tmp_path / "other.json", run_of(outcome(COPY, 800.0, **change)))
     files = [*runs(800.0), other]
     found = judged(command, *files)[COPY]

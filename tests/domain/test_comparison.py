@@ -19,7 +19,7 @@ def measurement(seconds, read=100):
 
 
 def test_ratio_is_paired_round_by_round():
-    # The machine halves its pace in the middle; every pair shows the same factor of two.
+    # The machine halves its speed in the middle; every pair shows the same factor of two.
     naive = [2.0, 4.0, 8.0, 2.0, 4.0, 8.0, 2.0, 4.0, 8.0]
     compared = Comparison({"naive": measurement(naive), "tiled": measurement([s / 2 for s in naive])})
     ratio = compared.ratio("tiled", over="naive")

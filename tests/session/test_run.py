@@ -191,7 +191,7 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
 
 def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
     told = []
-    faster = 146.0  # than the baseline's device: as many processes again may meet its pace
+    faster = 146.0  # than the baseline's device: as many processes again may meet its memory speed
     fresh_rows(tmp_path, fresh_row(gbps=89.0, relative=0.61, probe_gbps=faster))
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
@@ -202,7 +202,7 @@ def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "waits"), [("cpu", True), ("cuda", False)])
-def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, kind, waits):
+def test_fresh_processes_wait_for_the_baselines_memory_speed_on_a_host(run, tmp_path, kind, waits):
     run.device = ScriptedDevice(identity=DeviceIdentity(kind, "a device", None, "1"))
     entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
     run.baseline = Baseline(BaselineDevice("a device"), {"t": entry}, path="b.yaml")
@@ -214,7 +214,7 @@ def test_fresh_processes_wait_for_the_baselines_pace_on_a_host(run, tmp_path, ki
     assert [gbps for _, gbps in told] == [pytest.approx(fastest)] * waits
 
 
-def test_a_fresh_process_waits_for_the_pace_that_its_order_names_for_the_label(run, monkeypatch):
+def test_a_fresh_process_waits_for_the_memory_speed_that_its_request_names_for_the_label(run, monkeypatch):
     monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
 
     def first_probe(label):

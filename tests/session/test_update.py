@@ -110,9 +110,9 @@ def test_runs_are_held_to_the_spread_that_the_files_other_entries_show(path, oth
 def test_an_entrys_own_runs_are_no_other_entrys(path):
     """They scatter as widely as above; only what they weigh beside the prior counts."""
     device = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
-    conduct = {"bytes_read": BYTES // 2, "bytes_written": BYTES // 2, "method": "clock"}
+    setup = {"bytes_read": BYTES // 2, "bytes_written": BYTES // 2, "method": "clock"}
     runs = tuple(Run(gbps) for gbps in (80.0, 90.0, 100.0, 110.0, 120.0, 130.0))
-    entry = Entry(KEY, gbps=105.0, judged_on="gbps", runs=runs, **conduct)
+    entry = Entry(KEY, gbps=105.0, judged_on="gbps", runs=runs, **setup)
     path.write_text(baseline_files.dumps(Baseline(device, {KEY: entry})))
     logs = [math.log(run.gbps) for run in runs]
     mean = sum(logs) / 6

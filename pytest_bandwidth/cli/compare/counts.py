@@ -28,16 +28,16 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
     before, after = _newest(key, reference), _newest(key, fresh)
     if before is None or after is None:
         return nothing_valid(REFERENCE if before is None else "the new runs")
-    conduct = before.conduct(key)
+    setup = before.setup(key)
     entry = Entry(
         key,
-        bytes_read=conduct.bytes_read,
-        bytes_written=conduct.bytes_written,
-        method=conduct.method,
-        settings=conduct.settings,
+        bytes_read=setup.bytes_read,
+        bytes_written=setup.bytes_written,
+        method=setup.method,
+        settings=setup.settings,
     )
     known, seen = before.outcomes[key], after.outcomes[key]
-    different = not_comparable(after.conduct(key), entry, other=REFERENCE)
+    different = not_comparable(after.setup(key), entry, other=REFERENCE)
     declared = Traffic(seen.bytes_read, seen.bytes_written)
     lines = seen.detail.get("lines", ())
     return different or judge_counts(seen.counts, known.counts, declared, lines, tolerance, advice="")

@@ -40,7 +40,7 @@ class SavedRun:
     outcomes: Mapping[str, Outcome]
     settings: Mapping[str, str]
 
-    def conduct(self, key: str) -> MeasurementSetup:
+    def setup(self, key: str) -> MeasurementSetup:
         """Return how a test was measured in this run."""
         outcome = self.outcomes[key]
         return MeasurementSetup(outcome.bytes_read, outcome.bytes_written, outcome.method, self.settings)
@@ -63,7 +63,7 @@ class _Process:
     """Hold one process's valid measurement of a test: its figures are positive."""
 
     run: Run
-    conduct: MeasurementSetup
+    setup: MeasurementSetup
     regime: str | None
     tolerance: float | None
 
@@ -183,7 +183,7 @@ def _process(run: SavedRun, key: str) -> _Process | None:
     tolerance = outcome.verdict.get("tolerance")
     return _Process(
         Run(gbps, probe_gbps=_positive(outcome.probe_gbps), relative=_positive(outcome.relative)),
-        run.conduct(key),
+        run.setup(key),
         outcome.regime,
         tolerance if tolerance is not None and 0 < tolerance < 1 else None,
     )
@@ -202,10 +202,10 @@ def _entry(key: str, side: _Side) -> Entry | None:
         key,
         gbps=side.gbps,
         judged_on=choose_metric(None, None, newest.figures, newest.regime),
-        bytes_read=newest.conduct.bytes_read,
-        bytes_written=newest.conduct.bytes_written,
-        method=newest.conduct.method,
-        settings=newest.conduct.settings,
+        bytes_read=newest.setup.bytes_read,
+        bytes_written=newest.setup.bytes_written,
+        method=newest.setup.method,
+        settings=newest.setup.settings,
         runs=side.runs,
     )
 
@@ -224,7 +224,7 @@ def _verdict(
     if entry is None or not after.processes:
         return nothing_valid(REFERENCE if entry is None else "the new runs")
     for process in (*before.processes, *after.processes):
-        different = not_comparable(process.conduct, entry, other=REFERENCE)
+        different = not_comparable(process.setup, entry, other=REFERENCE)
         if different is not None:
             return different
     figure, values = _judged_values(entry, after)

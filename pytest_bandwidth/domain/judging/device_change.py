@@ -93,7 +93,7 @@ def blame_when_up(first: Metrics, fresh: Sequence[Metrics], known: BaselineBound
     None unless they kept the baseline's GB/s but for the tolerance, beside probes that are faster than the baseline's.
     None as well where the suspect had dropped clearly beside a probe that was no faster: that no device explains.
     """
-    if _dropped_at_known_pace(first, known):
+    if _dropped_at_known_speed(first, known):
         return None
     gbps = median(f.gbps for f in fresh)
     probes = [f.probe_gbps for f in fresh if f.probe_gbps is not None]
@@ -108,7 +108,7 @@ def blame_when_up(first: Metrics, fresh: Sequence[Metrics], known: BaselineBound
     )
 
 
-def _dropped_at_known_pace(figures: Metrics, known: BaselineBounds) -> bool:
+def _dropped_at_known_speed(figures: Metrics, known: BaselineBounds) -> bool:
     """Return whether one process's share confirms a drop, beside a probe no faster than the baseline's."""
     if figures.relative is None or figures.probe_gbps is None or is_faster(figures.probe_gbps, known):
         return False

@@ -55,23 +55,23 @@ def setup_of(measurement: Measurement) -> MeasurementSetup:
     return MeasurementSetup(traffic.bytes_read, traffic.bytes_written, measurement.method, measurement.device.settings)
 
 
-def not_comparable(conduct: MeasurementSetup, entry: Entry, *, other: str = "the baseline") -> Verdict | None:
+def not_comparable(setup: MeasurementSetup, entry: Entry, *, other: str = "the baseline") -> Verdict | None:
     """Return NOT_COMPARABLE where the entry was measured in another way; None where the two can be compared.
 
     other: what the entry is of, for the sentence.
     """
     for name in ("bytes_read", "bytes_written"):
-        here, there = getattr(conduct, name), getattr(entry, name)
+        here, there = getattr(setup, name), getattr(entry, name)
         if there is not None and there != here:
             return Verdict(
                 Status.NOT_COMPARABLE,
                 "bytes",
                 f"{name} is {here} ({format_bytes(here)}), {other}'s is {there} ({format_bytes(there)})",
             )
-    if entry.method is not None and entry.method != conduct.method:
-        return Verdict(Status.NOT_COMPARABLE, "method", f"timed by {conduct.method}, {other} by {entry.method}")
+    if entry.method is not None and entry.method != setup.method:
+        return Verdict(Status.NOT_COMPARABLE, "method", f"timed by {setup.method}, {other} by {entry.method}")
     for name, there in entry.settings.items():
-        here = conduct.settings.get(name)
+        here = setup.settings.get(name)
         if here is not None and here != there:
             return Verdict(Status.NOT_COMPARABLE, f"setting:{name}", f"{name} is {here}, {other}'s is {there}")
     return None

@@ -77,8 +77,8 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: 
     """Return whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
     if not old.runs or not fresh.runs:
         return False
-    conduct = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
-    if not_comparable(conduct, old) is not None:
+    setup = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
+    if not_comparable(setup, old) is not None:
         return False
     figure = metric_of_update(old, fresh, asked)
     reference = reference_of(old, figure, prior)

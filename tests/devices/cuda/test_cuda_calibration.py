@@ -116,7 +116,7 @@ def test_setup_runs_before_every_run(gpu: Gpu, timer: Timer) -> None:
     assert order[1::2] == ["call"] * (len(order) // 2)
 
 
-def test_long_work_is_rehearsed_three_times_only(gpu: Gpu, timer: Timer) -> None:
+def test_long_work_is_calibrated_by_three_runs_only(gpu: Gpu, timer: Timer) -> None:
     runs: list[int] = []
 
     def call() -> None:
@@ -250,7 +250,7 @@ def test_setup_is_not_run_for_what_is_beside(gpu: Gpu, timer: Timer) -> None:
     assert all(after == "work" for before, after in pairwise(order) if before == "setup")
 
 
-def test_each_is_rehearsed_for_as_long_as_it_takes_itself(gpu: Gpu, timer: Timer) -> None:
+def test_each_is_calibrated_for_as_long_as_it_takes_itself(gpu: Gpu, timer: Timer) -> None:
     runs: list[str] = []
 
     def call(name: str, seconds: float) -> Call:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
-from pytest_bandwidth.devices.cuda import context as cuda_opening
+from pytest_bandwidth.devices.cuda import context
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
@@ -25,7 +25,7 @@ def refusal(index: int = 0) -> str:
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """CuPy as the model has it, with one GPU of which little is known."""
     module = model_cupy(Gpu())
-    monkeypatch.setattr(cuda_opening, "_import_cupy", lambda: module)
+    monkeypatch.setattr(context, "_import_cupy", lambda: module)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return module
 
@@ -108,7 +108,7 @@ def test_a_missing_compiler_or_a_full_gpu(cupy: Any) -> None:
 
 def test_a_gpu_of_which_nvml_does_not_tell_opens_all_the_same(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     facts(cupy)
-    monkeypatch.setattr(cuda_opening, "open_nvml", lambda *_: "NVML: Not Supported")
+    monkeypatch.setattr(context, "open_nvml", lambda *_: "NVML: Not Supported")
     device = open_cuda(0)
     assert device.identity.name == "NVIDIA Old"
     assert device.identity.facts["nvml"] == "NVML: Not Supported"
@@ -117,5 +117,5 @@ def test_a_gpu_of_which_nvml_does_not_tell_opens_all_the_same(cupy: Any, monkeyp
 
 
 def test_an_amd_gpu_is_not_looked_for_in_nvml(cupy: Any) -> None:
-    assert cuda_opening._open_nvml(SimpleNamespace(gfx="gfx942")) == "an AMD GPU: NVML is NVIDIA's"  # type: ignore[arg-type]  # one field of the facts
+    assert context._open_nvml(SimpleNamespace(gfx="gfx942")) == "an AMD GPU: NVML is NVIDIA's"  # type: ignore[arg-type]  # one field of the facts
     assert cupy is not None

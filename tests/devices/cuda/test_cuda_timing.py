@@ -171,7 +171,7 @@ def test_without_a_nominal_clock_nothing_counts_as_throttled(gpu: Gpu, timer: Ti
     assert timer.clock_mhz == pytest.approx(10.0)
 
 
-def test_host_seconds_of_a_held_sample_are_those_of_the_rehearsal(gpu: Gpu, timer: Timer) -> None:
+def test_host_seconds_of_a_held_sample_are_those_of_the_calibration(gpu: Gpu, timer: Timer) -> None:
     timer.host_seconds = 0.123
     assert timer.time(lambda: gpu.launch(1e-4), None).host_seconds == 0.123
     own: Sample = timer.time(lambda: gpu.launch(1e-4), None, own=True)

@@ -23,7 +23,7 @@ ALIKE, FAST, NO_PROBE = Metrics(80.0, 0.8, 100.0), Metrics(95.0, 0.65, 146.0), M
         ([FAST, ALIKE, FAST], 3, 1),
     ],
 )
-def test_processes_at_the_baselines_pace_outweigh_the_others(fresh, confirm, needed):
+def test_processes_at_the_baselines_memory_speed_outweigh_the_others(fresh, confirm, needed):
     assert evidence_of(fresh, known(), confirm) == Evidence([f for f in fresh if f is ALIKE], needed)
 
 
@@ -40,7 +40,7 @@ def test_where_all_count_as_many_as_were_asked_for_are_needed(fresh, confirm):
     assert evidence_of(fresh, known(), confirm) == Evidence(fresh, confirm)
 
 
-def test_without_a_known_pace_all_count():
+def test_without_a_known_memory_speed_all_count():
     assert evidence_of([FAST, ALIKE, ALIKE], None, 3) == Evidence([FAST, ALIKE, ALIKE], 3)
 
 
@@ -55,17 +55,17 @@ def test_only_processes_that_hold_the_figure_have_a_value_of_it():
     [
         ([FAST, FAST, ALIKE], 3, True),
         ([FAST, ALIKE, ALIKE], 3, False),
-        ([FAST, NO_PROBE, NO_PROBE], 3, False),  # of these nobody knows the pace
+        ([FAST, NO_PROBE, NO_PROBE], 3, False),  # of these nobody knows the memory speed
         ([FAST], 1, True),
         ([ALIKE], 1, False),
         ([], 3, True),
     ],
 )
-def test_more_processes_are_worth_it_where_too_few_met_the_baselines_pace(fresh, confirm, wants):
+def test_more_processes_are_worth_it_where_too_few_met_the_baselines_memory_speed(fresh, confirm, wants):
     assert needs_comparable_runs(fresh, known(), "relative", confirm) is wants
 
 
-def test_no_more_processes_where_judged_on_gbps_or_without_a_known_pace():
+def test_no_more_processes_where_judged_on_gbps_or_without_a_known_memory_speed():
     assert not needs_comparable_runs([FAST] * 3, known(), "gbps", 3)
     assert not needs_comparable_runs([FAST] * 3, None, "relative", 3)
 

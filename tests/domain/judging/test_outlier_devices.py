@@ -12,7 +12,7 @@ STEP = 1e-6
 
 
 def fleet(*shares, tests=("a", "b", "c")):
-    """Devices that reach a share of the same pace in every test; the tests' own paces differ tenfold."""
+    """Devices that reach a share of the same speed in every test; the tests' own speeds differ tenfold."""
     return [
         Member(f"d{i}", {test: share * 100 * 10**n for n, test in enumerate(tests)}) for i, share in enumerate(shares)
     ]

@@ -133,8 +133,8 @@ def test_colours_reach_wcag_aa(palette: dict[str, str]) -> None:
     for ground in ("surface", "raised"):
         for text in ("ink", "muted", "link", "bad", "warn", "good"):
             assert contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
-    for tone in ("bad", "warn", "good"):
-        assert contrast(palette[tone], palette[f"{tone}-soft"]) >= 4.5
+    for severity in ("bad", "warn", "good"):
+        assert contrast(palette[severity], palette[f"{severity}-soft"]) >= 4.5
     for mark in ("mark", "other", "axis", "control"):
         assert contrast(palette[mark], palette["surface"]) >= 3, mark
 

@@ -51,7 +51,7 @@ with FreshProcesses(start, nullcontext, print, waiting, **budget) as processes:
 """
 ROW = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 TURN = ["measures", "reported"]
-PACE = {None: 110.0}
+SPEED = {None: 110.0}
 
 
 class Clock:
@@ -98,7 +98,7 @@ def seen():
         (7, True, ["ready"] * 5 + TURN * 3),
     ],
 )
-def test_most_stand_by_before_the_first_measures_and_then_they_take_turns(fresh, confirm, side_by_side, expected):
+def test_most_wait_before_the_first_measures_and_then_they_take_turns(fresh, confirm, side_by_side, expected):
     with fresh(confirm=confirm, side_by_side=side_by_side) as processes:
         for _ in range(3):
             processes.run({})
@@ -164,18 +164,18 @@ def test_none_starts_while_somebody_else_measures(fresh):
 def test_more_than_were_asked_for_run_while_there_is_time(fresh, monkeypatch, seconds, runs):
     monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", seconds)
     with fresh(confirm=1, measured_seconds=0.0) as processes:
-        assert processes.run(PACE) is not None
-        assert (processes.run(PACE) is not None) is runs
+        assert processes.run(SPEED) is not None
+        assert (processes.run(SPEED) is not None) is runs
 
 
 @pytest.mark.parametrize(("waited", "runs"), [(3.0, False), (1.0, True)])
-def test_waiting_for_a_pace_takes_the_time_of_those_that_were_asked_for(fresh, monkeypatch, waited, runs):
+def test_waiting_for_a_memory_speed_takes_the_time_of_those_that_were_asked_for(fresh, monkeypatch, waited, runs):
     monkeypatch.setattr(fresh_processes, "time", clock := Clock())
     monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 5.0)
     monkeypatch.setattr(fresh_processes, "rows_of", after(clock, waited + 1.0, waited_seconds=waited))
     with fresh(confirm=3, measured_seconds=1.0) as processes:
-        assert processes.run(PACE) is not None
-        assert (processes.run(PACE) is not None) is runs
+        assert processes.run(SPEED) is not None
+        assert (processes.run(SPEED) is not None) is runs
 
 
 def test_those_that_were_asked_for_run_whatever_they_take_where_none_waits(fresh, monkeypatch):
@@ -183,7 +183,7 @@ def test_those_that_were_asked_for_run_whatever_they_take_where_none_waits(fresh
     monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", 0.0)
     monkeypatch.setattr(fresh_processes, "rows_of", after(clock, 100.0, waited_seconds=LONG_WAIT_SECONDS))
     with fresh(confirm=2) as processes:
-        assert [processes.run(PACE) is not None for _ in range(3)] == [True, True, False]
+        assert [processes.run(SPEED) is not None for _ in range(3)] == [True, True, False]
 
 
 def after(clock, seconds, **row):
@@ -201,11 +201,11 @@ def test_who_waits_leaves_time_to_measure(fresh, monkeypatch, seconds, waits):
     monkeypatch.setattr(fresh_processes, "time", Clock())
     monkeypatch.setattr(fresh_processes, "LEAST_SECONDS", seconds)
     with fresh(confirm=1, measured_seconds=1.0) as processes:
-        processes.run(PACE)
+        processes.run(SPEED)
     assert seen()[1] == f"waits:{waits}"
 
 
-def test_waiting_for_the_device_takes_no_time_from_waiting_for_its_pace(fresh, monkeypatch):
+def test_waiting_for_the_device_takes_no_time_from_waiting_for_its_memory_speed(fresh, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(fresh_processes, "time", clock)
 
@@ -215,8 +215,8 @@ def test_waiting_for_the_device_takes_no_time_from_waiting_for_its_pace(fresh, m
         yield
 
     with fresh(lock=after_a_while, measured_seconds=0.1) as processes:
-        processes.run(PACE)
-        processes.run(PACE)
+        processes.run(SPEED)
+        processes.run(SPEED)
     assert [word for word in seen() if word.startswith("waits")] == [f"waits:{LONGEST_WAIT_SECONDS}"] * 2
 
 
