@@ -5,13 +5,6 @@ The figures are requests of a functional model without caches: never bytes that 
 """
 
 from pytest_bandwidth.ptx.checkers.initialisation import fill_untouched
-from pytest_bandwidth.ptx.compile import (
-    PtxModule,
-    compile_ptx,
-    kernel_resources,
-    nvrtc_version,
-    supported_architectures,
-)
 from pytest_bandwidth.ptx.counts import (
     AccessCounts,
     AccessFault,
@@ -24,6 +17,13 @@ from pytest_bandwidth.ptx.counts import (
 )
 from pytest_bandwidth.ptx.launch import execute
 from pytest_bandwidth.ptx.loading import Program, load
+from pytest_bandwidth.ptx.nvrtc.compile import (
+    PtxModule,
+    compile_ptx,
+    kernel_resources,
+    nvrtc_version,
+    supported_architectures,
+)
 
 __all__ = [
     "AccessCounts",

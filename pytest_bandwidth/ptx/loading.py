@@ -12,14 +12,14 @@ from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.kernel_signature import source_name
 from pytest_bandwidth.ptx.addresses import FIRST_VARIABLE_REGION, region_base
 from pytest_bandwidth.ptx.arrays import Array
-from pytest_bandwidth.ptx.compile import PtxModule
-from pytest_bandwidth.ptx.decode import decode
-from pytest_bandwidth.ptx.layout import parameters_of
+from pytest_bandwidth.ptx.decode.kernel import decode
+from pytest_bandwidth.ptx.decode.layout import parameters_of
+from pytest_bandwidth.ptx.decode.scopes import element_bytes
 from pytest_bandwidth.ptx.memory import Region, RegionKind
+from pytest_bandwidth.ptx.nvrtc.compile import PtxModule
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES
 from pytest_bandwidth.ptx.parsing import parse_ptx
 from pytest_bandwidth.ptx.program import Kernel, Parameter, Symbol, readable_name
-from pytest_bandwidth.ptx.scopes import element_bytes
 from pytest_bandwidth.ptx.syntax import Number, Variable
 
 

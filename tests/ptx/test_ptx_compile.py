@@ -14,7 +14,7 @@ from ptx_sources import run
 
 from pytest_bandwidth import ptx
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.ptx import compiler_process
+from pytest_bandwidth.ptx.nvrtc.process import _POOL, _SERVER
 
 # Not in the cache of programs that other tests share: it has to be compiled here.
 EMPTY_LOG = 'extern "C" __global__ void nothing_to_log_of() {}\n'
@@ -63,10 +63,9 @@ def test_ctrl_c_ends_a_compilation_at_once() -> None:
 
 
 def test_a_compiler_has_a_bound_of_memory() -> None:
-    server = Path(compiler_process.__file__).with_name("nvrtc_server.py")
     text = f"""
 import resource, runpy
-server = runpy.run_path({str(server)!r})
+server = runpy.run_path({str(_SERVER)!r})
 server["_bound_memory"]()
 print(resource.getrlimit(resource.RLIMIT_AS)[0] == server["MEMORY_BYTES"])
 """
@@ -75,12 +74,12 @@ print(resource.getrlimit(resource.RLIMIT_AS)[0] == server["MEMORY_BYTES"])
 
 def test_a_compiler_that_died_is_told_and_replaced() -> None:
     ptx.compile_ptx(PLAIN)
-    child = compiler_process._POOL.take()
+    child = _POOL.take()
     child._process.kill()
     with pytest.raises(KernelError, match=r"the compiler ended while it read NVRTC \(status -9\)"):
         child.ask({}, 60)
     child.end()
-    compiler_process._POOL.give_back(child)
+    _POOL.give_back(child)
     assert ".entry k" in ptx.compile_ptx(PLAIN).ptx
 
 

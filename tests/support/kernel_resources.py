@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.domain.measurement import KernelResources
-from pytest_bandwidth.ptx.compile import kernel_resources, nvrtc_version
+from pytest_bandwidth.ptx.nvrtc.compile import kernel_resources, nvrtc_version
 
 ROOT = Path(__file__).parents[2]
 CUDA_SRC = ROOT / "cuda_src"

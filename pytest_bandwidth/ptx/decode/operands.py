@@ -10,9 +10,9 @@ import numpy as np
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.ptx.addresses import PARAM_BASE
+from pytest_bandwidth.ptx.decode.scopes import SPECIALS, RegisterFile, Scope, element_bytes
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.ptx.program import Guard, Parameter, Read, Site, Symbol, Write
-from pytest_bandwidth.ptx.scopes import SPECIALS, RegisterFile, Scope, element_bytes
 from pytest_bandwidth.ptx.syntax import Instruction, Name, Number, Operand
 
 

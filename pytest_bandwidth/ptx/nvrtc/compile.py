@@ -12,8 +12,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.domain.measurement import KernelResources
-from pytest_bandwidth.ptx.compiler_process import ask
-from pytest_bandwidth.ptx.headers import HEADERS, OF_CUDA_STD
+from pytest_bandwidth.ptx.nvrtc.headers import HEADERS, OF_CUDA_STD
+from pytest_bandwidth.ptx.nvrtc.process import ask
 
 _LINE_INFORMATION = ("-lineinfo", "--generate-line-info")
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})

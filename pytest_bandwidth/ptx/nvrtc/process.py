@@ -16,7 +16,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelError
 
 INSTALL_HINT = "install it with: pip install 'pytest-bandwidth[traffic]'"
-_SERVER = Path(__file__).with_name("nvrtc_server.py")
+_SERVER = Path(__file__).with_name("server.py")
 # With -I a child looks for modules in its installation first, and only then where this process does: a json.py in the
 # current folder is not for it.
 _BOOTSTRAP = "import sys, runpy; sys.path += sys.argv[2:]; runpy.run_path(sys.argv[1], run_name='__main__')"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.ptx import addresses
+from pytest_bandwidth.ptx.decode.operands import Here
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, chosen
-from pytest_bandwidth.ptx.operands import Here
 from pytest_bandwidth.ptx.program import (
     Barrier,
     Branch,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pytest_bandwidth.ptx.decode.scopes import element_bytes
 from pytest_bandwidth.ptx.program import Parameter, Space, Symbol
-from pytest_bandwidth.ptx.scopes import element_bytes
 from pytest_bandwidth.ptx.syntax import (
     Address,
     Block,

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.ptx import decode_memory as memory_actions
-from pytest_bandwidth.ptx.decode_actions import CONTROL
-from pytest_bandwidth.ptx.flow import LabelMark, basic_blocks
-from pytest_bandwidth.ptx.layout import layout_of, parameters_of
+from pytest_bandwidth.ptx.decode import memory as memory_actions
+from pytest_bandwidth.ptx.decode.actions import CONTROL
+from pytest_bandwidth.ptx.decode.flow import LabelMark, basic_blocks
+from pytest_bandwidth.ptx.decode.layout import layout_of, parameters_of
+from pytest_bandwidth.ptx.decode.operands import Context, Here
+from pytest_bandwidth.ptx.decode.scopes import RegisterFile, Scope
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, Match
 from pytest_bandwidth.ptx.opcodes.table import TABLE
-from pytest_bandwidth.ptx.operands import Context, Here
 from pytest_bandwidth.ptx.program import Branch, Compute, Exit, Kernel, Nothing, Read, Step, Symbol, Write
-from pytest_bandwidth.ptx.scopes import RegisterFile, Scope
 from pytest_bandwidth.ptx.syntax import (
     Block,
     Function,

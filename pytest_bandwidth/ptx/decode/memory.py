@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_bandwidth.ptx.decode_actions import SPACES, copy
+from pytest_bandwidth.ptx.decode.actions import SPACES, copy
+from pytest_bandwidth.ptx.decode.operands import Here
 from pytest_bandwidth.ptx.opcodes.forms import DTYPES, chosen
-from pytest_bandwidth.ptx.operands import Here
 from pytest_bandwidth.ptx.program import Atomic, Load, Read, Step, Store, Write
 from pytest_bandwidth.ptx.syntax import Address, Operand, Vector
 
