@@ -69,6 +69,11 @@ class Workload:
         """Return what it reads: the arrays that were declared, or else all that its launch is given."""
         return self.reads or (self.launch.args if self.launch is not None else ())
 
+    def data_bytes(self, nbytes: Callable[[Any], int]) -> int:
+        """Return the distinct bytes that the work touches: of declared arrays, else of the larger direction."""
+        arrays = {id(array): array for array in (*self.reads, *self.writes)}
+        return sum(map(nbytes, arrays.values())) or max(self.traffic.bytes_read, self.traffic.bytes_written)
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:

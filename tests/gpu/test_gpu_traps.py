@@ -12,8 +12,8 @@ from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.identity import driver_uuid
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic, arithmetic_peak
-from pytest_bandwidth.devices.cuda.probes import MIXES
 from pytest_bandwidth.devices.cuda.timing import BLOCKED, PLAIN
+from pytest_bandwidth.devices.probe_mix import MIXES
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 

@@ -136,7 +136,7 @@ class CpuDevice:
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Sample the workload beside its probe. Raises OutOfMemory, and whatever the workload raises."""
-        data_bytes = self._data_bytes(workload)
+        data_bytes = workload.data_bytes(host_nbytes)
         self._eviction.prepare(data_bytes)
         self._watch.restart()
         measurement = measure_timed(self, workload, budget, progress)
@@ -177,12 +177,6 @@ class CpuDevice:
         """Give back the probe's arrays and the buffer that makes caches cold."""
         self._probes.release()
         self._eviction.release()
-
-    def _data_bytes(self, workload: Workload) -> int:
-        """Return the distinct bytes that the work touches: of declared arrays, else of the larger direction."""
-        arrays = {id(array): array for array in (*workload.reads, *workload.writes)}
-        declared = sum(host_nbytes(array) for array in arrays.values())
-        return declared or max(workload.traffic.bytes_read, workload.traffic.bytes_written)
 
     def _numpy_probe(self) -> Finding | None:
         if self._threads is not None:

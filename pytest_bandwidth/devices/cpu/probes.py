@@ -10,13 +10,13 @@ it they are NumPy's own operations, on one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from pytest_bandwidth.devices.base import Probe
 from pytest_bandwidth.devices.numpy_arrays import Array, empty_array
+from pytest_bandwidth.devices.probe_mix import nearest_mix
 from pytest_bandwidth.domain.traffic import Traffic
 
 # Whole numbers: a test's arrays hold anything, and processors are slow to add some floats (denormal ones).
@@ -80,38 +80,6 @@ class NumbaOperations:
 
     def add(self, out: Array, x: Array, y: Array) -> None:
         self._kernels.add(self._threads, out, x, y, x.size)
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Say how many arrays a probe reads and writes."""
-
-    name: str
-    reads: int
-    writes: int
-
-    @property
-    def arrays(self) -> int:
-        return self.reads + self.writes
-
-    @property
-    def written_share(self) -> float:
-        return self.writes / self.arrays
-
-
-READ = Mix("read", 1, 0)
-ADD = Mix("add", 2, 1)
-COPY = Mix("copy", 1, 1)
-WRITE = Mix("write", 0, 1)
-
-
-def nearest_mix(traffic: Traffic) -> Mix:
-    """Return the mix whose share of written bytes is nearest to the traffic's.
-
-    Of two as near, the one that writes less.
-    """
-    share = traffic.bytes_written / traffic.bytes_moved
-    return min((READ, ADD, COPY, WRITE), key=lambda mix: abs(mix.written_share - share))
 
 
 class HostProbes:

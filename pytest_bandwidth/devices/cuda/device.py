@@ -170,7 +170,7 @@ class CudaDevice:
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
         with self._current():
-            self._timer.begin(cold=self._is_small(self._data_bytes(workload)))
+            self._timer.begin(cold=self._is_small(workload.data_bytes(self.nbytes)))
             if self._blocking is not None:
                 self._timer.findings.append(launch_blocking(self._blocking))
             before = self._health.read()
@@ -232,12 +232,6 @@ class CudaDevice:
 
     def _is_small(self, data_bytes: int) -> bool:
         return needs_flush(data_bytes, self._facts.cache_bytes)
-
-    def _data_bytes(self, workload: Workload) -> int:
-        """Return the distinct bytes that the work touches: of declared arrays, else of the larger direction."""
-        arrays = {id(array): array for array in (*workload.reads, *workload.writes)}
-        declared = sum(self.nbytes(array) for array in arrays.values())
-        return declared or max(workload.traffic.bytes_read, workload.traffic.bytes_written)
 
     def _random_bytes(self, size: int) -> Any:
         words = self._cupy.empty(-(-size // 8), np.uint64)

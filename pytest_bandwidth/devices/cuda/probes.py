@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from pytest_bandwidth.devices.base import Probe
 from pytest_bandwidth.devices.cuda.errors import ContextGuard
+from pytest_bandwidth.devices.probe_mix import READ, WRITE, Mix, nearest_mix
 from pytest_bandwidth.domain.errors import OutOfMemory
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -24,37 +24,6 @@ BLOCKS_PER_SM = 8  # × 256 threads = the 2048 that a multiprocessor holds at mo
 # A probe smaller than this measures launching only; one that does not fit is halved down to there, then given up.
 SMALLEST_BYTES = 64 * 1024
 SMALLEST_AFTER_SHRINKING = 16 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """Name a probe kernel and how many arrays it reads and writes."""
-
-    name: str
-    kernel: str
-    reads: int
-    writes: int
-
-    @property
-    def arrays(self) -> int:
-        return self.reads + self.writes
-
-    @property
-    def written_share(self) -> Fraction:
-        return Fraction(self.writes, self.arrays)
-
-
-READ = Mix("read", "probe_read", 1, 0)
-ADD = Mix("add 2:1", "probe_add", 2, 1)
-COPY = Mix("copy", "probe_copy", 1, 1)
-WRITE = Mix("write", "probe_write", 0, 1)
-MIXES = (READ, ADD, COPY, WRITE)
-
-
-def choose_mix(traffic: Traffic) -> Mix:
-    """Return the probe whose share of written bytes is nearest to the traffic's (of two, the one that writes less)."""
-    share = Fraction(traffic.bytes_written, traffic.bytes_moved)  # exact, so that a tie is one on every machine
-    return min(MIXES, key=lambda mix: abs(mix.written_share - share))
 
 
 def vectors_per_array(bytes_moved: int, mix: Mix) -> int:
@@ -102,9 +71,9 @@ class ProbeSet:
 
     def probe(self, traffic: Traffic) -> Probe:
         """Return a probe for the traffic. Raises OutOfMemory where not even a small one fits."""
-        mix = choose_mix(traffic)
+        mix = nearest_mix(traffic)
         vectors = self._fit(vectors_per_array(traffic.bytes_moved, mix), mix)
-        kernel = self._kernels(mix.kernel)
+        kernel = self._kernels(f"probe_{mix.name}")
         arrays = self._arrays
         count = np.int64(vectors)
 

@@ -10,24 +10,10 @@ from pytest_bandwidth.devices.cpu.probes import (
     HostProbes,
     NumbaOperations,
     NumpyOperations,
-    nearest_mix,
     numba_threads,
 )
 from pytest_bandwidth.domain.errors import OutOfMemory
 from pytest_bandwidth.domain.traffic import Traffic
-
-
-@pytest.mark.parametrize(
-    ("read", "written", "name"),
-    [(100, 0, "read"), (200, 100, "add"), (100, 100, "copy"), (0, 100, "write"), (18, 128, "write"), (90, 30, "add")],
-)
-def test_the_nearest_mix(read, written, name):
-    assert nearest_mix(Traffic(read, written)).name == name
-
-
-def test_between_two_mixes_the_one_that_writes_less():
-    assert nearest_mix(Traffic(75, 25)).name == "add"
-    assert nearest_mix(Traffic(25, 75)).name == "copy"
 
 
 class Recorder(NumpyOperations):

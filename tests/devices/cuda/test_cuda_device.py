@@ -11,7 +11,7 @@ from gpu_model import EVENT_SECONDS, L2_BYTES, MODEL_FACTS, Array, CudaError, Gp
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading, ProcessUse
-from pytest_bandwidth.devices.cuda.probes import MIXES, Mix
+from pytest_bandwidth.devices.probe_mix import MIXES, Mix
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -284,7 +284,7 @@ def test_a_probes_arrays_hold_random_bits(gpu: Gpu, mix: Mix) -> None:
     kernels: dict[str, Any] = {}
     opened.module.get_function = lambda name: kernels.setdefault(name, real(name))
     CudaDevice(opened).probe(Traffic(mix.reads << 20, mix.writes << 20)).call()
-    ((_, _, args, _),) = kernels[mix.kernel].calls
+    ((_, _, args, _),) = kernels[f"probe_{mix.name}"].calls
     arrays = [a.get().tobytes() for a in args if isinstance(a, Array) and a.size > 1]
     assert len(arrays) == mix.arrays
     for held in arrays:

@@ -1,4 +1,4 @@
-"""Probes: the nearest mix, the like size, and what happens when they do not fit."""
+"""Probes: the like size, and what happens when they do not fit."""
 
 from typing import Any
 
@@ -7,43 +7,17 @@ from gpu_model import ModelOutOfMemory
 
 from pytest_bandwidth.devices.cuda.errors import ContextGuard
 from pytest_bandwidth.devices.cuda.probes import (
-    ADD,
-    COPY,
-    READ,
     SMALLEST_BYTES,
-    WRITE,
-    Mix,
     ProbeCall,
     ProbeSet,
-    choose_mix,
     moved_bytes,
     vectors_per_array,
 )
+from pytest_bandwidth.devices.probe_mix import ADD, COPY, READ, WRITE, Mix
 from pytest_bandwidth.domain.errors import OutOfMemory
 from pytest_bandwidth.domain.traffic import Traffic
 
 MIB = 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("read", "written", "expected"),
-    [
-        (100, 0, READ),
-        (0, 100, WRITE),
-        (100, 100, COPY),
-        (200, 100, ADD),
-        (1000, 1, READ),  # a reduction
-        (18, 128, WRITE),  # Q4_0 dequantised to fp32
-        (10, 1, READ),  # 9 %, nearer to none than to a third
-        (4, 1, ADD),  # 20 %
-        (3, 2, ADD),  # 40 %
-        (7, 5, ADD),  # 41.7 %: a tie between a third and a half goes to the one that writes less
-        (1, 2, COPY),  # 67 %, nearer to a half than to all
-        (1, 4, WRITE),
-    ],
-)
-def test_the_mix_nearest_to_the_share_written(read: int, written: int, expected: Mix) -> None:
-    assert choose_mix(Traffic(read, written)) is expected
 
 
 @pytest.mark.parametrize("mix", [READ, ADD, COPY, WRITE])
