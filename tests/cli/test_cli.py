@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from children import HANGS_SECONDS
 from saved_runs import outcome, run_of, save, saved
 
 from pytest_bandwidth import __version__
@@ -27,7 +28,7 @@ DECLARED = [
 def console_script(*arguments, **more):
     """The real program in a process of its own."""
     command = [sys.executable, "-m", "pytest_bandwidth.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS_SECONDS, **more)
 
 
 def test_version(command):
@@ -114,7 +115,7 @@ def test_reader_that_has_seen_enough(tmp_path):
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(60) == cli.PIPE_CLOSED
+        assert process.wait(HANGS_SECONDS) == cli.PIPE_CLOSED
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here, where no write finds room")

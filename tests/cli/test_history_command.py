@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from children import HANGS_SECONDS, computes
 from saved_runs import HOST, outcome, run_of, save
 
 from pytest_bandwidth.storage.history import COLUMNS, append, merging, reading
@@ -298,10 +299,9 @@ def test_ctrl_c_ends_sql_with_the_status_of_an_interrupt(folder):
     asked = [sys.executable, "-m", "pytest_bandwidth.cli", "history", str(folder), "--sql", ENDLESS]
     with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            with pytest.raises(subprocess.TimeoutExpired):  # in the midst of its question
-                process.wait(8)
+            computes(process, 3.0)  # more than it takes to load: in the midst of its question
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=HANGS_SECONDS)
         finally:
             process.kill()
     assert (process.returncode, out, err) == (130, "", "interrupted\n")

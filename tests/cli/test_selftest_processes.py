@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from children import gone, wait_for
+from children import HANGS_SECONDS, gone, wait_for
 
 pytestmark = pytest.mark.processes
 pytest.importorskip("numba", reason="kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'")
@@ -75,7 +75,7 @@ def test_an_interrupt_leaves_no_child_and_the_device_free(environment, tmp_path)
         wait_for(tmp_path / "pid")
         assert len(list(tmp_path.glob("*/*.holder"))) == 1
         parent.send_signal(signal.SIGINT)
-        out, err = parent.communicate(timeout=30)
+        out, err = parent.communicate(timeout=HANGS_SECONDS)
     finally:
         parent.kill()
         parent.wait()

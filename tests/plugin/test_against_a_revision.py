@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from children import HANGS_SECONDS
 from repositories import git
 
 KERNEL = "import time\ndef pause():\n    time.sleep({})\n"
@@ -151,7 +152,7 @@ def test_no_worktree_is_left_where_pytest_is_told_to_end(repo, name):
                 time.sleep(0.05)  # its children are not ours: their file is all that they tell
             assert worktrees(repo) == 2
             process.send_signal(number)
-            assert process.wait(60) == pytest.ExitCode.INTERRUPTED
+            assert process.wait(HANGS_SECONDS) == pytest.ExitCode.INTERRUPTED
         finally:
             process.kill()
             process.wait()

@@ -6,7 +6,7 @@ import re
 import signal
 
 import pytest
-from children import wait_for
+from children import HANGS_SECONDS, wait_for
 from filelock import FileLock
 from plugin_texts import COPY
 
@@ -339,7 +339,7 @@ def test_ctrl_c_while_measuring_leaves_no_lock_and_no_half_written_file(project,
     wait_for(project.path / "measured")
     (holder,) = locks.glob("*/*.holder")
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=HANGS_SECONDS)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, said
     assert "KeyboardInterrupt" in said
     assert not holder.exists()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from children import HANGS_SECONDS
 from plugin_texts import COPY
 
 HEAVY = ("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session.session")
@@ -302,7 +303,7 @@ def test_pdb_is_entered_at_a_verdict(project):
         stdout=-1,
         stderr=-1,
     )
-    out, _ = child.communicate(b"q\n", timeout=120)
+    out, _ = child.communicate(b"q\n", timeout=HANGS_SECONDS)
     assert b"(Pdb)" in out
 
 

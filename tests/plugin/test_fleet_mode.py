@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from children import SUPPORT
+from children import HANGS_SECONDS, SUPPORT
 
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -90,7 +90,13 @@ class Fleet:
         command = [sys.executable, "-m", "pytest", "-p", "bandwidth", "-p", "xdist", "--dist=each"]
         command += [*self._workers, "--bandwidth-device=cpu", "--bandwidth-max-time=0.05", *args]
         done = subprocess.run(
-            command, cwd=self.folder, env=self.environment(), capture_output=True, text=True, check=False, timeout=120
+            command,
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANGS_SECONDS,
         )
         return Ran(done.returncode, done.stdout + done.stderr)
 

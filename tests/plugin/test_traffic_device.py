@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from children import HANGS_SECONDS
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
@@ -283,7 +284,7 @@ def test_ctrl_c_ends_an_endless_kernel(project):
     assert process.poll() is None, lines
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=60)[0]
+    rest = process.communicate(timeout=HANGS_SECONDS)[0]
     assert process.returncode == pytest.ExitCode.INTERRUPTED, rest
     assert "KeyboardInterrupt" in rest
     assert time.monotonic() - began < 20

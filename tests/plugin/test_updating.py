@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from children import gone, wait_for
+from children import HANGS_SECONDS, gone, wait_for
 from plugin_texts import COPY
 
 from pytest_bandwidth.reports.summary import summary_of_run
@@ -224,7 +224,7 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     parent = project.start("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
     wait_for(project.path / "pid")
     parent.send_signal(number)
-    said, _ = parent.communicate(timeout=60)
+    said, _ = parent.communicate(timeout=HANGS_SECONDS)
     assert parent.returncode == pytest.ExitCode.INTERRUPTED, said
     assert not list((project.path / "temporary").glob("pytest-bandwidth-????????"))
     assert said.splitlines().count("interrupted: the baseline was not updated") == 1

@@ -5,13 +5,14 @@ import subprocess
 import sys
 
 import pytest
+from children import HANGS_SECONDS
 from plugin_texts import COPY
 
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.session.device_lock import DeviceLock
 
 # So long a run waits that says nothing; then the test fails instead of waiting for ever.
-LOCK = "bandwidth_lock_timeout=30"
+LOCK = f"bandwidth_lock_timeout={HANGS_SECONDS}"
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_a_log_has_one_line_about_a_long_wait(project, device_lock):
     with device_lock.held():
         waiting = project.start("-o", LOCK)
         said = next((line for line in waiting.stdout if "waits for" in line), "")
-    rest, _ = waiting.communicate(timeout=60)
+    rest, _ = waiting.communicate(timeout=HANGS_SECONDS)
     assert said.startswith(f"bandwidth: test_copy waits for process {os.getpid()} (")
     assert said.endswith(f"), which measures on {open_cpu().identity.name}\n")
     assert "waits for" not in rest

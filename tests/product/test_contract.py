@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from children import HANGS_SECONDS
 
 CONTRACT = Path(__file__).with_name("contract.json")
 QUICK = ("-p", "no:cacheprovider", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=5")
@@ -82,7 +83,7 @@ def test_twice(bandwidth):
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True, check=False, timeout=HANGS_SECONDS
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import HANGS_SECONDS
 
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.devices.random_bits import masks_for
@@ -58,7 +59,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("probe")
     (folder / "shim.cpp").write_text(SHIM.replace("PROBE", str(shipped_folder() / "probe.cu")))
     command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-w", "shim.cpp", "-o", "probe.so"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=HANGS_SECONDS)
     return ctypes.CDLL(str(folder / "probe.so"))
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from children import gone, wait_for
+from children import HANGS_SECONDS, gone, wait_for
 
 from pytest_bandwidth.session.fresh.child import (
     LINE_VARIABLE,
@@ -91,7 +91,7 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
     )
     wait_for(tmp_path / "request")
     parent.send_signal(signal.SIGINT)
-    assert parent.wait(30) != 0
+    assert parent.wait(HANGS_SECONDS) != 0
     assert gone(int((tmp_path / "pid").read_text()))
     assert not Path((tmp_path / "request").read_text()).parent.exists()
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from children import gone
+from children import HANGS_SECONDS, gone
 
 from pytest_bandwidth.devices.memory_speed import LONGEST_WAIT_SECONDS
 from pytest_bandwidth.domain.errors import DeviceUnavailable
@@ -129,13 +129,13 @@ def test_an_interrupt_ends_who_measures_and_who_stands_by(tmp_path):
     never_returns = "import time\nnote('measures')\ntime.sleep(600)\n"
     Path("pytest.py").write_text(FRESH[: FRESH.index("request =")] + never_returns)
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, stderr=subprocess.DEVNULL)
-    for _ in range(300):
-        if Path("seen").exists() and "measures" in seen():
+    for _ in range(10 * HANGS_SECONDS):
+        if Path("seen").exists() and seen().count("measures") == 2:
             break
         time.sleep(0.1)  # its file is all that a grandchild tells
     assert seen() == ["ready", "ready", "measures", "measures"]
     parent.send_signal(signal.SIGINT)
-    assert parent.wait(30) != 0
+    assert parent.wait(HANGS_SECONDS) != 0
     assert len(pids()) == 2
     assert all(gone(pid) for pid in pids())
     assert not any(folder.exists() for folder in folders())

@@ -7,7 +7,7 @@ import sys
 from textwrap import indent
 
 import pytest
-from children import gone, wait_for
+from children import HANGS_SECONDS, gone, wait_for
 
 from pytest_bandwidth.session.fresh.parent_death import PARENT_VARIABLE
 
@@ -76,7 +76,7 @@ def ends_with(parent_code, folder, how, **environment):
         wait_for(folder / "pid")
     finally:
         parent.send_signal(how)
-        parent.wait(30)
+        parent.wait(HANGS_SECONDS)
     child = int((folder / "pid").read_text())
     try:
         return gone(child)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import history_processes
 import pytest
+from children import HANGS_SECONDS
 from history_processes import start
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -27,7 +28,7 @@ def runs_in(folder: Path) -> list[str]:
 
 
 def finished(process) -> list[str]:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANGS_SECONDS)
     assert err == ""
     assert process.returncode == 0
     return out.split()
@@ -72,7 +73,7 @@ def test_a_writer_killed_in_mid_write_leaves_a_history_without_its_run(tmp_path,
     folder = tmp_path / "history"
     assert finished(start(folder, "good", 1)) == ["good-0000"]
     killed = start(folder, "killed", 1, fault=fault)
-    assert killed.communicate(timeout=60)[0] == ""
+    assert killed.communicate(timeout=HANGS_SECONDS)[0] == ""
     assert killed.returncode == -signal.SIGKILL
     assert [file.name for file in folder.glob(".killed*.partial")]
     assert runs_in(folder) == ["good-0000"]
@@ -83,7 +84,7 @@ def test_a_writer_killed_in_mid_write_leaves_a_history_without_its_run(tmp_path,
 def test_a_process_killed_between_merging_and_removing_leaves_each_run_once(tmp_path):
     folder = tmp_path / "history"
     killed = start(folder, "a", 5, runs_before_merge=5, fault=history_processes.MERGED_AND_NOT_REMOVED)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=HANGS_SECONDS)
     assert killed.returncode == -signal.SIGKILL
     assert (len(list(folder.glob("merged-*"))), len(list(folder.glob("a-*")))) == (1, 5)
     assert runs_in(folder) == [f"a-{i:04d}" for i in range(5)]
@@ -101,7 +102,7 @@ def test_whatever_the_moment_of_the_kill_what_was_said_to_be_written_is(tmp_path
         told.append(writer.stdout.readline().strip())
         time.sleep(0.05 + 0.13 * turn)
         writer.kill()
-        told += writer.communicate(timeout=60)[0].split()
+        told += writer.communicate(timeout=HANGS_SECONDS)[0].split()
         runs = runs_in(folder)
         assert len(set(runs)) == len(runs)
         assert set(told) <= set(runs)
