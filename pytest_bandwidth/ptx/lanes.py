@@ -121,9 +121,7 @@ _SPECIALS = _special_table()
 
 
 class Mask:
-    """Tell which lanes take part: a bool array that broadcasts to (rows, lanes),
-    and how many threads and warps that is.
-    """
+    """Tell which lanes take part, as a bool array that broadcasts to (rows, lanes), and how many threads and warps."""
 
     def __init__(self, lanes: Array, geometry: Geometry) -> None:
         self.lanes = lanes

@@ -56,9 +56,7 @@ class DistinctBytes:
         return self._count(region, lambda toucher: toucher[1] != "load", start, nbytes)
 
     def touched(self, kind: str, places: Iterable[Place]) -> int:
-        """Count the bytes of all regions that one kind of access (``load``, ``store``,
-        ``atomic``) at these lines touched.
-        """
+        """Count the bytes of all regions that one kind of access (``load``, ``store`` …) at these lines touched."""
         wanted = {(place, kind) for place in places}
         return sum(self._count(region, wanted.__contains__, 0, region.nbytes) for region in self._bits)
 

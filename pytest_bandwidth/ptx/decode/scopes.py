@@ -106,9 +106,7 @@ def _jump_tables(statements: Iterable[Statement]) -> Iterable[tuple[str, tuple[s
 
 
 def element_bytes(ptx_type: str) -> int:
-    """Return the bytes of a PTX type. Raises NotOnThisDevice for types that are not modelled,
-    such as texture references.
-    """
+    """Return the bytes of a PTX type. Raises NotOnThisDevice for unmodelled ones, such as texture references."""
     if ptx_type not in DTYPES:
         raise NotOnThisDevice(
             f"the kernel declares something of type .{ptx_type}, which the traffic device does not model"

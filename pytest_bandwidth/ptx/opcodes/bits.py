@@ -30,9 +30,7 @@ def _as_count(a: Array, count: Array) -> Array:
 
 
 def funnel_shift(choice: Choice) -> Meaning:
-    """Compute shf: the pair (b:a) shifted left (upper word kept) or right (lower word kept),
-    by c clamped to 32 or modulo 32.
-    """
+    """Compute shf: the pair (b:a) shifted by c, clamped to 32 or modulo 32; left keeps the upper word."""
     left, wrap = choice["leftright"] == "l", choice["clampwrap"] == "wrap"
 
     def compute(a: Array, b: Array, c: Array) -> Array:

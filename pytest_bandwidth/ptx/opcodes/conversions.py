@@ -90,9 +90,7 @@ def _odd_double(a: Array) -> Array:
 
 
 def _integer_directed(a: Array, dtype: np.dtype[Any], mode: str) -> Array:
-    """Truncate the magnitude to the format's digits,
-    then step away from zero where bits were lost and the mode says so.
-    """
+    """Truncate the magnitude to the format's digits; step away from zero where bits were lost and the mode says so."""
     digits = np.finfo(dtype).nmant + 1
     negative = a < 0
     wide = a.astype(np.int64 if a.dtype.kind == "i" else np.uint64)

@@ -118,9 +118,7 @@ def exponential(choice: Choice) -> Meaning:
 
 
 def approximate_double(function: Callable[[Array], Array]) -> Callable[[Choice], Meaning]:
-    """Compute rcp and rsqrt.approx.ftz.f64: computed on the upper word only,
-    the lower word of operand and result being 0.
-    """
+    """Compute rcp and rsqrt.approx.ftz.f64 on the upper word only; the lower word of operand and result is 0."""
 
     def compute(a: Array) -> Array:
         upper = (np.asarray(a).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)

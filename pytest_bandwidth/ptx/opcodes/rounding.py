@@ -3,8 +3,8 @@
 Compiled by Numba as NumPy ufuncs, because neither NumPy nor Python 3.10 has a fused multiply-add. A directed result is
 the nearest one, moved by one place where the exact rounding error (by error-free transformations: Dekker 1971, Knuth;
 for fma Boldo and Muller 2011, "Exact and approximated error of the FMA") says that it lies on the wrong side. Those are
-exact as long as nothing under- or overflows in binary64,
-so directed binary64 results near its limits may be off by one place.
+exact as long as nothing under- or overflows in binary64, so directed binary64 results near its limits may be off by one
+place.
 """
 
 from __future__ import annotations

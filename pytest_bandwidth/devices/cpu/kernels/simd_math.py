@@ -228,8 +228,7 @@ def cosine(x: Any) -> Any:
 def uniform(_typing_context: Any, x: Any, _seed: Any, _index: Any) -> Any:
     """Draw uniform(x, seed, index), a number in [0, 1) that depends on (seed, index) only.
 
-    The following indices in the
-    following lanes, where x is a line. The same bits as `uniform` in cuda_src/pointwise.cu.
+    Where x is a line, lane l holds that of index + l. The same bits as `uniform` in cuda_src/pointwise.cu.
     """
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
