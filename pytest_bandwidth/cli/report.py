@@ -14,6 +14,7 @@ from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.cli.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.saved_run import load_run
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     elif kind in CHARTS:
         write_output(options.output, _chart(options.run, options.chart, kind, document))
     else:
-        write_output(options.output, _rendered(kind, document, outcomes))
+        write_output(options.output, render(kind.removeprefix("."), document, outcomes))
     return 0
 
 
@@ -64,21 +65,6 @@ def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str
     lines = [printable(header)]
     width = terminal_width() or UNBOUNDED
     return [*lines, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]
-
-
-def _rendered(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
-    """Return a file's text by its ending, one of DOCUMENTS; each renderer is imported where it is needed."""
-    if kind == ".html":
-        from pytest_bandwidth.reports.html.page import render_html
-
-        return render_html(document)
-    if kind == ".csv":
-        from pytest_bandwidth.reports.csv import render_csv
-
-        return render_csv(outcomes)
-    from pytest_bandwidth.reports.github import job_summary
-
-    return job_summary(document)
 
 
 def _chart(path: Path, chart: str | None, kind: str, document: Mapping[str, Any]) -> bytes:

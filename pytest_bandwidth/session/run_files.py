@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.reports.json import render_json
+from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.session.device_report import apart
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.storage.atomic import write_whole
@@ -73,7 +73,7 @@ def write_files(
     for kind, path in targets:
         target = folder / path
         try:
-            text = _rendered(kind, document, outcomes)
+            text = render(kind, document, outcomes)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, text.encode(), keep=True)
         except (OSError, BandwidthError, TypeError, ValueError) as error:  # a hook may have put anything into it
@@ -90,15 +90,3 @@ def write_files(
         else:
             written.append(str(settings.history / added.name))
     return written, problems
-
-
-def _rendered(kind: str, document: Document, outcomes: Sequence[Outcome]) -> str:
-    if kind == "json":
-        return render_json(document)
-    if kind == "csv":
-        from pytest_bandwidth.reports.csv import render_csv
-
-        return render_csv(outcomes)
-    from pytest_bandwidth.reports.html.page import render_html
-
-    return render_html(document)
