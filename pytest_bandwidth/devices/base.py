@@ -80,7 +80,8 @@ class Budget:
     """Limit how long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
 
     fastest_probe_gbps: the fastest probe whose samples can be compared; None = any. wait_seconds: how long rounds may
-    wait for it at most. rounds_share: of the time, the share for rounds.
+    wait for it at most. rounds_share: of the time, the share for rounds. tolerates_run_delay: whether rounds in which a
+    thread waited for a processor count where too few others are left.
     """
 
     min_samples: int = 30
@@ -89,6 +90,7 @@ class Budget:
     fastest_probe_gbps: float | None = None
     wait_seconds: float = 0.0
     rounds_share: float = 1.0
+    tolerates_run_delay: bool = False
 
     @property
     def rounds_seconds(self) -> float:
@@ -98,11 +100,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Hold one timed run: the device's seconds and the host's, from call to completion."""
+    """Hold one timed run: the device's seconds and the host's, from call to completion.
+
+    run_delay_seconds: how long a thread was ready to run and waited for a processor, the longest of all threads; None
+    where the system does not account for it, and on a GPU.
+    """
 
     seconds: float
     host_seconds: float
     drop: Finding | None = None
+    run_delay_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
@@ -12,8 +12,8 @@ from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress,
 from pytest_bandwidth.devices.memory_speed import wait_for_memory
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Dropped, Rounds, StopReason
+from pytest_bandwidth.domain.measurement import Finding, Measurement
+from pytest_bandwidth.domain.rounds import FEWEST_ROUNDS, RUN_DELAY, Dropped, Rounds, StopReason, too_few_undisturbed
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.validity import why_invalid
@@ -23,10 +23,8 @@ WARMUP_LEAST_SHARE = 0.05
 WARMUP_MOST_SHARE = 0.30
 DRIFT_WINDOW = 3
 DRIFT_LIMIT = 0.02
-# However slow a kernel is, one round shows nothing of its noise.
-FEWEST_ROUNDS = 3
 MOST_ROUNDS = 10_000
-# Dropping and re-measuring goes on for as long as a measurement may take, but never for more samples than this.
+# Dropping and re-measuring goes on for as long again as a measurement may take, but never for more samples than this.
 MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
 
@@ -49,27 +47,70 @@ class Sampled:
     value: object = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    number: int
+    kernel: Sample
+    probe: Sample | None
+    interleaved: tuple[Sample, ...]
+    kernel_first: bool
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        return (self.kernel, *(() if self.probe is None else (self.probe,)), *self.interleaved)
+
+    @property
+    def drop(self) -> Finding | None:
+        """Return why the round does not count. With one spoilt sample it goes whole: the ratio needs both."""
+        return next((sample.drop for sample in self.samples if sample.drop is not None), None)
+
+
 @dataclass(slots=True)
 class _Tally:
-    kernel: list[Sample] = field(default_factory=list)
-    probe: list[Sample] = field(default_factory=list)
-    kernel_first: list[bool] = field(default_factory=list)
-    interleaved: list[tuple[float, ...]] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    attempts: int = 0
+    kept: list[_Round] = field(default_factory=list)
+    spoilt: list[_Round] = field(default_factory=list)
+    disturbed: int = 0
+    spoilt_seconds: float = 0.0
 
-    def add(self, kernel: Sample, probe: Sample | None, interleaved: Sequence[Sample], kernel_first: bool) -> None:
-        self.attempts += 1
-        spoilt = next((s for s in (kernel, probe, *interleaved) if s is not None and s.drop is not None), None)
-        if spoilt is not None and spoilt.drop is not None:
-            # A round with one spoilt sample goes whole: the ratio needs both.
-            self.dropped.append(Dropped(self.attempts - 1, kernel.seconds, spoilt.drop.code, spoilt.drop.text))
+    def add(self, taken: _Round, seconds: float) -> None:
+        """Keep the round, which took so long, or put it aside."""
+        if taken.drop is None:
+            self.kept.append(taken)
             return
-        self.kernel.append(kernel)
-        self.kernel_first.append(kernel_first)
-        self.interleaved.append(tuple(s.seconds for s in interleaved))
-        if probe is not None:
-            self.probe.append(probe)
+        self.spoilt.append(taken)
+        self.spoilt_seconds += seconds
+        self.disturbed += taken.drop.code == RUN_DELAY
+
+    def count_disturbed(self) -> None:
+        """Let rounds in which only a thread waited count after all."""
+        self.kept = sorted((*self.kept, *filter(_only_waited, self.spoilt)), key=lambda taken: taken.number)
+        self.spoilt = [taken for taken in self.spoilt if not _only_waited(taken)]
+        self.disturbed = 0
+
+    @property
+    def attempts(self) -> int:
+        return len(self.kept) + len(self.spoilt)
+
+    @property
+    def dropped(self) -> tuple[Dropped, ...]:
+        return tuple(
+            Dropped(taken.number, taken.kernel.seconds, taken.drop.code, taken.drop.text)
+            for taken in self.spoilt
+            if taken.drop is not None
+        )
+
+    @property
+    def run_delay(self) -> float | None:
+        """Return the share of all samples' time in which a thread waited; None where that is not accounted for."""
+        taken = [sample for round_ in (*self.kept, *self.spoilt) for sample in round_.samples]
+        if not any(sample.run_delay_seconds is not None for sample in taken):
+            return None
+        seconds = sum(sample.host_seconds for sample in taken)
+        return sum(sample.run_delay_seconds or 0.0 for sample in taken) / seconds if seconds > 0 else None
+
+
+def _only_waited(taken: _Round) -> bool:
+    return all(sample.drop is None or sample.drop.code == RUN_DELAY for sample in taken.samples)
 
 
 def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
@@ -134,22 +175,24 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
         after = device.conditions()
     ended = device.now()
+    kept = tally.kept
     return Sampled(
         Rounds(
-            kernel_seconds=tuple(s.seconds for s in tally.kernel),
-            probe_seconds=tuple(s.seconds for s in tally.probe),
-            host_kernel_seconds=tuple(s.host_seconds for s in tally.kernel),
-            kernel_first=tuple(tally.kernel_first),
-            interleaved=tuple(zip(*tally.interleaved, strict=True))
-            if tally.interleaved
-            else ((),) * len(workload.interleaved),
+            kernel_seconds=tuple(taken.kernel.seconds for taken in kept),
+            probe_seconds=tuple(taken.probe.seconds for taken in kept if taken.probe is not None),
+            host_kernel_seconds=tuple(taken.kernel.host_seconds for taken in kept),
+            kernel_first=tuple(taken.kernel_first for taken in kept),
+            interleaved=tuple(
+                tuple(taken.interleaved[i].seconds for taken in kept) for i in range(len(workload.interleaved))
+            ),
             probe_bytes=probe.bytes_moved if probe else 0,
             probe_name=probe.name if probe else None,
-            dropped=tuple(tally.dropped),
+            dropped=tally.dropped,
             stop=stop,
             warmup_seconds=warmed - started,
             warmup_runs=warm_runs,
             waited_seconds=waited,
+            run_delay=tally.run_delay,
             wall_seconds=ended - started,
         ),
         before,
@@ -198,7 +241,7 @@ def _rounds(
     progress: Progress,
 ) -> tuple[_Tally, StopReason]:
     tally = _Tally()
-    started = told = device.now()
+    started = told = now = device.now()
     samplers: list[Callable[[], Sample]] = [kernel_sample]
     if probe is not None:
         samplers.append(lambda: device.time(probe.call, workload.stream))
@@ -207,18 +250,25 @@ def _rounds(
     while True:
         # Each round begins with another one; with a kernel and its probe that is their alternating order.
         order = [(turn + i) % len(samplers) for i in range(len(samplers))]
-        taken = {i: samplers[i]() for i in order}
+        begun, taken = now, {i: samplers[i]() for i in order}
         beside_from = 1 if probe is None else 2
+        now = device.now()
         tally.add(
-            taken[0],
-            None if probe is None else taken[1],
-            [taken[i] for i in range(beside_from, len(samplers))],
-            probe is None or order.index(0) < order.index(1),
+            _Round(
+                turn,
+                taken[0],
+                None if probe is None else taken[1],
+                tuple(taken[i] for i in range(beside_from, len(samplers))),
+                probe is None or order.index(0) < order.index(1),
+            ),
+            now - begun,
         )
         turn += 1
-        now = device.now()
         stop = _stop(tally, now - started, budget)
         if stop is not None:
+            if budget.tolerates_run_delay and too_few_undisturbed(len(tally.kept), tally.disturbed):
+                tally.count_disturbed()
+                stop = "max-time" if tally.kept else stop
             return tally, stop
         if now - told >= PROGRESS_SECONDS:
             told = now
@@ -230,15 +280,14 @@ def _sampler(device: TimedDevice, call: Call, stream: object) -> Callable[[], Sa
 
 
 def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
-    kept = len(tally.kernel)
-    late = spent >= budget.rounds_seconds
-    if kept >= min(FEWEST_ROUNDS, budget.min_samples) or len(tally.dropped) >= MOST_DROPPED:
-        if late or len(tally.dropped) >= MOST_DROPPED:
-            return "max-time" if kept else "no-samples"
-        if kept >= MOST_ROUNDS:
-            return "max-rounds"
-    elif late and tally.dropped and spent >= 2 * budget.rounds_seconds:
+    kept, dropped = len(tally.kept), len(tally.spoilt)
+    # Time that spoilt rounds took is given once more, no longer than the rounds may take.
+    over = spent - min(tally.spoilt_seconds, budget.rounds_seconds) >= budget.rounds_seconds
+    enough = kept >= min(FEWEST_ROUNDS, budget.min_samples)
+    if dropped >= MOST_DROPPED or (over and (enough or (dropped and spent >= 2 * budget.rounds_seconds))):
         return "max-time" if kept else "no-samples"
+    if kept >= MOST_ROUNDS:
+        return "max-rounds"
     # The median's precision is not cheap to know: look at it from min_samples on, every eighth round.
     if kept >= budget.min_samples and kept % 8 == 0 and _precise(tally, budget.precision):
         return "precision"
@@ -246,20 +295,20 @@ def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
 
 
 def _precise(tally: _Tally, asked: float) -> bool:
-    kernel = [s.seconds for s in tally.kernel]
+    kernel = [taken.kernel.seconds for taken in tally.kept]
     if min(kernel) <= 0:
         return False
-    if not tally.probe:
+    ratios = [taken.probe.seconds / taken.kernel.seconds for taken in tally.kept if taken.probe is not None]
+    if not ratios:
         return precision_of_median(kernel) <= asked
-    ratios = [p.seconds / k.seconds for k, p in zip(tally.kernel, tally.probe, strict=True)]
     return max(precision_of_median(kernel), precision_of_median(ratios)) <= asked
 
 
 def _progress_text(tally: _Tally, spent: float, budget: Budget) -> str:
-    kernel = [s.seconds for s in tally.kernel]
+    kernel = [taken.kernel.seconds for taken in tally.kept]
     if not kernel:
         return (
-            f"{len(tally.dropped)} samples dropped, {format_seconds(spent)} of {format_seconds(budget.rounds_seconds)}"
+            f"{len(tally.spoilt)} samples dropped, {format_seconds(spent)} of {format_seconds(budget.rounds_seconds)}"
         )
     precision = precision_of_median(kernel)
     exactness = "" if math.isinf(precision) else f", ±{precision * 100:.1f} %"

@@ -67,7 +67,8 @@ class DeviceIdentity:
 class Conditions:
     """Hold the state of the device around the samples; None where it cannot be read.
 
-    others: who else was active; others_processors: how many of the host's processors they used.
+    others: who else was active; others_processors: how many of the host's processors they used, a hypervisor's share
+    (stolen_processors) included.
     """
 
     sm_clock_mhz: float | None = None
@@ -77,6 +78,7 @@ class Conditions:
     event_reasons: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     others_processors: float | None = None
+    stolen_processors: float | None = None
     load_average: float | None = None
 
 

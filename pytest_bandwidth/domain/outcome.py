@@ -73,6 +73,7 @@ class Outcome:
     warmup_seconds: float = 0.0
     warmup_runs: int = 0
     waited_seconds: float = 0.0
+    run_delay: float | None = None
     fresh: tuple[Mapping[str, Any], ...] = ()
     probe: Mapping[str, Any] = field(default_factory=dict)
     conditions: Mapping[str, Any] = field(default_factory=dict)
@@ -175,6 +176,7 @@ def outcome_of(
         warmup_seconds=rounds.warmup_seconds,
         warmup_runs=rounds.warmup_runs,
         waited_seconds=rounds.waited_seconds,
+        run_delay=rounds.run_delay,
         fresh=tuple(_fresh_plain(row) for row in fresh),
         probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
         conditions={

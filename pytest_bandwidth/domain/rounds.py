@@ -10,6 +10,12 @@ StopReason = Literal["precision", "max-time", "max-rounds", "counted", "no-sampl
 # A larger share tells nothing: the probe was hindered, or less moved than was declared. A host's plain write may read
 # each line first and so move twice what it declares; a kernel that writes past the caches gains that factor, no more.
 LARGEST_SHARE = 2.0
+# Why a round was dropped: a thread of this process was ready to run and waited for a processor.
+RUN_DELAY = "run-delay"
+# Fewer rounds show nothing of their noise. Beside a process that never rests, a hundredth of them happens to be
+# undisturbed; beside builds, three quarters are.
+FEWEST_ROUNDS = 3
+LEAST_UNDISTURBED_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,9 @@ class Rounds:
 
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
     interleaved: seconds of further callables that were sampled in the same rounds, in the order they were given.
-    waited_seconds: after the warm-up, for memory of an asked-for speed.
+    waited_seconds: after the warm-up, for memory to be as fast as was asked for.
+    run_delay: the share of all rounds, the dropped ones too, in which a thread waited for a processor; None where the
+    system does not account for it.
     """
 
     kernel_seconds: tuple[float, ...] = ()
@@ -43,7 +51,14 @@ class Rounds:
     warmup_seconds: float = 0.0
     warmup_runs: int = 0
     waited_seconds: float = 0.0
+    run_delay: float | None = None
     wall_seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def too_disturbed(self) -> bool:
+        """Whether so many rounds were dropped for waiting threads that the others may be few or a lucky choice."""
+        disturbed = sum(d.code == RUN_DELAY for d in self.dropped)
+        return too_few_undisturbed(len(self.kernel_seconds), disturbed)
 
     @property
     def seconds(self) -> float | None:
@@ -63,3 +78,8 @@ class Rounds:
             return None
         share = bytes_moved / self.probe_bytes
         return median(share * p / k for k, p in zip(self.kernel_seconds, self.probe_seconds, strict=True))
+
+
+def too_few_undisturbed(kept: int, disturbed: int) -> bool:
+    """Say whether rounds without waiting threads are too few, or too small a share, to stand for the workload."""
+    return disturbed > 0 and (kept < FEWEST_ROUNDS or kept < LEAST_UNDISTURBED_SHARE * (kept + disturbed))

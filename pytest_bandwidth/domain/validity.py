@@ -1,8 +1,9 @@
 """Decide whether a measurement can be judged, and say why where it cannot.
 
 A thread that has to share its processor waits for the scheduler's tick; on a 2-core host with one core taken, a kernel
-with 11 % more work took the same 16 ms as without, kernel and probe alike. So past some use of a host's processors by
-others, neither a drop nor its absence can be told from theirs.
+with 11 % more work took the same 16 ms as without, kernel and probe alike. So rounds in which a thread waited are
+dropped, and where too few others are left, neither a drop nor its absence can be told from theirs. Where the system
+does not account for waiting, past some use of a host's processors by others.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.rounds import LARGEST_SHARE
+from pytest_bandwidth.domain.rounds import LARGEST_SHARE, RUN_DELAY
 from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, format_percent
 
 CLOCK, ABOVE_PEAK, ABOVE_PROBE = "clock", "above-peak", "above-probe"
 # What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
 OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE)
+OTHERS = "others"
+# What passes by itself when other processes end.
+OF_OTHERS = (OTHERS, RUN_DELAY)
 TAKEN_AGAIN = "taken-again"
 # A shorter probe shows what its call costs: with caches cold, 20 to 60 µs for 4 KiB on a 2-core host.
 PROBE_CALL_SECONDS = 1e-4
@@ -26,6 +30,7 @@ PROBE_CALL_SECONDS = 1e-4
 LEAST_PROBE_GBPS = 2.0
 # Where others keep processors busy, a probe's threads wait: 64 MiB came five times too slow on 2 cores at load 8.
 HINDERED_FACTOR = 20
+MOST_TRIES_TOLD = 3
 # In processors, and as a share of them.
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
 
@@ -34,16 +39,33 @@ def why_invalid(measurement: Measurement) -> Finding | None:
     """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None where it is not."""
     rounds = measurement.rounds
     if not rounds.kernel_seconds:
+        if rounds.too_disturbed and all(d.code == RUN_DELAY for d in rounds.dropped):
+            return _disturbed(measurement)
         reasons = sorted({d.reason for d in rounds.dropped})
         return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
     if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
         return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
     if (above := above_peak(measurement) or above_probe(measurement)) is not None:
         return above
+    if rounds.too_disturbed:
+        return _disturbed(measurement)
     others = measurement.conditions_before.others + measurement.conditions_after.others
     if measurement.device.on_gpu and others:
-        return Finding("others", f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
+        return Finding(OTHERS, f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
     return None
+
+
+def _disturbed(measurement: Measurement) -> Finding:
+    """Return the finding that too few rounds were undisturbed, with who used the processors where that was seen."""
+    rounds = measurement.rounds
+    disturbed = sum(d.code == RUN_DELAY for d in rounds.dropped)
+    share = "" if rounds.run_delay is None else f", {format_percent(rounds.run_delay)} of their time"
+    who = ", ".join(measurement.conditions_after.others)
+    return Finding(
+        RUN_DELAY,
+        f"its threads waited for a processor in {disturbed} of {disturbed + len(rounds.kernel_seconds)} rounds{share}"
+        f"{f' ({who})' if who else ''}",
+    )
 
 
 def above_peak(measurement: Measurement) -> Finding | None:
@@ -95,7 +117,10 @@ def busy_with_others(measurement: Measurement, limit: float | None = None) -> Fi
 
     limit: half a processor or a sixteenth of all, whichever is more, unless said.
     """
-    used = measurement.conditions_after.others_processors
+    return _busy(measurement, measurement.conditions_after.others_processors, limit)
+
+
+def _busy(measurement: Measurement, used: float | None, limit: float | None) -> Finding | None:
     if not measurement.device.on_host or used is None:
         return None
     if limit is None:
@@ -104,18 +129,21 @@ def busy_with_others(measurement: Measurement, limit: float | None = None) -> Fi
     if used < limit:
         return None
     who = ", ".join(measurement.conditions_after.others)
-    return Finding("others", f"others kept {used:.1f} processors busy meanwhile{f' ({who})' if who else ''}")
+    return Finding(OTHERS, f"others kept {used:.1f} processors busy meanwhile{f' ({who})' if who else ''}")
 
 
 def validated(measurement: Measurement, peak: Peak | None, busy_processors: float | None = None) -> Measurement:
     """Return a device's measurement with the peak that the run goes by, and with why it is invalid.
 
-    peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`.
+    peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`; where none is said and the
+    system accounts for threads that wait, only what a hypervisor took is held to it: that account has the rest.
     """
     held = replace(measurement, peak=peak)
     if measurement.device.counts_only:  # nothing was timed
         return held
-    return replace(held, invalid=why_invalid(held) or busy_with_others(held, busy_processors))
+    after, accounted = held.conditions_after, busy_processors is None and held.rounds.run_delay is not None
+    used = after.stolen_processors if accounted else after.others_processors
+    return replace(held, invalid=why_invalid(held) or _busy(held, used, busy_processors))
 
 
 def with_earlier_tries(measurement: Measurement, why: Sequence[str]) -> Measurement:
@@ -123,9 +151,9 @@ def with_earlier_tries(measurement: Measurement, why: Sequence[str]) -> Measurem
     if not why:
         return measurement
     if measurement.invalid is None:
-        text = f"taken again, since it was invalid before: {'; '.join(why)}"
+        text = f"taken again, since it was invalid before: {'; '.join(why[-MOST_TRIES_TOLD:])}"
     else:
-        text = f"{len(why)} tries before were invalid as well: {'; '.join(why)}"
+        text = f"{len(why)} tries before were invalid as well: {'; '.join(why[-MOST_TRIES_TOLD:])}"
     return measurement.with_finding(Finding(TAKEN_AGAIN, text))
 
 

@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
+from pytest_bandwidth.domain.validity import OF_OTHERS
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.pairs import PrecisionPair, precision_pairs
@@ -266,7 +267,7 @@ def _in_one_line(reason: str) -> str:
 def _beside_others_on_host(outcome: Outcome) -> bool:
     """Return whether others kept a host's processors busy; on a GPU nothing is measured of those."""
     after = outcome.conditions.get("after") or {}
-    return not outcome.is_valid and outcome.code == "others" and after.get("others_processors") is not None
+    return not outcome.is_valid and outcome.code in OF_OTHERS and after.get("others_processors") is not None
 
 
 def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[TerminalLine]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,13 +20,16 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
-from pytest_bandwidth.domain.validity import validated, with_earlier_tries
+from pytest_bandwidth.domain.validity import OF_OTHERS, validated, with_earlier_tries
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2
+# What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together.
+QUIET_WAIT_SECONDS = 60.0
+NAP_SECONDS = 1.0
 
 
 # What a conftest.py says of the device's peak; None where it says nothing.
@@ -55,7 +59,10 @@ class MeasuringRun(ABC):
 
     held_by_parent = False
 
-    def __init__(self, settings: Settings, root: Path, device: str, hooked_peak: HookedPeak) -> None:
+    def __init__(
+        self, settings: Settings, root: Path, device: str, hooked_peak: HookedPeak, quiet_wait_seconds: float = 0.0
+    ) -> None:
+        self._quiet_wait_seconds = quiet_wait_seconds
         self.settings = settings
         self.root = root
         self._asked_device = device
@@ -153,6 +160,7 @@ class MeasuringRun(ABC):
             marker.max_time or settings.max_time,
             settings.precision,
             rounds_share=rounds_share,
+            tolerates_run_delay=settings.busy_processors is not None,
         )
 
     def _spend_wait(self, seconds: float) -> None:
@@ -176,7 +184,20 @@ class MeasuringRun(ABC):
             measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
             self._spend_wait(measured.rounds.waited_seconds)
             measurement = validated(measured, self.peak, self.settings.busy_processors)
-            if measurement.invalid is None or len(earlier) == INVALID_RETRIES:
+            why = measurement.invalid
+            waits = why is not None and why.code in OF_OTHERS and self._quiet_wait_seconds > 0
+            if why is None or (len(earlier) >= INVALID_RETRIES and not waits):
                 return with_earlier_tries(measurement, earlier)
-            earlier.append(measurement.invalid.text)
-            progress.show(f"invalid, taken again: {measurement.invalid.text}")
+            earlier.append(why.text)
+            progress.show(f"invalid, taken again: {why.text}")
+            if waits:
+                self._wait_for_quiet(why.text, progress)
+
+    def _wait_for_quiet(self, why: str, progress: Progress) -> None:
+        """Give others time to end, and say so once a process."""
+        if self._quiet_wait_seconds == QUIET_WAIT_SECONDS:
+            progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why}")
+        progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why}")
+        started = time.monotonic()
+        time.sleep(NAP_SECONDS)
+        self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - (time.monotonic() - started))

@@ -23,7 +23,7 @@ from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
 from pytest_bandwidth.session.fresh.probe import probe_alone
-from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
+from pytest_bandwidth.session.measuring import QUIET_WAIT_SECONDS, HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -44,7 +44,8 @@ class Run(MeasuringRun):
         revision: Revision | None = None,
         hooked_peak: HookedPeak = no_hook,
     ) -> None:
-        super().__init__(settings, root, settings.device, hooked_peak)
+        patience = QUIET_WAIT_SECONDS if settings.writes_baseline else 0.0
+        super().__init__(settings, root, settings.device, hooked_peak, patience)
         self.revision = revision
         self._invocation = invocation
         self._probes_alone: dict[tuple[int, int], float] = {}

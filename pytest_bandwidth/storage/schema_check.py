@@ -24,8 +24,25 @@ SIGNED = frozenset({"drop", "facts", "temperature_c"})
 
 _CONTAINERS = (dict, list)
 _TOO_DEEP = f"found values nested deeper than {DEEPEST}, expected fewer levels"
-# Raises UsageError unless the value, which stands at the place named, has the form.
-Check = Callable[[object, str], None]
+# Raises _Mismatch unless the value has the form.
+Check = Callable[[object], None]
+
+
+_NO_NUMBERS = frozenset((str, bool, type(None)))
+
+
+class _Mismatch(Exception):
+    """A value that has not its form. Its place is put together on the way out, since nearly all have theirs."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.place = ""
+
+    def inside(self, place: str) -> _Mismatch:
+        """Return it, seen from one level further out."""
+        self.place = place + self.place
+        return self
 
 
 def check_plain(value: object) -> None:
@@ -57,7 +74,13 @@ def without_unreal(value: Any, depth: int = 0) -> Any:
     if depth > DEEPEST:
         raise UsageError(_TOO_DEEP)
     if isinstance(value, Mapping):
-        return {name: without_unreal(one, depth + 1) for name, one in value.items()}
+        # Most of a document's values are no numbers: asking for their type here is a third of the time.
+        return {
+            name: one
+            if (kind := type(one)) in _NO_NUMBERS or (kind is float and SMALLEST <= one <= LARGEST)
+            else without_unreal(one, depth + 1)
+            for name, one in value.items()
+        }
     if isinstance(value, list | tuple):
         if _usual_figures(value):
             return value
@@ -71,7 +94,10 @@ def check_form(plain: object, form: type, where: str) -> None:
     form: a dataclass whose annotations use text, numbers, booleans, literals, enums, mappings, tuples (JSON: lists),
     unions and further dataclasses; `Any` is not looked into. Names that it does not know are ignored.
     """
-    _of_dataclass(form)(plain, where)
+    try:
+        _of_dataclass(form)(plain)
+    except _Mismatch as found:
+        raise UsageError(f"{where}{found.place} {found.text}") from None
 
 
 def _usual_figures(values: Sequence[object]) -> bool:
@@ -113,16 +139,20 @@ def _of_dataclass(form: type) -> Check:
     required = [f.name for f in declared if f.default is MISSING and f.default_factory is MISSING]
     checks = {f.name: _of_hint(hints[f.name], f.name in SIGNED) for f in declared}
 
-    def check(value: object, where: str) -> None:
+    def check(value: object) -> None:
         if not isinstance(value, Mapping):
-            raise _wrong(value, where, "a mapping")
+            raise _wrong(value, "a mapping")
         for name in required:
             if name not in value:
-                raise UsageError(f"{where} has no {name}, expected one")
+                raise _Mismatch(f"has no {name}, expected one")
         for name, inner in value.items():
             known = checks.get(name)
-            if known is not None:
-                known(inner, f"{where}.{name}")
+            if known is None:
+                continue
+            try:
+                known(inner)
+            except _Mismatch as found:
+                raise found.inside(f".{name}") from None
 
     return check
 
@@ -147,30 +177,30 @@ def _of_hint(hint: Any, signed: bool) -> Check:
     return _of_scalar(hint, signed)
 
 
-def _anything(value: object, where: str) -> None:
-    del value, where
+def _anything(value: object) -> None:
+    del value
 
 
 def _of_scalar(kind: Any, signed: bool) -> Check:
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}[kind]
     accepted = (int, float) if kind is float else (kind,)
 
-    def check(value: object, where: str) -> None:
+    def check(value: object) -> None:
         # JSON's booleans are Python's, which count as whole numbers.
         if type(value) not in accepted:
-            raise _wrong(value, where, words)
+            raise _wrong(value, words)
         if kind is int and isinstance(value, int) and abs(value) > LARGEST_COUNT:
-            raise _wrong(value, where, "a whole number of at most 63 bits")
+            raise _wrong(value, "a whole number of at most 63 bits")
         if not signed and isinstance(value, (int, float)) and value < 0:
-            raise _wrong(value, where, "0 or more")
+            raise _wrong(value, "0 or more")
 
     return check
 
 
 def _of_choice(choices: tuple[object, ...]) -> Check:
-    def check(value: object, where: str) -> None:
+    def check(value: object) -> None:
         if not isinstance(value, str) or value not in choices:
-            raise _wrong(value, where, f"one of {', '.join(map(str, choices))}")
+            raise _wrong(value, f"one of {', '.join(map(str, choices))}")
 
     return check
 
@@ -178,23 +208,29 @@ def _of_choice(choices: tuple[object, ...]) -> Check:
 def _of_list(inner: Check, hint: Any, signed: bool) -> Check:
     fast: set[Any] = {hint} & {float, bool}
 
-    def check(value: object, where: str) -> None:
+    def check(value: object) -> None:
         if not isinstance(value, list | tuple):
-            raise _wrong(value, where, "a list")
+            raise _wrong(value, "a list")
         if set(map(type, value)) <= fast and (signed or min(value, default=0) >= 0):
             return
         for i, one in enumerate(value):
-            inner(one, f"{where}[{i}]")
+            try:
+                inner(one)
+            except _Mismatch as found:
+                raise found.inside(f"[{i}]") from None
 
     return check
 
 
 def _of_mapping(inner: Check) -> Check:
-    def check(value: object, where: str) -> None:
+    def check(value: object) -> None:
         if not isinstance(value, Mapping):
-            raise _wrong(value, where, "a mapping")
+            raise _wrong(value, "a mapping")
         for name, one in value.items():
-            inner(one, f"{where}[{shown(name)}]")
+            try:
+                inner(one)
+            except _Mismatch as found:
+                raise found.inside(f"[{shown(name)}]") from None
 
     return check
 
@@ -203,19 +239,19 @@ def _of_union(members: tuple[Any, ...], signed: bool) -> Check:
     checks = [_of_hint(member, signed) for member in members if member is not type(None)]
     optional = len(checks) < len(members)
 
-    def check(value: object, where: str) -> None:
+    def check(value: object) -> None:
         if value is None and optional:
             return
         for one in checks[:-1]:
             try:
-                one(value, where)
-            except UsageError:
+                one(value)
+            except _Mismatch:
                 continue
             return
-        checks[-1](value, where)
+        checks[-1](value)
 
     return check
 
 
-def _wrong(value: object, where: str, expected: str) -> UsageError:
-    return UsageError(f"{where} is {shown(value)}, expected {expected}")
+def _wrong(value: object, expected: str) -> _Mismatch:
+    return _Mismatch(f"is {shown(value)}, expected {expected}")

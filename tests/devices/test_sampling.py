@@ -3,6 +3,7 @@
 import gc
 import math
 import random
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,8 +12,9 @@ from scripted import ScriptedDevice, dropped, except_at, repeat, then
 
 from pytest_bandwidth.devices import sampling
 from pytest_bandwidth.devices.base import Budget, Sample, Workload
-from pytest_bandwidth.devices.sampling import FEWEST_ROUNDS, MOST_DROPPED, measure_timed, take_rounds
+from pytest_bandwidth.devices.sampling import MOST_DROPPED, measure_timed, take_rounds
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 BYTES = Traffic(500_000, 500_000)
@@ -106,6 +108,56 @@ def test_a_dropped_probe_spoils_the_ratio_so_its_round_goes_too():
     rounds = take(device, budget=Budget(200, 10.0, 0.005))
     assert len(rounds.dropped) == 2
     assert len(rounds.kernel_seconds) == len(rounds.probe_seconds)
+
+
+WAITED = replace(dropped("run-delay"), run_delay_seconds=4e-4)
+CLEAN = Sample(1e-3, 1e-3, None, 0.0)
+
+
+def test_the_time_of_disturbed_rounds_is_given_once_more():
+    draw = random.Random(1)
+    noisy = [replace(CLEAN, seconds=draw.uniform(1e-3, 3e-3)) for _ in range(4096)]
+    undisturbed = take(ScriptedDevice(kernel_script=lambda n: noisy[n % 4096]))
+    device = ScriptedDevice(kernel_script=lambda n: WAITED if n % 4 == 0 else noisy[n % 4096])
+    rounds = take(device)
+    assert len(rounds.kernel_seconds) == pytest.approx(len(undisturbed.kernel_seconds), rel=0.05)
+    assert {(d.code, d.reason) for d in rounds.dropped} == {("run-delay", "as scripted")}
+    assert not rounds.too_disturbed
+    assert 0.03 < rounds.run_delay < 0.1
+    assert undisturbed.run_delay == 0.0
+
+
+def test_where_nothing_accounts_for_waiting_threads_their_share_is_unknown():
+    assert take(ScriptedDevice()).run_delay is None
+
+
+@pytest.mark.parametrize(("every", "too_disturbed"), [(9, False), (11, True)])
+def test_one_undisturbed_round_in_ten_is_enough(every, too_disturbed):
+    device = ScriptedDevice(kernel_script=lambda n: CLEAN if n % every == 0 else WAITED)
+    measurement = measure_timed(device, NOTHING, replace(QUIET, precision=1e-9), lambda _: None)
+    assert len(measurement.samples) > FEWEST_ROUNDS
+    assert measurement.rounds.too_disturbed is too_disturbed
+    assert (measurement.invalid is not None) is too_disturbed
+
+
+def test_too_few_undisturbed_rounds_are_invalid_and_the_reason_names_the_wait_and_who():
+    busy = Conditions(others=("cc1 (7): 1.90 processors",), others_processors=1.9)
+    device = ScriptedDevice(kernel_script=then(CLEAN, WAITED), states=(busy,))
+    found = measure_timed(device, NOTHING, QUIET, lambda _: None).invalid
+    assert found.code == "run-delay"
+    assert re.fullmatch(
+        r"its threads waited for a processor in (\d+) of \1 rounds, \d+\.?\d* % of their time "
+        r"\(cc1 \(7\): 1\.90 processors\)",
+        found.text,
+    )
+
+
+def test_who_says_how_busy_others_may_be_gets_the_disturbed_rounds_where_no_others_are_left():
+    device = ScriptedDevice(kernel_script=repeat(WAITED, WAITED, dropped("sm-clock")))
+    measurement = measure_timed(device, NOTHING, replace(QUIET, tolerates_run_delay=True), lambda _: None)
+    assert measurement.invalid is None
+    assert len(measurement.samples) == len(measurement.rounds.probe_seconds) > 100
+    assert {d.code for d in measurement.rounds.dropped} == {"sm-clock"}
 
 
 def test_dropping_ends_even_where_samples_take_next_to_no_time():

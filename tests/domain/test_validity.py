@@ -40,6 +40,15 @@ def test_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
     assert busy_with_others(on_host(0.9, kind="cuda")) is None
 
 
+def test_where_waiting_threads_are_accounted_for_only_a_hypervisor_is_held_to_a_limit_that_nobody_said():
+    busy = on_host(1.9)
+    accounted = replace(busy, rounds=Rounds(kernel_seconds=(1e-3,) * 3, run_delay=0.01))
+    stolen = replace(accounted, conditions_after=replace(busy.conditions_after, stolen_processors=0.6))
+    assert validated(accounted, None).invalid is None
+    assert validated(accounted, None, 1.0).invalid.code == "others"
+    assert validated(stolen, None).invalid.text.startswith("others kept 0.6 processors busy")
+
+
 @pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
 def test_the_users_peak_counts_instead_of_the_devices(users, code):
     device = DeviceIdentity("cuda", "A GPU", None, "g")

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from scripted import ScriptedDevice, then
+from scripted import ScriptedDevice, dropped, repeat, then
 
 from pytest_bandwidth.devices import memory_speed
-from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.base import Sample, Workload
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
@@ -187,6 +187,39 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
     assert finding.code == TAKEN_AGAIN
     tries = re.findall(r"train\.py \((\d)\)", finding.text)
     assert tries == [str(number) for number in range(min(busy, measuring.INVALID_RETRIES))]
+
+
+@pytest.mark.parametrize(("disturbed_seconds", "invalid"), [(5.0, False), (59.0, False), (61.0, True)])
+def test_an_update_waits_for_a_quiet_moment_and_says_so_once(tmp_path, monkeypatch, disturbed_seconds, invalid):
+    clock, told = [0.0], []
+    monkeypatch.setattr(measuring.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(measuring.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    waited = replace(dropped("run-delay"), run_delay_seconds=9e-4)
+
+    def sample(_):
+        return waited if clock[0] < disturbed_seconds else Sample(1e-3, 1e-3, None, 0.0)
+
+    settings = Settings(device="cpu", baseline=tmp_path / "b.yaml", update=True)
+    updating = JudgingRun(settings, Invocation((), tmp_path, as_module=True), tmp_path)
+    updating.device = ScriptedDevice(kernel_script=sample)
+    progress = Telling(lambda _: None)
+    progress.note = told.append
+    workload, marker = Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.01)
+    measurement = updating.measure(workload, marker, progress)
+    assert (measurement.invalid is not None) is invalid
+    assert clock[0] == pytest.approx(min(disturbed_seconds, measuring.QUIET_WAIT_SECONDS), abs=1.0)
+    (line,) = told
+    assert re.match(
+        r"waits up to 60 s for a quiet moment: its threads waited for a processor in \d+ of \d+ rounds", line
+    )
+
+
+def test_a_run_that_writes_nothing_does_not_wait(run):
+    waited = replace(dropped("run-delay"), run_delay_seconds=9e-4)
+    run.device = ScriptedDevice(kernel_script=repeat(waited))
+    measurement = run.measure(Workload(lambda: None, Traffic(BYTES, 0)), MarkerOptions(max_time=0.01), SEEN)
+    assert measurement.invalid.code == "run-delay"
+    assert run.device.clock < 1.0
 
 
 def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):

@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.device import Conditions
 # Less than this share of one processor is the background of any system.
 WORTH_TELLING_SHARE = 0.05
 MOST_TOLD = 3
+HYPERVISOR = "hypervisor"
 # man 5 proc_pid_comm: 15 bytes and a zero.
 KERNEL_NAME_LENGTH = 15
 LONGEST_NAME = 64
@@ -49,6 +50,7 @@ class ActivityWatch:
             sm_clock_mhz=clock_mhz(self._root),
             others=told({_whole_name(self._root / "proc", who): share for who, share in shares.items()}),
             others_processors=sum(shares.values()) if now.by_process else None,
+            stolen_processors=None if now.stolen is None else shares.get(HYPERVISOR, 0.0),
             load_average=_load_average(),
         )
 
@@ -77,7 +79,7 @@ def shares_between(before: Activity, after: Activity) -> dict[str, float]:
         for (pid, name), seconds in after.by_process.items()
     }
     if after.stolen is not None and before.stolen is not None:
-        shares["hypervisor"] = (after.stolen - before.stolen) / elapsed
+        shares[HYPERVISOR] = (after.stolen - before.stolen) / elapsed
     return {who: share for who, share in shares.items() if share > 0}
 
 

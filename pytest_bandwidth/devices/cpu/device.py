@@ -25,6 +25,7 @@ from pytest_bandwidth.devices.cpu.probes import (
     ProbeOperations,
     numba_threads,
 )
+from pytest_bandwidth.devices.cpu.run_delay import RunDelay, longest_wait, why_disturbed
 from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
@@ -60,6 +61,7 @@ class CpuDevice:
         self._operate: Call = lambda: operations.copy(nothing, nothing)
         self._ceilings = HostCeilings(self._operate)
         self._watch = ActivityWatch()
+        self._run_delay = RunDelay()
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -152,13 +154,16 @@ class CpuDevice:
     def time(self, call: Call, stream: Any) -> Sample:
         """Time one call between two readings of the clock, caches cold, no garbage collection."""
         del stream  # the host has none: everything is in order
+        self._run_delay.look_for_threads()
         self._eviction.evict()
         with gc_disabled():
+            waited_before = self._run_delay.seconds()
             started = time.perf_counter_ns()
             call()
             ended = time.perf_counter_ns()
+            waited = longest_wait(waited_before, self._run_delay.seconds())
         seconds = (ended - started) * 1e-9
-        return Sample(seconds, seconds)
+        return Sample(seconds, seconds, why_disturbed(seconds, waited), waited)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""

@@ -84,6 +84,7 @@ def _measured_facts(outcome: Outcome) -> Facts:
         ("standard error of median", _optional(outcome.median_precision, lambda v: format_percent(v, 2))),
         ("samples", f"{kept} kept, {len(dropped)} dropped" if kept or dropped else ""),
         ("dropped for", ", ".join(codes[:10])),
+        ("a thread waited for a processor", _optional(outcome.run_delay, lambda v: f"{format_percent(v)} of the time")),
         ("stopped by", one_line(outcome.stop, 40) if kept else ""),
         ("warm-up", _warmup(outcome)),
         ("timing method", one_line(outcome.method, 60)),

@@ -15,7 +15,8 @@ from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
-SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5)
+# Other workers of the test run may compute meanwhile.
+SHORT = Budget(min_samples=5, max_seconds=0.05, precision=0.5, tolerates_run_delay=True)
 
 
 @pytest.fixture
