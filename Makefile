@@ -7,12 +7,14 @@ RESULTS ?= demo-results
 PYTEST_ARGS ?=
 # Not empty: install just what .ci/requirements/ names, by hash, as CI does.
 LOCKED ?=
+# Neighbours that keep the machine busy while the tests run: steady, memory, bursts or builds (tests/support/neighbours.py).
+BESIDE ?=
 # Not empty: tests also count which lines run, for `make coverage`.
 COVERAGE ?=
 
 # tests/conftest.py says which tests are slow, and which have to run in one process.
 SPREAD := -n auto --maxprocesses=8 --dist=loadgroup --durations=50
-PYTEST = $(if $(COVERAGE),$(BIN)/coverage run,$(BIN)/python) -m pytest $(SPREAD)
+PYTEST = $(if $(BESIDE),$(BIN)/python tests/support/neighbours.py $(BESIDE)) $(if $(COVERAGE),$(BIN)/coverage run,$(BIN)/python) -m pytest $(SPREAD)
 # A selection of one's own may hold none of the kind.
 NONE_IS_FINE = $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 
@@ -30,9 +32,10 @@ install = $(if $(LOCKED),$(BIN)/python -m pip install $(call LOCK_ARGS,$(1)) && 
 .PHONY: help demo test test-slow lint coverage venv lock lowest docs traffic bench gpu gpu-venv dist clean
 
 help:
-	@echo "make demo   measure this machine, compare with a baseline taken just now, write the summary ($(RESULTS)/)"
+	@echo "make demo   this machine, a baseline, a kernel slowed on purpose and found, the reports ($(RESULTS)/); two minutes"
 	@echo "make test   lint, types, architecture and the tests that are not slow; PYTEST_ARGS=tests/domain for one room"
 	@echo "make test-slow  the tests that measure in real child processes, build, install or take long"
+	@echo "                both beside processes that keep the machine busy: BESIDE=steady, memory, bursts or builds"
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
@@ -47,8 +50,6 @@ $(BIN)/python:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[cpu,report$(if $(DEVICE_EXTRA),$(comma)$(DEVICE_EXTRA))]'
-	@echo "Compiling the suite's kernels, once …"
-	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider --pyargs pytest_bandwidth.suite --bandwidth-disable >$@.log || (cat $@.log; false)
 	@touch $@
 
 # What counting takes and no more: CI's job of it begins minutes earlier.

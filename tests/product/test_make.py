@@ -22,12 +22,13 @@ NOT_RUN_HERE = {
     "make lock",
     "make lowest",
     "make test",
+    "make test BESIDE=steady",
     "make test PYTEST_ARGS=tests/domain",
     "make test-slow",
 }
 RUN_HERE = {
     "make clean",
-    "make demo",  # by test_benchmarks.py: it measures
+    "make demo",  # by test_demo.py: it measures
     "make docs",  # by test_docs.py
     "make gpu",
     "make traffic",

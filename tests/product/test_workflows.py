@@ -102,7 +102,7 @@ def runs_all_tests(job):
 
 def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
     jobs = [param.values[0] for param in JOBS if runs_all_tests(param.values[0])]
-    assert len(jobs) == 2
+    assert len(jobs) == 3
     assert all(job["env"] == {"BROWSER_TESTS": "required"} for job in jobs)
 
 

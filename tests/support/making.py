@@ -16,7 +16,7 @@ INSTALLED = tuple(f"--old-file={Path(sys.prefix, stamp)}" for stamp in (".test",
 # The environment that these tests run in, into which nothing is installed.
 HERE = (f"VENV={sys.prefix}", "DEVICE_EXTRA=", *INSTALLED)
 # What the programs around these tests were told goes on to all that they start: VENV is what `make clean` removes.
-_TOLD = ("COV", "GNUMAKE", "MAKE", "MFLAGS", "PIP_", "PYTEST", "PYTHON", "VENV", "LOWEST", "RESULTS")
+_TOLD = ("BESIDE", "COV", "GNUMAKE", "MAKE", "MFLAGS", "PIP_", "PYTEST", "PYTHON", "VENV", "LOWEST", "RESULTS")
 
 
 def clean_environment() -> dict[str, str]:
