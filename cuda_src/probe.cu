@@ -9,6 +9,7 @@
 //   probe_add     reads  32 n                 writes 16 n
 //
 // Reference: each output equals its input (copy), the bitwise sum of its inputs (add), or the index pattern (write).
+// fill_cache touches 16 n bytes, of which the share that is asked for is written and the rest read.
 // Grids are one-dimensional; any n including 0; indices are 64-bit. Also builds under HIP, where clocks differ.
 
 #if defined(__HIPCC__) || defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
@@ -43,6 +44,12 @@ __device__ __forceinline__ long long stride() {
     return (long long)gridDim.x * blockDim.x;
 }
 
+// Bits that differ from place to place and run to run, so that no memory could store them as one pattern.
+__device__ __forceinline__ Vector pattern(long long i, u32 seed) {
+    const u32 bits = (u32)i * 2654435761u + seed;  // Knuth's multiplicative hash
+    return Vector{bits, bits ^ 0x9e3779b9u, bits * 3u, bits * 5u};
+}
+
 __device__ __forceinline__ u32 folded(Vector v) {
     return v.a ^ v.b ^ v.c ^ v.d;
 }
@@ -65,13 +72,9 @@ extern "C" __global__ void probe_read(const Vector* __restrict__ x, u32* sink, u
     if (sum == never) *sink = sum;
 }
 
-// Writes bits that differ from place to place and run to run, so that no memory could store them as one pattern.
 extern "C" __global__ void probe_write(Vector* __restrict__ out, u32 seed, long long n) {
     const long long step = stride();
-    for (long long i = first_index(); i < n; i += step) {
-        const u32 bits = (u32)i * 2654435761u + seed;  // Knuth's multiplicative hash
-        out[i] = Vector{bits, bits ^ 0x9e3779b9u, bits * 3u, bits * 5u};
-    }
+    for (long long i = first_index(); i < n; i += step) out[i] = pattern(i, seed);
 }
 
 extern "C" __global__ void probe_copy(const Vector* __restrict__ x, Vector* __restrict__ out, long long n) {
@@ -97,6 +100,22 @@ extern "C" __global__ void probe_add(
         out[i + step] = plus(x1, y1);
     }
     for (; i < n; i += step) out[i] = plus(x[i], y[i]);
+}
+
+// Fills a cache with other data, as work leaves it that writes `dirty_of_64` of the 64 lines it touches and reads the
+// others. They alternate evenly, so that any part of the cache holds the same mix. With lines of 128 bytes (or of fewer:
+// then two neighbours are alike) each is either wholly dirty or clean.
+extern "C" __global__ void fill_cache(Vector* x, u32* sink, u32 never, u32 seed, u32 dirty_of_64, long long n) {
+    u32 sum = 0;
+    const long long step = stride();
+    for (long long i = first_index(); i < n; i += step) {
+        const u32 line = (u32)(i / 8);
+        if (line * dirty_of_64 % 64u < dirty_of_64)
+            x[i] = pattern(i, seed);
+        else
+            sum ^= folded(x[i]);
+    }
+    if (sum == never) *sink = sum;
 }
 
 // Random 64-bit words, then shaped: out = (bits & keep) | set. With masks that fix the exponents, every word holds

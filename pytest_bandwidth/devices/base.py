@@ -74,6 +74,13 @@ class Workload:
         arrays = {id(array): array for array in (*self.reads, *self.writes)}
         return sum(map(nbytes, arrays.values())) or max(self.traffic.bytes_read, self.traffic.bytes_written)
 
+    def written_share(self, nbytes: Callable[[Any], int]) -> float:
+        """Return which share of the data that the work touches it writes: all of it, where it works in place."""
+        read = {id(array) for array in self.reads}
+        in_place = sum(map(nbytes, {id(array): array for array in self.writes if id(array) in read}.values()))
+        touched = max(self.traffic.bytes_moved - in_place, self.traffic.bytes_written)
+        return self.traffic.bytes_written / touched if touched else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:

@@ -1,12 +1,11 @@
 """What makes GPU numbers wrong, one test a trap: each shows that the trap is real here or that it is handled."""
 
-import statistics
 import time
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_work import BUDGET, MIB, copy_task, large, measured, quiet, spinner
+from gpu_work import BUDGET, MIB, copy_task, large, measured, median_seconds, quiet, spinner
 
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
@@ -17,40 +16,8 @@ from pytest_bandwidth.devices.probe_mix import MIXES
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
-
-def median_seconds(
-    device: CudaDevice, task: Workload, runs: int = 30, *, cold: bool = False, blocked: bool = True
-) -> float:
-    """Time a task with a warm cache or a stream that is not blocked, so that a test may spring a trap on purpose.
-
-    By the timer itself: outside a measurement `device.time` makes caches cold as the work's size needs it.
-    """
-    device._timer.begin(cold)
-    device._timer.blocked = blocked
-    with device._current():
-        for _ in range(5):
-            device._timer.time(task.call, task.stream)
-        return statistics.median(device._timer.time(task.call, task.stream).seconds for _ in range(runs))
-
-
-# Trap: a warm L2 serves the data.
-
-
-def test_a_warm_cache_is_faster_and_the_flush_prevents_it(device: CudaDevice) -> None:
-    cache = int(device.identity.facts["last_cache_bytes"] or 0)
-    task = copy_task(device, max(cache // 8, MIB))
-    warm = median_seconds(device, task)
-    cold = median_seconds(device, task, cold=True)
-    assert cold > 1.15 * warm
-
-
-def test_small_data_is_flushed_and_large_data_is_not(device: CudaDevice) -> None:
-    cache = int(device.identity.facts["last_cache_bytes"] or 0)
-    assert measured(device, copy_task(device, max(cache // 8, MIB))).detail["cache_flushed"] is True
-    assert measured(device, copy_task(device, 3 * cache + MIB)).detail["cache_flushed"] is False
-
-
-# Trap: dirty lines that stay in the cache make write-only tests look faster than the memory.
+# Trap: dirty lines that stay in the cache make write-only tests look faster than the memory. (test_gpu_cache.py has
+# the sizes that a cache could hold.)
 
 
 def test_no_probe_exceeds_the_peak_on_large_data(device: CudaDevice) -> None:

@@ -8,6 +8,7 @@ a flag keeps its stream back. It computes nothing except the random words.
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 LAUNCH_SECONDS = 5e-6
 EVENT_SECONDS = 1e-6
 L2_BYTES = 1 << 20
+MEMORY_BYTES_PER_SECOND = 1e9
 
 
 class CudaError(RuntimeError):
@@ -77,10 +79,36 @@ class Op:
 
 
 @dataclass
+class WriteBackCache:
+    """Model a cache that keeps what was touched last, and writes to memory what was written only when it is pushed out.
+
+    held: bytes and the share of them that is dirty, the oldest first.
+    """
+
+    size: int = L2_BYTES
+    held: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def touch(self, read: float, written: float, in_place: float = 0.0) -> float:
+        """Let data through that is not held; return the bytes that memory moves for it. in_place: read and written."""
+        touched = read + written - in_place
+        moved = read
+        self.held.append((touched, written / touched if touched else 0.0))
+        surplus = sum(amount for amount, _ in self.held) - self.size
+        while surplus > 0:
+            amount, dirty = self.held.popleft()
+            out = min(amount, surplus)
+            moved += out * dirty
+            surplus -= out
+            if out < amount:
+                self.held.appendleft((amount - out, dirty))
+        return moved
+
+
+@dataclass
 class Gpu:
     """Model the machine: a host clock, a queue for each stream pointer, and what a test may set.
 
-    log: what was asked for, in order. overwritten, read: (address, bytes) of memsets and of the read probe.
+    log: what was asked for, in order. filled: (share of lines written, bytes) of each flush.
     memory: bytes that may be allocated at once by one array.
     sticky: raised by the next wait, and by every one after it.
     """
@@ -98,8 +126,8 @@ class Gpu:
     log: list[str] = field(default_factory=list)
     arrays: int = 0
     warm: bool = False
-    overwritten: list[tuple[int, int]] = field(default_factory=list)
-    read: list[tuple[int, int]] = field(default_factory=list)
+    filled: list[tuple[float, int]] = field(default_factory=list)
+    cache: WriteBackCache = field(default_factory=WriteBackCache)
 
     # What user code does
 
@@ -113,6 +141,10 @@ class Gpu:
         """Launch a kernel whose data is in the cache unless that was flushed since the last one."""
         self.launch(warm if self.warm else cold)
         self.warm = True
+
+    def launch_moving(self, read: float, written: float, in_place: float = 0.0) -> None:
+        """Launch a kernel that takes as long as memory does to move these bytes of data that is not in the cache."""
+        self.launch(self.cache.touch(read, written, in_place) / MEMORY_BYTES_PER_SECOND)
 
     def synchronize(self, stream: Stream | None = None) -> None:
         """Wait as a callable that waits for its own work would."""
@@ -256,10 +288,15 @@ def _clock_step(gpu: Gpu, args: Any) -> None:
     gpu.queue(Op(gpu.now, 1e-6))
 
 
-def _read(gpu: Gpu, args: Any) -> None:
-    gpu.log.append("probe_read")
-    if isinstance(args[0], np.uint64):  # the flush names its buffer by address, the probe by array
-        gpu.read.append((int(args[0]), 16 * int(args[3])))
+def _fill_cache(gpu: Gpu, args: Any) -> None:
+    gpu.log.append("fill_cache")
+    array, _, _, _, dirty_of_64, count = args
+    size, share = 16 * int(count), int(dirty_of_64) / 64
+    assert size <= array.nbytes
+    gpu.filled.append((share, size))
+    gpu.cache.touch(size * (1 - share), size * share)
+    if size >= L2_BYTES:
+        gpu.warm = False
     gpu.queue(Op(gpu.now, 1e-5))
 
 
@@ -268,7 +305,7 @@ _EFFECTS = {
     "stamp_clocks": _stamp,
     "random_words": _random_words,
     "clock_step": _clock_step,
-    "probe_read": _read,
+    "fill_cache": _fill_cache,
 }
 
 
@@ -309,11 +346,8 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
         gpu.arrays += 1
         return Array(content)
 
-    def memset(address: int, _value: int, size: int, stream: int) -> None:
+    def memset(_address: int, _value: int, _size: int, stream: int) -> None:
         gpu.log.append("memset")
-        gpu.overwritten.append((address, size))
-        if size >= L2_BYTES:
-            gpu.warm = False
         gpu.queue(Op(gpu.now, 1e-6), stream_class(stream))
 
     runtime = SimpleNamespace(

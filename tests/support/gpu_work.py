@@ -1,5 +1,6 @@
 """Set up work for the GPU tests: kernels with known traffic, and a shorthand for measuring."""
 
+import statistics
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,21 @@ def spinner(device: CudaDevice, cycles: int, stream: Any = None) -> Call:
     """Keep one multiprocessor busy for so many of its cycles."""
     kernel = device.kernel(KernelSource(SPIN, "spin"))
     return device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (np.int64(cycles),)), stream)
+
+
+def median_seconds(
+    device: CudaDevice, task: Workload, runs: int = 30, *, cold: bool = False, blocked: bool = True
+) -> float:
+    """Time a task with a warm cache or a stream that is not blocked, so that a test may spring a trap on purpose.
+
+    By the timer itself: outside a measurement `device.time` makes caches cold as the work's size needs it.
+    """
+    device._timer.begin(cold, task.written_share(device.nbytes))
+    device._timer.blocked = blocked
+    with device._current():
+        for _ in range(5):
+            device._timer.time(task.call, task.stream)
+        return statistics.median(device._timer.time(task.call, task.stream).seconds for _ in range(runs))
 
 
 def measured(device: CudaDevice, task: Workload, budget: Budget = BUDGET) -> Measurement:

@@ -170,7 +170,8 @@ class CudaDevice:
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
         with self._current():
-            self._timer.begin(cold=self._is_small(workload.data_bytes(self.nbytes)))
+            cold = self._is_small(workload.data_bytes(self.nbytes))
+            self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
                 self._timer.findings.append(launch_blocking(self._blocking))
             before = self._health.read()
@@ -192,11 +193,13 @@ class CudaDevice:
 
     def time(self, call: Call, stream: Any) -> Sample:
         """Take one sample. While measuring, cold as the workload needs it; else a probe as its own size needs it."""
-        own = isinstance(call, ProbeCall)
+        probe = call if isinstance(call, ProbeCall) else None
         if not self._measuring:
-            self._timer.cold = not isinstance(call, ProbeCall) or self._is_small(call.data_bytes)
+            self._timer.cold = probe is None or self._is_small(probe.data_bytes)
         with self._current():
-            return self._timer.time(call, stream, own=own)
+            if probe is None:
+                return self._timer.time(call, stream)
+            return self._timer.time(call, stream, own=True, written_share=probe.written_share)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return a read, write, copy or 2:1 add of like size and mix, on buffers of its own. Raises OutOfMemory."""

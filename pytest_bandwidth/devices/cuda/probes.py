@@ -39,11 +39,12 @@ def moved_bytes(vectors: int, mix: Mix) -> int:
 class ProbeCall:
     """Launch a probe on the current stream. It is a class of its own, so that the device knows its own calls.
 
-    data_bytes: what its arrays hold, which is what it moves.
+    data_bytes: what its arrays hold, which is what it moves; written_share: how much of that it writes.
     """
 
     launch: Callable[[], None]
     data_bytes: int
+    written_share: float
 
     def __call__(self) -> None:
         self.launch()
@@ -88,7 +89,7 @@ class ProbeSet:
             kernel(self._grid, (THREADS,), args)
 
         moved = moved_bytes(vectors, mix)
-        return Probe(mix.name, ProbeCall(launch, moved), moved)
+        return Probe(mix.name, ProbeCall(launch, moved, float(mix.written_share)), moved)
 
     def release(self) -> None:
         """Give back the arrays."""

@@ -18,6 +18,8 @@ from pytest_bandwidth.devices.cuda.streams import stream_pointer
 
 CLOCK_CHANGES = 8
 FLUSH_THREADS = 256
+# So many caches' worth replaces all that was there, whatever the cache prefers to keep.
+FLUSH_CACHES = 3
 NEVER = 0x5EED5EED
 
 
@@ -43,8 +45,8 @@ class GpuRuntime(Protocol):
     def wait_device(self) -> None:
         """Wait until nothing runs on any stream."""
 
-    def flush(self, stream: Any) -> None:
-        """Queue what leaves the cache full of clean lines of other data."""
+    def flush(self, stream: Any, written_share: float) -> None:
+        """Queue what leaves the cache full of other data, of which that share has still to be written to memory."""
 
     def block(self, stream: Any, seconds: float) -> int:
         """Launch a kernel that blocks the stream until `unblock`, or for so many seconds; return its ticket."""
@@ -79,7 +81,7 @@ class CupyRuntime:
         self._blocking_kernel = module.get_function("blocking_kernel")
         self._stamp = module.get_function("stamp_clocks")
         self._step = module.get_function("clock_step")
-        self._read = module.get_function("probe_read")
+        self._fill_cache = module.get_function("fill_cache")
         # Pinned host memory has one address for host and device (CUDA C++ Programming Guide, "Unified Virtual
         # Address Space"), so the kernel may poll what Python writes.
         self._flags_memory = cupy.cuda.alloc_pinned_memory(64)
@@ -91,6 +93,7 @@ class CupyRuntime:
         self._stamps = cupy.zeros((2, self._slots, 2), np.uint64)
         self._sink = cupy.zeros(1, np.uint32)
         self._scratch: Any = None
+        self._flushes = 0
         self._shortest_ns = self._measure_clock_step()
 
     def now(self) -> float:
@@ -127,22 +130,28 @@ class CupyRuntime:
     def wait_device(self) -> None:
         self._runtime.deviceSynchronize()
 
-    def flush(self, stream: Any) -> None:
-        size = self._cache_bytes
+    def flush(self, stream: Any, written_share: float) -> None:
+        size = FLUSH_CACHES * self._cache_bytes
         if size == 0:
             return
         if self._scratch is None:
-            with self._guard.allocation(f"the cache flush ({3 * size} bytes)"):
-                self._scratch = self._cupy.empty(3 * size, np.uint8)
-        address = int(self._scratch.data.ptr)
-        # As NVBench does: overwriting one cache's worth pushes out whatever was there. But it leaves the cache full
-        # of dirty lines, whose write-back would fall into the sample; so twice the cache is read after it.
-        self._runtime.memsetAsync(address, 0x5A, size, stream.ptr)
+            with self._guard.allocation(f"the cache flush ({size} bytes)"):
+                self._scratch = self._cupy.empty(size, np.uint8)
+        self._flushes = (self._flushes + 1) % 2**32
+        # A cache writes back late. Left clean it would swallow a cache's worth of the sample's writes, left dirty its
+        # write-back would fall into the sample. With the work's own mix in it, as many dirty lines enter as leave.
         self._launch(
-            self._read,
+            self._fill_cache,
             stream,
             (8 * self._sm_count, FLUSH_THREADS),
-            (np.uint64(address + size), self._sink, np.uint32(NEVER), np.int64(2 * size // 16)),
+            (
+                self._scratch,
+                self._sink,
+                np.uint32(NEVER),
+                np.uint32(self._flushes),
+                np.uint32(round(64 * written_share)),
+                np.int64(size // 16),
+            ),
         )
 
     def block(self, stream: Any, seconds: float) -> int:

@@ -17,8 +17,9 @@ from pytest_bandwidth.devices.cuda.clock import RECOVERY_SECONDS, throttled
 from pytest_bandwidth.devices.cuda.runtime import GpuRuntime
 from pytest_bandwidth.domain.measurement import Finding
 
-# From so much data on, what a cache keeps is at most a fifth, and left there by an equal run before: no flush needed.
-CACHES_TO_BE_COLD = 5
+# From so much data on nothing of the run before is still there, and what is (the probe's mix, or what `setup=` wrote)
+# differs by less than a sixteenth of what a sample moves: no flush needed.
+CACHES_TO_BE_COLD = 16
 # How long a stream is blocked at most where nothing is known of the work yet.
 BLOCK_SECONDS = 0.5
 BLOCKED, PLAIN = "events+block", "events"
@@ -60,7 +61,8 @@ class Timer:
     """Take samples. State lasts for one measurement; `begin` resets it.
 
     blocked: whether the stream is blocked while work is queued; may end up False (see `NOT_BLOCKED`).
-    cold: whether the cache is flushed before each sample.
+    cold: whether the cache is flushed before each sample. written_share: of what the work touches; so the flush leaves
+    it.
     """
 
     runtime: GpuRuntime
@@ -68,6 +70,7 @@ class Timer:
     may_block: bool = True
     blocked: bool = True
     cold: bool = True
+    written_share: float = 0.5
     block_seconds: float = BLOCK_SECONDS
     host_seconds: float | None = None
     clocks_mhz: list[float] = field(default_factory=list)
@@ -86,18 +89,20 @@ class Timer:
         """Return the median of the SM clocks counted in this measurement, in MHz."""
         return median(self.clocks_mhz) if self.clocks_mhz else None
 
-    def begin(self, cold: bool) -> None:
+    def begin(self, cold: bool, written_share: float = 0.5) -> None:
         """Forget what the last measurement taught."""
+        self.written_share = written_share
         self.blocked, self.cold, self.block_seconds = self.may_block, cold, BLOCK_SECONDS
         self.host_seconds = None
         self._timed_out.clear()
         self.clocks_mhz.clear()
         self.findings.clear()
 
-    def time(self, call: Call, stream: Any, own: bool = False) -> Sample:
+    def time(self, call: Call, stream: Any, own: bool = False, written_share: float | None = None) -> Sample:
         """Run `call` once and time it on its stream, or on CuPy's current one where that is None.
 
-        own: the call is one of ours (a probe), not the one that `host_seconds` was measured of.
+        own: the call is one of ours (a probe), not the one that `host_seconds` was measured of. written_share: the
+        call's, where it is not the work's.
         """
         runtime = self.runtime
         target = runtime.stream(stream)
@@ -106,7 +111,7 @@ class Timer:
         start, end = self._events
         runtime.wait_device()
         if self.cold:
-            runtime.flush(target)
+            runtime.flush(target, self.written_share if written_share is None else written_share)
             runtime.wait_device()
         ticket = runtime.block(target, self.block_seconds) if self.blocked else None
         try:

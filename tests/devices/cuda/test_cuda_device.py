@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_model import EVENT_SECONDS, L2_BYTES, MODEL_FACTS, Array, CudaError, Gpu, Stream, opened_model
+from gpu_model import (
+    EVENT_SECONDS,
+    L2_BYTES,
+    MEMORY_BYTES_PER_SECOND,
+    MODEL_FACTS,
+    Array,
+    CudaError,
+    Gpu,
+    Stream,
+    opened_model,
+)
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
@@ -76,32 +86,53 @@ def test_a_measurement_end_to_end(gpu: Gpu) -> None:
     assert found.detail["cache_flushed"] is True
 
 
-def test_data_of_five_caches_is_not_flushed(gpu: Gpu) -> None:
-    big = Traffic(5 * L2_BYTES, 0)
+def test_data_of_sixteen_caches_is_not_flushed(gpu: Gpu) -> None:
+    big = Traffic(16 * L2_BYTES, 0)
     found = made(gpu).measure(Workload(lambda: gpu.launch(1e-3), big), QUICK, quiet)
     assert found.detail["cache_flushed"] is False
 
 
 def test_arrays_read_and_written_in_place_count_once(gpu: Gpu) -> None:
-    array = Array(np.zeros(3 * L2_BYTES, np.uint8))
-    moved = Traffic(3 * L2_BYTES, 3 * L2_BYTES)  # 6 caches moved, but 3 of data
+    array = Array(np.zeros(10 * L2_BYTES, np.uint8))
+    moved = Traffic(10 * L2_BYTES, 10 * L2_BYTES)  # 20 caches moved, but 10 of data
     task = Workload(lambda: gpu.launch(1e-3), moved, reads=(array,), writes=(array,))
     assert made(gpu).measure(task, QUICK, quiet).detail["cache_flushed"] is True
 
 
-@pytest.mark.parametrize(("caches", "flushed"), [(4, True), (6, False)])
+@pytest.mark.parametrize(("caches", "flushed"), [(14, True), (18, False)])
 def test_a_probe_on_its_own_is_flushed_by_its_own_size(gpu: Gpu, caches: int, flushed: bool) -> None:
     # As in the rounds of a measurement of that size: figures of both have to be comparable.
     device = made(gpu)
     probe = device.probe(Traffic(caches * L2_BYTES // 2, caches * L2_BYTES // 2))
     device.time(probe.call, None)
-    assert ("probe_read" in gpu.log) is flushed
+    assert ("fill_cache" in gpu.log) is flushed
 
 
 def test_a_call_of_unknown_size_is_flushed(gpu: Gpu) -> None:
     device = made(gpu)
     device.time(lambda: gpu.launch(1e-3), None)
-    assert "probe_read" in gpu.log
+    assert "fill_cache" in gpu.log
+
+
+def test_work_in_place_of_every_size_is_timed_beside_a_cache_as_it_leaves_it(gpu: Gpu) -> None:
+    for size in (L2_BYTES // 4, L2_BYTES, 3 * L2_BYTES):
+        array = Array(np.zeros(size, np.uint8))
+        task = Workload(
+            lambda size=size: gpu.launch_moving(size, size, in_place=size),
+            Traffic(size, size),
+            reads=(array,),
+            writes=(array,),
+        )
+        found = made(gpu).measure(task, QUICK, quiet)
+        assert found.gbps == pytest.approx(MEMORY_BYTES_PER_SECOND / 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(("caches", "write_share"), [(0.25, 1.0), (2.5, 0.5), (5, 0.2)])
+def test_work_that_writes_reaches_no_more_than_the_memory(gpu: Gpu, caches: float, write_share: float) -> None:
+    written = int(caches * L2_BYTES * write_share)
+    read = int(caches * L2_BYTES) - written
+    found = made(gpu).measure(Workload(lambda: gpu.launch_moving(read, written), Traffic(read, written)), QUICK, quiet)
+    assert found.gbps == pytest.approx(MEMORY_BYTES_PER_SECOND / 1e9, rel=0.01)
 
 
 def test_a_sticky_error_outside_a_measurement_loses_the_device_too(gpu: Gpu) -> None:

@@ -44,6 +44,9 @@ extern "C" void run_copy(Vector* x, Vector* out, long long n) { grid(3, 5, [&] {
 extern "C" void run_add(Vector* x, Vector* y, Vector* out, long long n) {
     grid(3, 5, [&] { probe_add(x, y, out, n); });
 }
+extern "C" void run_fill(Vector* x, u32* sink, u32 never, u32 seed, u32 dirty_of_64, long long n) {
+    grid(3, 5, [&] { fill_cache(x, sink, never, seed, dirty_of_64, n); });
+}
 extern "C" void run_random(u64* out, u64 seed, u64 keep, u64 set, long long n) {
     grid(3, 5, [&] { random_words(out, seed, keep, set, n); });
 }
@@ -116,6 +119,32 @@ def test_read_looks_at_every_element(built: Any, n: int) -> None:
     never = next(v for v in range(100) if v not in folds)
     built.run_read(at(x), at(sink), ctypes.c_uint32(never), ctypes.c_longlong(n))
     assert sink[0] == before
+
+
+LINE = 8  # vectors, 128 bytes
+
+
+@pytest.mark.parametrize("dirty_of_64", [0, 1, 21, 32, 43, 64])
+def test_filling_a_cache_writes_whole_lines_evenly_and_reads_the_others(built: Any, dirty_of_64: int) -> None:
+    x = words(64 * LINE, 5)
+    filled, sink = x.copy(), np.zeros(1, np.uint32)
+    fill = (at(sink), ctypes.c_uint32(7), ctypes.c_uint32(3), ctypes.c_uint32(dirty_of_64))
+    built.run_fill(at(filled), *fill, ctypes.c_longlong(len(x)))
+    written = (filled != x).reshape(64, -1)
+    assert (written.all(axis=1) == written.any(axis=1)).all()
+    assert written.all(axis=1).sum() == dirty_of_64
+    # In any sixteen lines that follow each other there are as many as in any others, to one.
+    counts = [np.roll(written.all(axis=1), -start)[:16].sum() for start in range(64)]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_filling_a_cache_looks_at_what_it_does_not_write(built: Any) -> None:
+    x = words(15 * LINE, 6)  # of fifteen threads, each has eight vectors
+    for thread in range(15):
+        sink, share = np.zeros(1, np.uint32), int(np.bitwise_xor.reduce(x[thread::15].ravel()))
+        fill = (at(sink), ctypes.c_uint32(share), ctypes.c_uint32(3), ctypes.c_uint32(0))
+        built.run_fill(at(x), *fill, ctypes.c_longlong(len(x)))
+        assert sink[0] == share
 
 
 def test_random_words_are_splitmix64_under_masks(built: Any) -> None:

@@ -1,10 +1,11 @@
 """One sample on the model of a GPU: what is inside the interval, and what is kept out of it."""
 
 import pytest
-from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, opened_model
+from gpu_model import EVENT_SECONDS, L2_BYTES, MEMORY_BYTES_PER_SECOND, Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Sample
 from pytest_bandwidth.devices.cuda.timing import BLOCK_SECONDS, Timer, launches_block, needs_flush
+from pytest_bandwidth.devices.probe_mix import MIXES, Mix
 
 
 @pytest.fixture
@@ -35,8 +36,7 @@ def test_launch_time_is_kept_out_of_the_interval(gpu: Gpu, timer: Timer) -> None
 def test_the_order_is_flush_block_stamp_event_work_event_stamp(gpu: Gpu, timer: Timer) -> None:
     timer.time(lambda: gpu.launch(1e-4), None)
     assert gpu.log == [
-        "memset", "probe_read",  # flush: dirty lines, then clean ones over them
-        "block", "memset", "stamp", "event", "kernel", "event", "stamp",
+        "fill_cache", "block", "memset", "stamp", "event", "kernel", "event", "stamp",
     ]  # fmt: skip
 
 
@@ -50,17 +50,27 @@ def test_a_cached_kernel_is_timed_cold(gpu: Gpu, timer: Timer) -> None:
     assert timer.time(call, None).seconds == pytest.approx(10e-6 + EVENT_SECONDS)  # what the trap looks like
 
 
-def test_the_flush_reads_two_caches_beside_the_one_it_overwrote(gpu: Gpu, timer: Timer) -> None:
-    timer.time(lambda: gpu.launch(1e-4), None)
-    (overwritten,) = [area for area in gpu.overwritten if area[1] >= L2_BYTES]
-    (read,) = gpu.read
-    assert overwritten[1] == L2_BYTES
-    assert read == (overwritten[0] + L2_BYTES, 2 * L2_BYTES)
+@pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
+@pytest.mark.parametrize("caches", [0.25, 0.5, 1, 2, 2.5, 4, 8, 32])
+def test_a_cache_that_writes_back_neither_hides_writes_nor_adds_any(
+    gpu: Gpu, timer: Timer, mix: Mix, caches: float
+) -> None:
+    size = caches * L2_BYTES / mix.arrays
+    timer.begin(True, float(mix.written_share))
+    seconds = timer.time(lambda: gpu.launch_moving(mix.reads * size, mix.writes * size), None).seconds - EVENT_SECONDS
+    assert caches * L2_BYTES / seconds == pytest.approx(MEMORY_BYTES_PER_SECOND, rel=0.01)
 
 
-def test_data_of_five_caches_needs_no_flush() -> None:
-    assert needs_flush(5 * L2_BYTES - 1, L2_BYTES)
-    assert not needs_flush(5 * L2_BYTES, L2_BYTES)
+def test_a_probe_finds_the_cache_as_it_leaves_it_itself(gpu: Gpu, timer: Timer) -> None:
+    timer.begin(True, 0.0)  # the work only reads
+    timer.time(lambda: gpu.launch_moving(L2_BYTES, 0), None)
+    timer.time(lambda: gpu.launch_moving(0, L2_BYTES), None, own=True, written_share=1.0)
+    assert gpu.filled == [(0.0, 3 * L2_BYTES), (1.0, 3 * L2_BYTES)]
+
+
+def test_data_of_sixteen_caches_needs_no_flush() -> None:
+    assert needs_flush(16 * L2_BYTES - 1, L2_BYTES)
+    assert not needs_flush(16 * L2_BYTES, L2_BYTES)
     assert not needs_flush(1, 0)
 
 

@@ -1,0 +1,85 @@
+"""What the last cache does to small data: nothing is served from it, and no write stays in it uncounted.
+
+A cache that writes back late swallows up to its size of a sample's writes where it was left clean, and adds as much
+where it was left dirty. The flush leaves it as the work itself would; whether that holds is for a card to say.
+"""
+
+import time
+
+import pytest
+from gpu_work import MIB, copy_task, measured, median_seconds
+
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.devices.probe_mix import COPY, MIXES, WRITE, Mix
+from pytest_bandwidth.domain.traffic import Traffic
+
+# In caches, all bytes of a run together. Past the last of them nothing is flushed.
+SIZES = (0.25, 0.5, 1, 2, 4, 8, 32)
+# From here on the launch and the drain are small beside the run.
+STEADY_FROM = 4
+STEADY = 0.05
+IDLE_SECONDS = 0.2
+
+
+def cache_bytes(device: CudaDevice) -> int:
+    return int(device.identity.facts["last_cache_bytes"] or 0)
+
+
+def cold_gbps(device: CudaDevice, mix: Mix, caches: float, idle_seconds: float = 0.0) -> float:
+    """Return a probe's GB/s, cold: flushed where its size asks for that. idle_seconds: before each sample."""
+    size = int(caches * cache_bytes(device)) // (16 * mix.arrays) * 16
+    probe = device.probe(Traffic(mix.reads * size, mix.writes * size))
+
+    def sample() -> float:
+        time.sleep(idle_seconds)
+        return device.time(probe.call, None).seconds
+
+    for _ in range(5):
+        sample()
+    return probe.bytes_moved / sorted(sample() for _ in range(21))[10] / 1e9
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
+def test_no_size_is_above_the_peak_and_large_ones_agree(device: CudaDevice, mix: Mix) -> None:
+    found = {caches: cold_gbps(device, mix, caches) for caches in SIZES}
+    print(mix.name, {caches: f"{gbps:.0f} GB/s" for caches, gbps in found.items()})
+    if device.peak is not None:
+        above = {caches: gbps for caches, gbps in found.items() if gbps > device.peak.gbps}
+        assert not above, f"{mix.name} is above the peak of {device.peak.gbps:.0f} GB/s: the flush leaves the wrong mix"
+    for caches in SIZES:
+        if caches >= STEADY_FROM:
+            assert found[caches] == pytest.approx(found[SIZES[-1]], rel=STEADY), f"{mix.name} of {caches} caches"
+
+
+@pytest.mark.parametrize("mix", [WRITE, COPY], ids=["write", "copy"])
+def test_a_cache_at_rest_keeps_what_it_has_to_write(device: CudaDevice, mix: Mix) -> None:
+    # One that cleans itself while idle would make the first writes after a pause look too fast.
+    at_once, rested = (cold_gbps(device, mix, 1, idle) for idle in (0.0, IDLE_SECONDS))
+    assert rested == pytest.approx(at_once, rel=0.1)
+
+
+def test_a_warm_cache_is_faster_and_the_flush_prevents_it(device: CudaDevice) -> None:
+    task = copy_task(device, max(cache_bytes(device) // 8, MIB))
+    warm = median_seconds(device, task)
+    cold = median_seconds(device, task, cold=True)
+    assert cold > 1.15 * warm
+
+
+def test_small_data_is_flushed_and_large_data_is_not(device: CudaDevice) -> None:
+    small, large = max(cache_bytes(device) // 8, MIB), 9 * cache_bytes(device) + MIB
+    assert measured(device, copy_task(device, small)).detail["cache_flushed"] is True
+    assert measured(device, copy_task(device, large)).detail["cache_flushed"] is False
+
+
+def test_work_in_place_is_no_faster_than_its_probe_where_the_cache_could_hide_it(device: CudaDevice) -> None:
+    # What it touches is dirty as a whole, twice the share that its bytes would tell.
+    x = device.random(cache_bytes(device) // 4, "float32")
+
+    def call() -> None:
+        device.xp.negative(x, out=x)
+
+    found = measured(device, Workload(call, Traffic(x.nbytes, x.nbytes), reads=(x,), writes=(x,)))
+    assert found.relative is not None
+    assert found.relative < 1.15
+    assert found.invalid is None
