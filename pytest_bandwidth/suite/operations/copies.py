@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain import traffic
+from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, DeviceName, Operation, Sizes
+from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, Operation, Sizes
 from pytest_bandwidth.suite.operations.support import centred, on_host, vector_shapes
 
 SMALL: tuple[Sizes, ...] = tuple({"n": n} for n in (1, 1001))
 DTYPES = ("float32", "float16")
-CUDA_ONLY: frozenset[DeviceName] = frozenset({"cuda"})
+CUDA_ONLY: frozenset[DeviceKind] = frozenset({"cuda"})
 
 
 def _within() -> Operation:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, get_args
 
 from numpy.typing import NDArray
 
+from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.traffic import Traffic
 
 Sizes = Mapping[str, int]
-DeviceName = Literal["cuda", "cpu", "traffic"]
 Dim = tuple[int, int, int]
 
 
@@ -91,7 +91,7 @@ class Operation:
     prepare: Callable[[Arrays, str, Sizes], Case]
     shapes: Callable[[int, str], tuple[Sizes, ...]]
     small: tuple[Sizes, ...]
-    devices: frozenset[DeviceName] = frozenset({"cuda", "cpu", "traffic"})
+    devices: frozenset[DeviceKind] = frozenset(get_args(DeviceKind))
 
     @property
     def title(self) -> str:
