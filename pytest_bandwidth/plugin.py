@@ -42,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_bandwidth.session.fresh.child_plugin import configure_child
 
         configure_child(config)
+    elif given(config):
+        from pytest_bandwidth.session.collected import begin_to_collect
+
+        begin_to_collect(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(controller, "bandwidth-controller")
 
@@ -59,6 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
+    from pytest_bandwidth.session.collected import concerns_baseline
     from pytest_bandwidth.session.fresh.child import request_of_environment
     from pytest_bandwidth.session.settings import settings_of
 
@@ -66,6 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if request is not None and request.nodeid is not None:
         # Whatever its signature says: it may ask for the fixture by request.getfixturevalue.
         wanted = [item for item in items if _same_test(item.nodeid, request.nodeid)][:1]
+    selected = list(items)
     if settings.only or request is not None:
         _keep_only(config, items, wanted)
     if settings.skip:
@@ -73,11 +79,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(
                 pytest.mark.skip(reason="--bandwidth-skip leaves bandwidth tests out: run without it to measure")
             )
-    elif wanted:
+    elif wanted or (request is None and concerns_baseline(config, selected)):
         from pytest_bandwidth.session.session import start_session
 
-        config.stash[_SESSION] = start_session(config)
-        config.stash[_SESSION].note_absent(items)
+        try:
+            session = config.stash[_SESSION] = start_session(config, unasked=not wanted)
+        except pytest.UsageError:
+            if wanted or settings.strict:
+                raise
+            return  # whoever runs other tests need not have a device
+        kept = set(items)
+        session.note_collected([item for item in selected if item not in kept])
 
 
 def _same_test(nodeid: str, other: str) -> bool:

@@ -95,6 +95,16 @@ class Outcome:
         return self.status != Status.INVALID.value
 
     @property
+    def valid_utilization(self) -> float | None:
+        """Return the utilization for people and tables; None where it is INVALID, for then it means nothing."""
+        return self.utilization if self.is_valid else None
+
+    @property
+    def valid_relative(self) -> float | None:
+        """Return the share of the probe for people and tables; None where it is INVALID."""
+        return self.relative if self.is_valid else None
+
+    @property
     def short_name(self) -> str:
         """Return the test's own name with its label, without the folder."""
         path, bracket, parameters = self.nodeid.partition("[")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome
@@ -12,8 +13,25 @@ from pytest_bandwidth.domain.verdict import Status
 DEVICE_CHANGED = "device-changed"
 UNJUDGED = "failed-unjudged"
 NOT_MEASURED = "not-measured"
+ABSENT = "absent"
+MOVED = "moved"
+# Each says of entries of the baseline that they were not measured.
+OF_UNMEASURED = (NOT_MEASURED, ABSENT, MOVED)
 # Of what a test failed with, so much is kept.
 SAID_AT_MOST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasurable:
+    """The entries of a baseline for which no test is going to run.
+
+    not_measured: why, by key, of those whose test may exist. gone: keys of those whose test does not. moved: a test
+    without an entry, and the entry that names the same test from another folder; None where there is no such.
+    """
+
+    not_measured: dict[str, str] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    moved: tuple[str, str] | None = None
 
 
 def device_finding(outcomes: Sequence[Outcome]) -> Finding | None:

@@ -54,8 +54,8 @@ def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
         outcome.bytes_read,
         outcome.bytes_written,
         *(outcome.nodeid, outcome.label, outcome.status, outcome.code, outcome.reason),
-        *(outcome.utilization, outcome.utilization_of if outcome.utilization is not None else None),
-        *(outcome.relative, outcome.probe_gbps, outcome.noise, len(outcome.samples), outcome.method),
+        *(outcome.valid_utilization, outcome.utilization_of if outcome.valid_utilization is not None else None),
+        *(outcome.valid_relative, outcome.probe_gbps, outcome.noise, len(outcome.samples), outcome.method),
         *(outcome.flop, outcome.arithmetic_intensity, outcome.ridge_point, outcome.regime),
         text(verdict, "figure"),
         *(

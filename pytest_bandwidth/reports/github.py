@@ -104,13 +104,13 @@ def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
     for outcome in outcomes:
         verdict, status = outcome.verdict, Status[outcome.status]
         drop = number(verdict, "drop")
-        peak = outcome.utilization if outcome.utilization_of == "peak" else None
+        peak = outcome.valid_utilization if outcome.utilization_of == "peak" else None
         cells = (
             f"{_SIGNS[severity_of(status, strict=run.strict)]} {outcome.status}",
             one_line(name_of(outcome), 160),
             "–" if outcome.gbps is None else digits(outcome.gbps),
             _percent(peak),
-            _percent(outcome.relative),
+            _percent(outcome.valid_relative),
             "–" if drop is None else signed_percent(-drop),
             _percent(number(verdict, "allowed_drop")),
             _percent(number(verdict, "visible_drop")),

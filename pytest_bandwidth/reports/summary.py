@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_bandwidth.domain.run_findings import UNJUDGED
+from pytest_bandwidth.domain.run_findings import OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.storage.saved_run import RunDocument
@@ -70,6 +70,7 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     )
     total = len(run.outcomes)
     broken = sum(note.code == UNJUDGED for note in run.findings)
+    unmeasured = any(note.code in OF_UNMEASURED for note in run.findings)
     failed = sum(c.count for c in counts if c.severity == "bad")
     unjudged = sum(c.count for c in counts if c.severity == "warn")
     listed = ", ".join(f"{c.count} {c.words}" for c in counts)
@@ -81,6 +82,9 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     if broken:
         explanation = f"{_capital(listed)}." if counts else "Nothing else was measured."
         return RunSummary(f"{counted(broken, 'test')} failed before being judged", explanation, "bad", counts)
+    if unmeasured and run.strict:
+        sentence = "Entries of the baseline were not measured"
+        return RunSummary(sentence, f"{_capital(listed)}." if counts else "Nothing was measured.", "bad", counts)
     if total == 0:
         return RunSummary("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
     unwritten = next((outcome for outcome in run.outcomes if outcome.code == NOT_WRITTEN), None)
@@ -98,6 +102,9 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     if unjudged:
         verb = "was" if unjudged == 1 else "were"
         sentence = f"Nothing failed, but {unjudged} of {counted(total, 'measurement')} {verb} not judged"
+        return RunSummary(sentence, f"{_capital(listed)}.", "warn", counts)
+    if unmeasured:
+        sentence = "Nothing failed, but entries of the baseline were not measured"
         return RunSummary(sentence, f"{_capital(listed)}.", "warn", counts)
     if found[Status.UPDATED] == total:
         return RunSummary(

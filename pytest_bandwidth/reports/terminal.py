@@ -118,7 +118,7 @@ _GAP = "  "
 
 
 def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
-    share = "" if outcome.utilization is None else format_percent(outcome.utilization)
+    share = "" if outcome.valid_utilization is None else format_percent(outcome.valid_utilization)
     return (
         name,
         "" if outcome.gbps is None else digits(outcome.gbps),

@@ -15,11 +15,19 @@ def not_measured_lines(not_measured: Mapping[str, str]) -> list[TerminalLine]:
     """Make one line of all entries whose test ran and measured nothing for them; why, by key."""
     if not not_measured:
         return []
+    return [(Span("NOT MEASURED", ("yellow", "bold")), Span(f" {_entries(not_measured)}"))]
+
+
+def unmeasured_sentence(not_measured: Mapping[str, str]) -> str:
+    """Say which entries no test was there to measure, and why."""
+    return f"no test measured {_entries(not_measured)}"
+
+
+def _entries(not_measured: Mapping[str, str]) -> str:
     named = [f"{printable(key)} ({printable(why)})" for key, why in list(not_measured.items())[:MOST_NAMED]]
     more = f" and {len(not_measured) - MOST_NAMED} more" if len(not_measured) > MOST_NAMED else ""
     count = "1 entry" if len(not_measured) == 1 else f"{len(not_measured)} entries"
-    text = f" {count} of the baseline: {', '.join(named)}{more}"
-    return [(Span("NOT MEASURED", ("yellow", "bold")), Span(text))]
+    return f"{count} of the baseline: {', '.join(named)}{more}"
 
 
 def skipped_lines(skipped: Mapping[str, int]) -> list[str]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.device_report import DeviceReport, Gathered
+
+
+_UNFAILED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 def is_bandwidth_test(item: pytest.Item) -> bool:
@@ -30,7 +32,6 @@ class Controller:
         # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()
         self._reports: list[DeviceReport] = []
-        self._all_collected = True
         self._interrupted = False
 
     @pytest.hookimpl(optionalhook=True)
@@ -69,17 +70,9 @@ class Controller:
         """Return a worker of xdist has ended."""
         from pytest_bandwidth.session.xdist import told_by_worker
 
-        further = told_by_worker(node)
-        if further is not None and self._gathered is not None:
-            self._gathered.add_further(further)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if not report.passed:  # a file that was skipped, or broke, may hold any test
-            self._all_collected = False
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        if any(map(is_bandwidth_test, items)):  # by a conftest.py, or a plugin that splits runs
-            self._all_collected = False
+        told = told_by_worker(node)
+        if told is not None:
+            self._gather().add_told(told)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         worker = str(getattr(report, "worker_id", ""))
@@ -91,16 +84,13 @@ class Controller:
         rows, unjudged, missing = (told.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
         if not rows and unjudged is None and missing is None:
             return
-        if self._gathered is None:
-            from pytest_bandwidth.session.device_report import Gathered
-
-            self._gathered = Gathered()
+        gathered = self._gather()
         if rows:
-            self._gathered.add(worker, told["bandwidth_device"], rows)
+            gathered.add(worker, told["bandwidth_device"], rows)
         if missing is not None and "bandwidth_device" in told:
-            self._gathered.add_missing(worker, report.nodeid, told["bandwidth_device"], **missing)
+            gathered.add_missing(worker, report.nodeid, told["bandwidth_device"], **missing)
         if not rows and unjudged is not None:
-            self._gathered.add_unjudged(worker, report.nodeid, unjudged, told.get("bandwidth_device"))
+            gathered.add_unjudged(worker, report.nodeid, unjudged, told.get("bandwidth_device"))
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note an interrupt; `pytest.exit` is one, too."""
@@ -108,6 +98,11 @@ class Controller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        from pytest_bandwidth.session.xdist import told_here
+
+        told = told_here(self._config)
+        if told is not None:
+            self._gather().add_told(told)
         if self._gathered is None:
             return
         reports = self._gathered.reports(self._failed)
@@ -119,10 +114,8 @@ class Controller:
             report_to_parent([outcome.to_plain() for report in reports for outcome in report.succeeded])
             return
         from pytest_bandwidth.session.publish import publish
-        from pytest_bandwidth.session.stale_entries import ABSENT
 
-        absent = self._config.stash.get(ABSENT, ()) if self._all_collected else ()
-        publish(self._config, reports, self._started, absent, interrupted=self._interrupted)
+        publish(self._config, reports, self._started, interrupted=self._interrupted)
         self._reports = reports
         if self._interrupted:  # its exit status is told already, and `pytest.exit` may have chosen it
             return
@@ -130,6 +123,15 @@ class Controller:
             session.exitstatus = pytest.ExitCode.INTERRUPTED
         elif any(one.problems for one in self._reports) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        elif any(one.failures for one in self._reports) and session.exitstatus in _UNFAILED:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _gather(self) -> Gathered:
+        if self._gathered is None:
+            from pytest_bandwidth.session.device_report import Gathered
+
+            self._gathered = Gathered()
+        return self._gathered
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._reports:

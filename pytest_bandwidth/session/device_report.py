@@ -18,6 +18,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.domain.run_findings import Unmeasurable
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.baseline.locate import slug
@@ -55,12 +56,14 @@ class DeviceReport:
     was not asked to. trouble: why they are missing. unjudged: what tests said that failed before they were judged.
     not_measured: entries of the baseline that were not measured though their test ran, and why. skipped: how many tests
     skipped on this device, by reason.
+    unmeasurable: entries of the baseline for which no test was to run.
 
     name: tells it from the run's other devices. baseline: what it was judged by, or written to.
     unlike: how it differs from others of its model. changes: of the baseline.
     not_updated: why its baseline could not be. left_out: why this device's figures did not enter; each "" otherwise.
     interrupted: a person ended the run, or the update's further runs, before the baseline was updated.
-    problems: what could not be done. notes: lines of no consequence. findings: about the run, for the document.
+    problems: what could not be done. failures: what fails the run, and no test of it. notes: lines of no consequence.
+    findings: about the run, for the document.
     commands: what the CI system reads on standard output, one a line.
     """
 
@@ -72,6 +75,7 @@ class DeviceReport:
     unjudged: Mapping[str, str] = field(default_factory=dict)
     not_measured: Mapping[str, str] = field(default_factory=dict)
     skipped: Mapping[str, int] = field(default_factory=dict)
+    unmeasurable: Unmeasurable = field(default_factory=Unmeasurable)
     name: str = ""
     baseline: str | None = None
     unlike: Finding | None = None
@@ -80,6 +84,7 @@ class DeviceReport:
     changes: list[TerminalLine] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     findings: list[dict[str, str]] = field(default_factory=list)
     commands: str = ""
@@ -103,7 +108,8 @@ class Gathered:
         self._devices: dict[_Told, Mapping[str, Any]] = {}
         # By device, then by key: the worker, and the row.
         self._rows: dict[_Told, dict[str, tuple[str, Row]]] = {}
-        self._further: dict[_Told, Mapping[str, Any]] = {}
+        # What the device's process told when its tests had run.
+        self._told: dict[_Told, Mapping[str, Any]] = {}
         # By worker and test.
         self._unjudged: dict[tuple[str, str], str] = {}
         # By device: why, by the entry's key; and the reason of each test that skipped on it.
@@ -134,27 +140,32 @@ class Gathered:
         if skipped is not None:
             self._skipped.setdefault(told, {})[nodeid] = skipped
 
-    def add_further(self, given: Mapping[str, Any]) -> None:
-        """Take in what a worker measured for an update: `device`, and `further` or `trouble`."""
-        self._further[_told_by(given["device"])] = given
+    def add_told(self, given: Mapping[str, Any]) -> None:
+        """Take in what a process told at its end: `device`, `unmeasurable`; of an update, `further` or `trouble`."""
+        told = _told_by(given["device"])
+        self._devices.setdefault(told, given["device"])
+        self._rows.setdefault(told, {})
+        self._told[told] = given
 
     def reports(self, failed: set[tuple[str, str]]) -> list[DeviceReport]:
         """Report on each device that there is something to tell of, in a lasting order. failed: (worker, node id)."""
         found = [self._report(told, failed) for told in sorted(self._devices)]
-        return [report for report in found if report.rows or report.unjudged or report.not_measured]
+        return [r for r in found if r.rows or r.unjudged or r.not_measured or r.unmeasurable != Unmeasurable()]
 
     def _report(self, told: _Told, failed: set[tuple[str, str]]) -> DeviceReport:
         rows = self._rows[told].values()
-        further = self._further.get(told, {})
+        given = self._told.get(told, {})
+        unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
         return DeviceReport(
             self._devices[told],
             [row for _, row in rows],
             frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
-            further.get("further"),
-            further.get("trouble"),
+            given.get("further"),
+            given.get("trouble"),
             self._unjudged_on(told, failed),
-            self._not_measured.get(told, {}),
+            {**self._not_measured.get(told, {}), **unmeasurable.not_measured},
             Counter(self._skipped.get(told, {}).values()),
+            unmeasurable,
         )
 
     def _unjudged_on(self, told: _Told, failed: set[tuple[str, str]]) -> dict[str, str]:

@@ -12,6 +12,8 @@ import pytest
 
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 
+# Options of pytest after which no test's body runs.
+RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 _FIELD = re.compile(r"^ *(\w+(?:, \w+)*): ", re.MULTILINE)
 # Name, placeholder (None: a switch), help.
 OPTIONS: tuple[tuple[str, str | None, str], ...] = (

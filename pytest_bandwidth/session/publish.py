@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.run_findings import device_finding, not_measured_finding, unjudged_finding
+from pytest_bandwidth.domain.run_findings import ABSENT, MOVED, device_finding, not_measured_finding, unjudged_finding
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, summary_lines
-from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines
+from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
 from pytest_bandwidth.session.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.environment import describe, new_run_id
 from pytest_bandwidth.session.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.run_files import write_files
 from pytest_bandwidth.session.settings import Settings, settings_of
-from pytest_bandwidth.session.stale_entries import sentence
+from pytest_bandwidth.session.stale_entries import gone_sentence, moved_sentence
 from pytest_bandwidth.session.update import update_baselines
 from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.xdist import revision_of
@@ -29,14 +29,13 @@ def publish(
     config: pytest.Config,
     reports: Sequence[DeviceReport],
     started: float,
-    absent: Sequence[str] = (),
     *,
     interrupted: bool = False,
 ) -> None:
     """Update the baseline and write files; what goes wrong is noted, not raised, so that everything else is done.
 
-    reports: one a device, filled in with what was done; started: when the run did, in seconds since the epoch; absent:
-    entries of the baseline that have no test any more; interrupted: whether a person ended the run: then no baseline is
+    reports: one a device, filled in with what was done; started: when the run did, in seconds since the epoch;
+    interrupted: whether a person ended the run: then no baseline is
     updated.
     """
     settings = settings_of(config)
@@ -50,10 +49,7 @@ def publish(
     if settings.writes_baseline:
         update_baselines(config, settings, reports, interrupted=interrupted)
     for report in reports:
-        if absent and report.baseline:
-            text = sentence(absent, report.baseline)
-            report.findings.append({"code": "absent", "text": text})
-            report.notes.append(text)
+        _tell_unmeasurable(report, settings, config.rootpath)
     run_id, environment = new_run_id(), describe(config.rootpath, started)
     changed = dict(environment)
     try:
@@ -73,6 +69,21 @@ def _findings(report: DeviceReport) -> list[dict[str, str]]:
         found.append(asdict(changed))
     found += [unjudged_finding(nodeid, said) for nodeid, said in report.unjudged.items()]
     return found + [not_measured_finding(key, why) for key, why in report.not_measured.items()]
+
+
+def _tell_unmeasurable(report: DeviceReport, settings: Settings, root: Path) -> None:
+    """Say which entries no test was to measure; with strict they fail the run, for there is no test to fail."""
+    entries, told = report.unmeasurable, report.failures if settings.strict else report.notes
+    if entries.gone and report.baseline:
+        text = gone_sentence(entries.gone, report.baseline)
+        report.findings.append({"code": ABSENT, "text": text})
+        told.append(text)
+    if entries.moved is not None:
+        text = moved_sentence(entries.moved, root)
+        report.findings.append({"code": MOVED, "text": text})
+        told.append(text)
+    if entries.not_measured and settings.strict:
+        told.append(unmeasured_sentence(entries.not_measured))
 
 
 def _write(
@@ -139,6 +150,8 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
         reporter.write_line(line_of_ci)
     if report.interrupted:
         _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
+    for failure in report.failures:
+        _write_line(reporter, (Span(f"FAILED with --bandwidth-strict: {failure}", ("red", "bold")),))
     for problem in report.problems:
         _write_line(reporter, (Span(f"ERROR: {problem}", ("red", "bold")),))
 

@@ -43,9 +43,12 @@ class Run(MeasuringRun):
         root: Path,
         revision: Revision | None = None,
         hooked_peak: HookedPeak = no_hook,
+        *,
+        needs_baseline: bool = True,
     ) -> None:
         patience = QUIET_WAIT_SECONDS if settings.writes_baseline else 0.0
         super().__init__(settings, root, settings.device, hooked_peak, patience)
+        self._needs_baseline = needs_baseline
         self.revision = revision
         self._invocation = invocation
         self._probes_alone: dict[tuple[int, int], float] = {}
@@ -70,7 +73,7 @@ class Run(MeasuringRun):
         if file is None:
             return None
         if not file.exists():
-            if self.settings.writes_baseline:
+            if self.settings.writes_baseline or not self._needs_baseline:
                 return None
             raise BaselineError(
                 f"no baseline file {file}: check --bandwidth-baseline, or write it with --bandwidth-update"

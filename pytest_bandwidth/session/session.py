@@ -7,9 +7,10 @@ import inspect
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import asdict
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,11 +24,13 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
+from pytest_bandwidth.domain.run_findings import Unmeasurable
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.message import failure_message, strict_message
 from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import header_line
+from pytest_bandwidth.session.collected import COLLECTED, key_of, reason_of, start_of_empty_set
 from pytest_bandwidth.session.device_report import Row
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.session.fresh.child import request_of_environment
@@ -38,7 +41,7 @@ from pytest_bandwidth.session.progress import ProgressLine
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.run_files import check_outputs
 from pytest_bandwidth.session.settings import read_marker, settings_of
-from pytest_bandwidth.session.stale_entries import by_test, note_absent
+from pytest_bandwidth.session.stale_entries import by_test
 from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.user_input import checked_tags
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test, tell_controller
@@ -66,8 +69,7 @@ class BandwidthSession:
         self._problem = problem
         self._line = ProgressLine(config)
         self._writes = False
-        # The baseline's keys by test, once asked for.
-        self._entries: dict[str, set[str]] | None = None
+        self._unmeasurable = Unmeasurable()
 
     def header(self) -> str:
         """Name device, peak and baseline in a line."""
@@ -80,10 +82,11 @@ class BandwidthSession:
         """Wait, in a fresh process, until it may measure: before any fixture of a test is set up."""
         self._run.wait_for_turn()
 
-    def note_absent(self, items: Sequence[pytest.Item]) -> None:
-        """Keep in mind the baseline's entries for which nothing was collected."""
-        if self._problem is None and not self._config.option.collectonly and self._run.baseline is not None:
-            note_absent(self._config, {key_of(item) for item in items}, self._run.baseline.entries)
+    def note_collected(self, dropped: Sequence[pytest.Item]) -> None:
+        """Keep in mind the baseline's entries for which no test is to run; dropped: tests without the fixture."""
+        collected = self._config.stash.get(COLLECTED, None)
+        if collected is not None and self._entries_by_test:
+            self._unmeasurable = collected.unmeasurable(self._config, self._baseline_keys, dropped)
 
     def fixture_for(self, item: pytest.Item) -> Bandwidth:
         """Make the test's own fixture value. Raises what is wrong with device, baseline or marker."""
@@ -165,17 +168,22 @@ class BandwidthSession:
             vars(report)["bandwidth_device"] = device_plain(self._run.device.identity, self._run.peak)
 
     def finish(self) -> None:
-        """Take the further runs of an update, in a worker with a device of its own, which only it may be able to."""
+        """Tell the controller what the collection left unmeasured, and an update's further runs.
+
+        Those are taken here in a worker with a device of its own, which only it may be able to reach.
+        """
         settings = self._run.settings
-        if not self._writes or settings.runs == 1 or not runs_every_test(self._config):
+        takes_further = self._writes and settings.runs > 1 and runs_every_test(self._config)
+        if not takes_further and self._unmeasurable == Unmeasurable():
             return
         identity = self._run.device.identity
-        self._run.device.release()
-        given: Plain = {"device": device_plain(identity, self._run.peak)}
-        try:
-            given["further"] = further_runs(settings, invocation_of(self._config), identity, lambda _: None)
-        except (BandwidthError, OSError) as error:
-            given["trouble"] = str(error)
+        given: Plain = {"device": device_plain(identity, self._run.peak), "unmeasurable": asdict(self._unmeasurable)}
+        if takes_further:
+            self._run.device.release()
+            try:
+                given["further"] = further_runs(settings, invocation_of(self._config), identity, lambda _: None)
+            except (BandwidthError, OSError) as error:
+                given["trouble"] = str(error)
         tell_controller(self._config, given)
 
     def _not_measured(self, item: pytest.Item, report: pytest.TestReport, measured: set[str]) -> dict[str, str]:
@@ -186,7 +194,7 @@ class BandwidthSession:
         if hasattr(report, "wasxfail"):
             why = f"the test is marked xfail and measured nothing: {report.wasxfail}"[:200]
         elif report.skipped:
-            why = f"the test skipped: {_reason_of(report)}"
+            why = f"the test skipped: {reason_of(report)}"
         elif measured:
             why = "the test passed without measuring it"
         elif "bandwidth" not in getattr(item, "fixturenames", ()):
@@ -197,11 +205,20 @@ class BandwidthSession:
 
     def _entries_of(self, item: pytest.Item) -> set[str]:
         """Return the keys of the test's entries in the baseline; none where nothing is compared."""
+        empty = start_of_empty_set(item)
+        if empty is not None:
+            return {key for key in self._baseline_keys if key.startswith(empty)}
+        return self._entries_by_test.get(key_of(item), set())
+
+    @property
+    def _baseline_keys(self) -> Collection[str]:
         if self._problem is not None or self._run.settings.disable or self._run.baseline is None:
-            return set()
-        if self._entries is None:
-            self._entries = by_test(self._run.baseline.entries)
-        return self._entries.get(key_of(item), set())
+            return ()
+        return self._run.baseline.entries
+
+    @cached_property
+    def _entries_by_test(self) -> Mapping[str, set[str]]:
+        return by_test(self._baseline_keys)
 
     def _judged(self, item: pytest.Item, fixture: Bandwidth) -> dict[str, Judged]:
         key = key_of(item)
@@ -250,9 +267,10 @@ class BandwidthSession:
         return failures
 
 
-def start_session(config: pytest.Config) -> BandwidthSession:
+def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:
     """Open the device and read the baseline, so that what is wrong is said before any test runs.
 
+    unasked: whether no test takes the fixture: then the device need not have a baseline.
     Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
     test fails with it instead.
     """
@@ -262,7 +280,14 @@ def start_session(config: pytest.Config) -> BandwidthSession:
     if request is not None:
         run = ChildRun(settings, config.rootpath, request, hooked_peak)
     else:
-        run = Run(settings, invocation_of(config), config.rootpath, revision_of(config), hooked_peak)
+        run = Run(
+            settings,
+            invocation_of(config),
+            config.rootpath,
+            revision_of(config),
+            hooked_peak,
+            needs_baseline=not unasked,
+        )
     problem: BandwidthError | None = None
     if not config.option.collectonly:
         try:
@@ -290,33 +315,10 @@ def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None
         raise pytest.UsageError(f"pytest_bandwidth_peaks, for {identity.name}: {error}") from None
 
 
-def key_of(item: pytest.Item) -> str:
-    """Return the baseline's key of a test: its node id.
-
-    ``package.module::test`` where pytest found the file by --pyargs.
-    """
-    nodeid = item.nodeid
-    file, _, rest = nodeid.partition("::")
-    if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
-        rest = rest.rpartition("@")[0]
-    module = getattr(getattr(item, "module", None), "__name__", "")
-    given = [str(arg).partition("::")[0] for arg in item.config.args]
-    by_name = item.config.option.pyargs and any(module == g or module.startswith(f"{g}.") for g in given)
-    if by_name or _SUITE in item.path.parents:
-        return f"{module or file}::{rest}"
-    return f"{file}::{rest}"
-
-
 def target_of(item: pytest.Item) -> str:
     """Return the test as a command-line argument that does not depend on the current folder."""
     _, _, rest = key_of(item).partition("::")
     return f"{item.path}::{rest}"
-
-
-def _reason_of(report: pytest.TestReport) -> str:
-    """Return why pytest says that a test was skipped."""
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return " ".join(reason.removeprefix("Skipped:").split())[:200]
 
 
 def _shown_name(item: pytest.Item, measurement: Measurement) -> str:

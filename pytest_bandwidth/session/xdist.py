@@ -16,12 +16,12 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
+from pytest_bandwidth.session.options import RUNS_NOTHING
 from pytest_bandwidth.session.settings import settings_of
 
 _REVISION = pytest.StashKey[Revision]()
-# Options of pytest after which no test's body runs.
-_RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
-_FURTHER = "bandwidth_further"
+_TOLD = "bandwidth_told"
+_TOLD_HERE = pytest.StashKey[Mapping[str, Any]]()
 
 
 def tell_worker(node: Any) -> None:
@@ -37,17 +37,25 @@ def runs_every_test(config: pytest.Config) -> bool:
     return bool(getattr(config, "workerinput", {}).get("bandwidth_every_test"))
 
 
-def tell_controller(config: pytest.Config, further: Mapping[str, Any]) -> None:
-    """Hand plain data from this worker to the controller when the worker ends."""
-    # xdist sets this on a worker's config, and sends it to the controller.
-    output: dict[str, Any] = vars(config)["workeroutput"]
-    output[_FURTHER] = dict(further)
+def tell_controller(config: pytest.Config, told: Mapping[str, Any]) -> None:
+    """Hand plain data from this process to the controller, which may be itself, when its tests have run."""
+    if hasattr(config, "workerinput"):
+        # xdist sets this on a worker's config, and sends it to the controller.
+        output: dict[str, Any] = vars(config)["workeroutput"]
+        output[_TOLD] = dict(told)
+    else:
+        config.stash[_TOLD_HERE] = told
+
+
+def told_here(config: pytest.Config) -> Mapping[str, Any] | None:
+    """Return what this process gave to `tell_controller`; None where it gave nothing."""
+    return config.stash.get(_TOLD_HERE, None)
 
 
 def told_by_worker(node: Any) -> Mapping[str, Any] | None:
     """Return what a worker gave to `tell_controller`; None where it gave nothing, or died."""
     output: Mapping[str, Any] = getattr(node, "workeroutput", {})
-    return output.get(_FURTHER)
+    return output.get(_TOLD)
 
 
 def invocation_of(config: pytest.Config) -> Invocation:
@@ -84,7 +92,7 @@ def _check_out(config: pytest.Config) -> Revision | None:
     """
     settings = settings_of(config)
     name = settings.against
-    runs_nothing = any(config.getoption(option, False) for option in _RUNS_NOTHING)
+    runs_nothing = any(config.getoption(option, False) for option in RUNS_NOTHING)
     if name is None or runs_nothing or settings.disable or settings.skip:
         return None
     if _REVISION in config.stash:

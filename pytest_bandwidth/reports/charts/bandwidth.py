@@ -39,15 +39,15 @@ def bandwidth_spec(run: RunDocument) -> Spec | None:
 
 
 def _point(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any]:
-    known = outcome.utilization is not None and outcome.utilization_of == "peak"
+    known = outcome.valid_utilization is not None and outcome.utilization_of == "peak"
     return {
         **identity(run, index, outcome),
         "gbps": outcome.gbps,
         "probe": outcome.probe_gbps,
         "bytes": outcome.bytes_moved,
         "bandwidth": f"{digits(outcome.gbps or 0.0)} GB/s",
-        "of peak": format_percent(outcome.utilization or 0.0, 1) if known else "–",
-        "of probe": "–" if outcome.relative is None else format_percent(outcome.relative, 1),
+        "of peak": format_percent(outcome.valid_utilization or 0.0, 1) if known else "–",
+        "of probe": "–" if outcome.valid_relative is None else format_percent(outcome.valid_relative, 1),
         "moved": format_bytes(outcome.bytes_moved),
     }
 

@@ -126,7 +126,7 @@ def _sweep_point(row: int, name: str, precision: str, outcome: Outcome) -> dict[
         "bytes": outcome.bytes_moved,
         "gbps": outcome.gbps,
         "bandwidth": f"{digits(outcome.gbps or 0)} GB/s",
-        "of probe": "–" if outcome.relative is None else format_percent(outcome.relative, 1),
+        "of probe": "–" if outcome.valid_relative is None else format_percent(outcome.valid_relative, 1),
         "moved": format_bytes(outcome.bytes_moved),
     }
 

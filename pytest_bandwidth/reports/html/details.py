@@ -74,10 +74,10 @@ def _measured_facts(outcome: Outcome) -> Facts:
     codes = sorted({one_line(text(d, "code"), 40) for d in dropped})
     facts = [
         ("achieved", _optional(outcome.gbps, format_gbps)),
-        ("of peak", _percent(outcome.utilization) if outcome.utilization_of == "peak" else ""),
-        ("class", one_line(outcome.utilization_class or "", 40)),
+        ("of peak", _percent(outcome.valid_utilization) if outcome.utilization_of == "peak" else ""),
+        ("class", one_line(outcome.utilization_class or "", 40) if outcome.is_valid else ""),
         ("probe", _probe(outcome)),
-        ("of probe", _percent(outcome.relative)),
+        ("of probe", _percent(outcome.valid_relative)),
         ("median time", _optional(outcome.seconds, format_seconds)),
         ("host time", _optional(outcome.host_seconds, format_seconds)),
         ("noise (IQR ÷ median)", _percent(outcome.noise)),

@@ -123,11 +123,11 @@ def _bandwidth(outcome: Outcome) -> Cell:
 def _peak_share(outcome: Outcome) -> Cell:
     if outcome.utilization_of != "peak":
         return Cell("–")
-    return _share(outcome.utilization)
+    return _share(outcome.valid_utilization)
 
 
 def _probe_share(outcome: Outcome) -> Cell:
-    return _share(outcome.relative)
+    return _share(outcome.valid_relative)
 
 
 def _change(outcome: Outcome) -> Cell:

@@ -84,6 +84,13 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     return _new_name(path, device)
 
 
+def keys_at(path: Path) -> list[str]:
+    """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
+    if not path.exists():
+        raise error(path, 1, "found no such file or folder, expected a baseline: --bandwidth-update makes one")
+    return [key for file in _baselines_at(path) for key in read(file).baseline.entries]
+
+
 def check(path: Path) -> None:
     """Read each file that `path` means, of whatever device. Raises BaselineError with the problems of all.
 

@@ -1,0 +1,168 @@
+"""Record what pytest collects, to tell which entries of a baseline no test of the run can measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from os.path import normpath
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.run_findings import Unmeasurable
+from pytest_bandwidth.session.options import RUNS_NOTHING
+from pytest_bandwidth.session.settings import settings_of
+from pytest_bandwidth.session.stale_entries import has_test, near_miss
+
+COLLECTED = pytest.StashKey["Collected"]()
+# pytest's options that leave tests out, by their names in its namespace.
+_NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
+_SUITE = Path(__file__).resolve().parent.parent / "suite"
+
+
+class Collected:
+    """A plugin that notes items before anything is deselected, and files that could not be collected."""
+
+    def __init__(self) -> None:
+        self._items: list[pytest.Item] = []
+        # By the collector's node id: why it was skipped, or "" where it broke, which pytest reports itself.
+        self._unread: dict[str, str] = {}
+        self._read: set[str] = set()
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        self._items.append(item)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.passed:
+            self._read.add(report.nodeid)
+        else:
+            self._unread[report.nodeid.removesuffix("/__init__.py")] = reason_of(report) if report.skipped else ""
+
+    def unmeasurable(
+        self, config: pytest.Config, entries: Iterable[str], dropped: Sequence[pytest.Item]
+    ) -> Unmeasurable:
+        """Say which entries go unmeasured whatever the tests do.
+
+        dropped: tests that --bandwidth-only leaves out, since they do not take the fixture.
+        """
+        tests = {key_of(item) for item in self._items}
+        keys = list(entries)
+        without_fixture = _of_tests(keys, {key_of(item) for item in dropped})
+        not_measured = dict.fromkeys(without_fixture, "the test does not take the fixture `bandwidth`")
+        gone: list[str] = []
+        covers, root = _covers(config), config.rootpath
+        empty = tuple(start for item in self._items if (start := start_of_empty_set(item)))
+        for key in keys:
+            if key in not_measured or not covers(key) or has_test(key, tests):
+                continue
+            why = self._why_unread(root, key)
+            if why:
+                not_measured[key] = why
+            elif why is None and not key.startswith(empty):
+                gone.append(key)
+        moved = None
+        if not any(has_test(key, tests) for key in keys):
+            # The baseline may be of another rootdir, of which nothing can be told here.
+            moved = near_miss(tests, keys)
+            gone = [] if moved else [key for key in gone if not _is_above(root, key)]
+        return Unmeasurable(not_measured, tuple(gone), moved)
+
+    def concerns(self, config: pytest.Config, entries: Iterable[str], items: Sequence[pytest.Item]) -> bool:
+        """Return whether entries are of tests that are to run, or cannot be measured though they were to be."""
+        keys = list(entries)
+        found = self.unmeasurable(config, keys, ())
+        return bool(found.not_measured or found.gone or _of_tests(keys, {key_of(item) for item in items}))
+
+    def _why_unread(self, root: Path, key: str) -> str | None:
+        """Return why the entry's file was not collected, "" where pytest says so itself, None where it was."""
+        for nodeid, why in self._unread.items():
+            if key.startswith((f"{nodeid}::", f"{nodeid}/")):
+                return why and f"its file was skipped: {why}"
+        file = key.partition("::")[0]
+        if file not in self._read and (root / file).exists():
+            return "its file was not collected"
+        return None
+
+
+def begin_to_collect(config: pytest.Config) -> None:
+    """Note what is collected from now on, where a baseline is going to be compared with it."""
+    settings = settings_of(config)
+    runs_nothing = any(config.getoption(option, False) for option in RUNS_NOTHING)
+    unjudged = settings.skip or settings.disable or settings.against is not None
+    if settings.baseline is None or unjudged or runs_nothing:
+        return
+    config.stash[COLLECTED] = Collected()
+    config.pluginmanager.register(config.stash[COLLECTED], "bandwidth-collected")
+
+
+def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bool:
+    """Return whether a baseline of any device has entries of tests that are to run, or that cannot.
+
+    Raises pytest.UsageError for a baseline that cannot be read, with strict.
+    """
+    settings, collected = settings_of(config), config.stash.get(COLLECTED, None)
+    if collected is None or settings.baseline is None:
+        return False
+    from pytest_bandwidth.storage.baseline import keys_at  # kept out of runs without a baseline
+
+    try:
+        return collected.concerns(config, keys_at(settings.baseline), items)
+    except BaselineError as error:
+        if settings.strict and not hasattr(config, "workerinput"):
+            raise pytest.UsageError(*str(error).splitlines()) from None
+        return False
+
+
+def _of_tests(keys: Iterable[str], tests: set[str]) -> list[str]:
+    return [key for key in keys if has_test(key, tests)] if tests else []
+
+
+def _is_above(root: Path, key: str) -> bool:
+    """Return whether the entry's file is in no folder of the rootdir, and is in one of a folder above."""
+    return any((folder / key.partition("::")[0]).exists() for folder in root.parents)
+
+
+def start_of_empty_set(item: pytest.Item) -> str | None:
+    """Return what node ids begin with of a test that is parametrized with nothing; None for any other test."""
+    call = getattr(item, "callspec", None)
+    if call is None or not any(type(value).__name__ == "NotSetType" for value in call.params.values()):
+        return None
+    return key_of(item).removesuffix(f"[{call.id}]") + "["
+
+
+def _covers(config: pytest.Config) -> Callable[[str], bool]:
+    """Return whether this run was to collect the file of an entry, and all of its tests."""
+    if any(getattr(config.option, name, None) for name in _NARROWING) or config.option.pyargs:
+        return lambda _: False
+    folder, root = config.invocation_params.dir, config.rootpath
+    places = [Path(normpath(folder / arg)) for arg in map(str, config.args) if "::" not in arg]
+
+    def covers(key: str) -> bool:
+        file = key.partition("::")[0]
+        path = Path(normpath(root / file))
+        return file.endswith(".py") and any(place == path or place in path.parents for place in places)
+
+    return covers
+
+
+def key_of(item: pytest.Item) -> str:
+    """Return the baseline's key of a test: its node id.
+
+    ``package.module::test`` where pytest found the file by --pyargs.
+    """
+    nodeid = item.nodeid
+    file, _, rest = nodeid.partition("::")
+    if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
+        rest = rest.rpartition("@")[0]
+    module = getattr(getattr(item, "module", None), "__name__", "")
+    given = [str(arg).partition("::")[0] for arg in item.config.args]
+    by_name = item.config.option.pyargs and any(module == g or module.startswith(f"{g}.") for g in given)
+    if by_name or _SUITE in item.path.parents:
+        return f"{module or file}::{rest}"
+    return f"{file}::{rest}"
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why pytest says that a test or a file was skipped."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return " ".join(reason.removeprefix("Skipped:").split())[:200]

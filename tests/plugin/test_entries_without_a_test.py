@@ -1,0 +1,205 @@
+"""Entries of the baseline that no test of a run is there to measure: told, and red with strict."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.in_process
+
+# Takes the fixture and has no entry: a strict run of it alone passes.
+TAKES = "def test_takes(bandwidth):\n    pass\n"
+STRICT = ("--bandwidth-baseline=b.yaml", "--bandwidth-strict")
+
+
+def entries(project, *keys):
+    told = "".join(f"  {key!r}: {{bandwidth: 1 MB/s}}\n" for key in keys)
+    project.file("b.yaml", f"schema: 1\nentries:\n{told}" if told else "schema: 1\nentries: {}\n")
+
+
+def told(result, start):
+    return [line for line in result.outlines if line.startswith(start)]
+
+
+SKIP = "import pytest\npytest.skip('no card', allow_module_level=True)\n"
+SKIPPED = {
+    "module": ("test_gpu.py", "import pytest\npytest.skip('no card', allow_module_level=True)\n", "no card"),
+    "import": (
+        "test_gpu.py",
+        "import pytest\npytest.importorskip('no_such_thing')\n",
+        "could not import 'no_such_thing'",
+    ),
+    "package": ("gpu/__init__.py", "import pytest\npytest.skip('no card', allow_module_level=True)\n", "no card"),
+}
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["beside", "alone"])
+@pytest.mark.parametrize("kind", list(SKIPPED))
+def test_a_file_that_is_skipped_hides_none(project, kind, beside):
+    name, text, why = SKIPPED[kind]
+    project.file(name, text)
+    if kind == "package":
+        project.file("gpu/test_gpu.py", "def test_it(bandwidth):\n    pass\n")
+    project.file("test_other.py", TAKES if beside else "def test_plain():\n    pass\n")
+    key = "gpu/test_gpu.py::test_it" if kind == "package" else "test_gpu.py::test_it"
+    entries(project, key)
+    lenient = project.run_here("--bandwidth-baseline=b.yaml")
+    assert lenient.ret == 0
+    (line,) = told(lenient, "NOT MEASURED")
+    assert line.startswith(f"NOT MEASURED 1 entry of the baseline: {key} (its file was skipped: {why}")
+    strict = project.run_here(*STRICT, "--bandwidth-json=run.json")
+    assert strict.ret == 1
+    (line,) = told(strict, "FAILED with --bandwidth-strict")
+    assert key in line
+    assert why in line
+    findings = json.loads((project.path / "run.json").read_text())["findings"]
+    assert [f["code"] for f in findings] == ["not-measured"]
+
+
+@pytest.mark.parametrize(
+    "less", [("-k", "takes"), ("-m", "not slow"), ("test_other.py",), ("test_other.py::test_takes",)]
+)
+def test_a_selection_asks_for_no_more_than_it_names(project, less):
+    project.file("test_gpu.py", SKIP)
+    project.file("test_other.py", TAKES)
+    entries(project, "test_gpu.py::test_it", "test_gone.py::test_it", "test_other.py::test_before[1]")
+    result = project.run_here(*STRICT, *less)
+    if less == ("test_other.py",):  # all of that file, whose entries it answers for
+        assert result.ret == 1
+        (line,) = told(result, "FAILED with --bandwidth-strict")
+        assert "test_other.py::test_before[1]" in line
+        assert "test_gpu.py" not in line
+        assert "test_gone.py" not in line
+    else:
+        assert result.ret == 0
+        assert not told(result, "FAILED")
+        assert not told(result, "NOT MEASURED")
+
+
+EMPTY = """
+import pytest
+
+@pytest.mark.parametrize("m", [1, 2])
+@pytest.mark.parametrize("n", {values})
+def test_sizes(bandwidth, n, m):
+    pass
+"""
+
+
+def test_an_empty_parametrization_hides_none(project):
+    project.file("test_k.py", EMPTY.format(values=[]) + TAKES)
+    keys = ("test_k.py::test_sizes[4-1]", "test_k.py::test_sizes[8-2] @ cold")
+    entries(project, *keys)
+    lenient = project.run_here("--bandwidth-baseline=b.yaml")
+    lenient.assert_outcomes(passed=1, skipped=2)
+    (line,) = told(lenient, "NOT MEASURED")
+    assert line.startswith("NOT MEASURED 2 entries of the baseline: ")
+    assert all(f"{key} (the test skipped: got empty parameter set" in line for key in keys)
+    strict = project.run_here(*STRICT)
+    assert strict.ret == 1
+    strict.assert_outcomes(passed=1, errors=2)
+    assert all(told(strict, f"{key} is in the baseline, and the test skipped: got empty") for key in keys)
+    assert project.run_here(*STRICT, "-k", "takes").ret == 0
+
+
+def test_a_run_whose_tests_all_lost_the_fixture_fails(project):
+    project.file("test_k.py", "def test_it():\n    pass\n\ndef test_plain():\n    pass\n")
+    entries(project, "test_k.py::test_it")
+    lenient = project.run_here("--bandwidth-baseline=b.yaml")
+    assert lenient.ret == 0
+    assert told(lenient, "NOT MEASURED 1 entry of the baseline: test_k.py::test_it (the test does not take the fixture")
+    strict = project.run_here(*STRICT)
+    strict.assert_outcomes(passed=1, failed=1)
+    assert strict.ret == 1
+    only = project.run_here(*STRICT, "--bandwidth-only")
+    assert only.ret == 1
+    (line,) = told(only, "FAILED with --bandwidth-strict")
+    assert "test_k.py::test_it (the test does not take the fixture `bandwidth`)" in line
+    assert project.run_here(*STRICT, "-k", "plain").ret == 0
+
+
+def test_a_run_without_such_tests_opens_no_device(project):
+    project.file("test_k.py", "def test_plain():\n    pass\n")
+    entries(project)
+    result = project.run_here(*STRICT, "--bandwidth-device=cuda")
+    assert result.ret == 0
+    assert not told(result, "bandwidth:")
+
+
+def test_tests_that_are_gone_fail_a_strict_run_of_everything(project):
+    project.file("test_k.py", TAKES)
+    entries(project, "test_gone.py::test_it", "test_k.py::test_renamed")
+    lenient = project.run_here("--bandwidth-baseline=b.yaml")
+    assert lenient.ret == 0
+    strict = project.run_here(*STRICT)
+    assert strict.ret == 1
+    (line,) = told(strict, "FAILED with --bandwidth-strict")
+    remedy = "pytest-bandwidth baseline prune b.yaml test_gone.py::test_it test_k.py::test_renamed"
+    assert line.endswith(f"2 entries have no test any more; to remove: {remedy}")
+    assert told(lenient, "2 entries have no test any more")
+    # A folder answers for its own entries.
+    project.file("sub/test_s.py", TAKES)
+    assert project.run_here(*STRICT, "sub").ret == 0
+    entries(project, "sub/test_s.py::test_renamed", "test_gone.py::test_it")
+    below = project.run_here(*STRICT, "sub")
+    assert below.ret == 1
+    (line,) = told(below, "FAILED with --bandwidth-strict")
+    assert line.endswith("prune b.yaml sub/test_s.py::test_renamed")
+
+
+def test_a_file_that_is_there_and_was_left_out_is_not_gone(project):
+    project.file("test_k.py", TAKES)
+    project.file("test_left.py", TAKES)
+    project.file("conftest.py", "collect_ignore = ['test_left.py']\n")
+    entries(project, "test_left.py::test_takes")
+    result = project.run_here(*STRICT)
+    assert result.ret == 1
+    assert told(result, "NOT MEASURED 1 entry of the baseline: test_left.py::test_takes (its file was not collected)")
+    assert not told(result, "1 entry has no test")
+
+
+def test_tests_that_a_plugin_leaves_to_other_runs_are_not_gone(project):
+    project.file("test_k.py", TAKES + "\ndef test_other(bandwidth):\n    pass\n")
+    # As plugins do that split a run, without a word to pytest.
+    project.file(
+        "conftest.py",
+        "def pytest_collection_modifyitems(items):\n    items[:] = [i for i in items if i.name != 'test_other']\n",
+    )
+    entries(project, "test_k.py::test_other")
+    result = project.run_here(*STRICT)
+    assert result.ret == 0
+
+
+@pytest.mark.processes
+@pytest.mark.smoke
+def test_workers_of_xdist_tell_it_once(project):
+    project.file("test_gpu.py", SKIP)
+    project.file("test_k.py", TAKES + "".join(f"\ndef test_{n}():\n    pass\n" for n in range(4)))
+    entries(project, "test_gpu.py::test_it", "test_gone.py::test_it", "test_k.py::test_1")
+    result = project.run(*STRICT, "-n2")
+    assert result.ret == 1
+    result.assert_outcomes(passed=4, failed=1, skipped=1)
+    assert len(told(result, "NOT MEASURED 2 entries of the baseline")) == 1
+    assert len(told(result, "FAILED with --bandwidth-strict")) == 2
+
+
+def test_another_rootdir_is_named(project, monkeypatch):
+    """Without an ini file node ids begin at the folder where pytest is started."""
+    (project.path / "pytest.ini").unlink()
+    project.file("sub/test_k.py", TAKES)
+    project.file("sub/deep/test_d.py", TAKES)
+    entries(project, "sub/test_k.py::test_takes", "other/test_gone.py::test_it")
+    monkeypatch.chdir(project.path / "sub")
+    result = project.run_here("--bandwidth-baseline=../b.yaml")
+    hint = (
+        "the baseline has no entry of these tests, and sub/test_k.py::test_takes for test_k.py::test_takes: node ids "
+        f"begin at the rootdir, which is {project.path / 'sub'}; start pytest in the folder where the baseline was "
+        "written, or put a pytest.ini there"
+    )
+    assert hint in result.outlines
+    assert "prune" not in result.stdout.str()
+    assert project.run_here("--bandwidth-baseline=../b.yaml", "--bandwidth-strict").ret == 1
+    # The other way round: written below, read from above.
+    entries(project, "deep/test_d.py::test_takes")
+    monkeypatch.chdir(project.path)
+    above = project.run_here("--bandwidth-baseline=b.yaml")
+    above.stdout.fnmatch_lines(["*no entry of these tests, and deep/test_d.py::test_takes for sub/deep/test_d.py::*"])
