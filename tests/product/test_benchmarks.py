@@ -24,6 +24,7 @@ SMALLEST = {
     "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
     "readme.py": ((), r"REGRESSED"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
+    "run_delay.py": (("--seconds=0.1", "--beside", "none", "bursts"), r"\| NumPy sum, 64 MiB \| \d+ \| 100%"),
     "scale.py": (("100",), r"\| 100 \|"),
     "traffic.py": (("--rounds=1", "--largest=10"), r"triad"),
 }
@@ -34,7 +35,7 @@ ELSEWHERE = {"demo.py", "gpu.py", "gpu_page.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py"), MEASURES),
-    **dict.fromkeys(("overhead.py", "memory_speed.py", "placement.py"), MEASURES),
+    **dict.fromkeys(("overhead.py", "memory_speed.py", "placement.py", "run_delay.py"), MEASURES),
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),

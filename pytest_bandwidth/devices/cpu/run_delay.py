@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.rounds import RUN_DELAY
 
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
-# to 10 ms wait for nothing; 1 % or 10 % keep about as many beside others and quiet.
+# to 10 ms wait for nothing; 1 % or 10 % keep about as many beside others and quiet: benchmarks/run_delay.py.
 LARGEST_SHARE = 0.03
 LONGEST_RECORD = 64
 # Each look lists a folder.
