@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+# Runs inside this process forget the modules that they were the first to load; PyYAML's compiled part keeps its own.
+import yaml  # noqa: F401
+
 pytest_plugins = "pytester"
 
 ROOT = Path(__file__).parent
