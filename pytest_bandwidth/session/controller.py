@@ -36,7 +36,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
-        """Return xdist is about to start its workers, where a bad baseline would fail each test by itself."""
+        """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
         from pytest_bandwidth.session.settings import settings_of
 
         settings = settings_of(config)
@@ -60,14 +60,14 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Return xdist starts a worker."""
+        """Tell a worker that xdist starts what is one for the whole run."""
         from pytest_bandwidth.session.xdist import tell_worker
 
         tell_worker(node)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Return a worker of xdist has ended."""
+        """Gather what a worker of xdist told at its end."""
         from pytest_bandwidth.session.xdist import told_by_worker
 
         told = told_by_worker(node)

@@ -107,7 +107,7 @@ class ConsoleProgress:
             self.note(text)
 
     def note(self, text: str) -> None:
-        """Return a line that stays."""
+        """Write a line that stays."""
         self.clear()
         self._write(f"pytest-bandwidth selftest: {printable(text)}\n")
 

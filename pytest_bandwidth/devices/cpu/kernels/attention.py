@@ -72,7 +72,7 @@ def _block_weights(weights: Array, q: Array, q0: int, k: Array, at: int, scale: 
 
 @inlined
 def _add_weighted(result: Array, weights: Array, v: Array, at: int, d: int, count: int, shrink: Any) -> None:
-    """Return result = shrink · result + Σ weights[key] · v[key], for `count` values from element `at` on.
+    """Compute result = shrink · result + Σ weights[key] · v[key], for `count` values from element `at` on.
 
     A line of the result stays in a register for the whole block. Stored and loaded again for every key, it takes 1.5
     times as long in one process as in the next, depending on where buffers and code happen to lie.
@@ -193,7 +193,7 @@ def kv_decode(
     tokens: int,
     capacity: int,
 ) -> None:
-    """Return one query token's attention to `tokens` cached ones, for each head.
+    """Write one query token's attention to `tokens` cached ones, for each head.
 
     0 without tokens, NaN for d above 128.
     """
