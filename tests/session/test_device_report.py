@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_bandwidth.domain.judging.fleet import OUTLIER
+from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.session.device_report import (
     DeviceReport,
@@ -16,6 +18,7 @@ from pytest_bandwidth.session.device_report import (
 )
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.session.update import update_baselines
+from pytest_bandwidth.storage import baseline as baseline_files
 
 
 def device(name, serial, kind="cuda"):
@@ -58,11 +61,11 @@ def test_a_devices_file_stands_beside_the_one_that_was_asked_for():
 
 def test_only_valid_figures_of_one_model_are_compared():
     devices = [device("a", str(n)) for n in range(3)] + [device("b", "9")]
-    paces = [measured(100.0), measured(100.0), measured(50.0), measured(10.0)]
-    found = fleet_findings(devices, [[one] for one in paces], 0.05)
+    alike = [measured(100.0), measured(100.0), measured(50.0), measured(10.0)]
+    found = fleet_findings(devices, [[one] for one in alike], 0.05)
     assert [finding and finding.code for finding in found] == [None, None, "outlier", None]
-    paces[2] = measured(50.0, "INVALID")
-    assert fleet_findings(devices, [[one] for one in paces], 0.05) == [None] * 4
+    alike[2] = measured(50.0, "INVALID")
+    assert fleet_findings(devices, [[one] for one in alike], 0.05) == [None] * 4
 
 
 def row(key, gbps):
@@ -114,3 +117,50 @@ def test_further_runs_of_several_devices_need_workers_that_run_every_test(pytest
     assert ["no further runs of a, expected --dist=each" in text for text in found] == [True, False]
     assert ["no further runs of b, expected --dist=each" in text for text in found] == [False, True]
     assert list(tmp_path.iterdir()) == []
+
+
+def told(report):
+    (outcome,) = report.outcomes
+    assert outcome.verdict.get("reason", "") == outcome.reason
+    return outcome.status, outcome.reason
+
+
+def test_an_interrupted_run_leaves_every_file_as_it_is(pytestconfig, tmp_path):
+    reports = [DeviceReport(device(name, "1"), [Row(measured(100.0))], name=name) for name in ("a", "b")]
+    update_baselines(pytestconfig, Settings(baseline=tmp_path / "folder", update=True), reports, interrupted=True)
+    said = ("NO_BASELINE", "not written to the baseline: the run was interrupted")
+    assert [told(report) for report in reports] == [said, said]
+    assert [report.interrupted for report in reports] == [True, False]  # it is said once
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_outlier_does_not_enter_what_others_of_its_model_write(pytestconfig, tmp_path):
+    reports = [DeviceReport(device("a", str(n)), [Row(measured(100.0 - n))], name=f"a ({n})") for n in range(2)]
+    reports[1].unlike = Finding(OUTLIER, "a (1) is slower")
+    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True), reports)
+    (file,) = tmp_path.glob("*.yaml")
+    assert [run.gbps for run in baseline_files.load(file).entries["t.py::t"].runs] == [100.0]
+    assert told(reports[0]) == ("UPDATED", "")
+    assert told(reports[1]) == ("UPDATED", "left out of the baseline's update: it is an outlier")
+    assert reports[1].notes == ["a (1) was left out of the baseline's update: it is an outlier"]
+
+
+def test_what_failed_is_not_written_and_is_not_called_updated(pytestconfig, tmp_path):
+    failed = DeviceReport(device("a", "1"), [Row(measured(100.0))], failed=frozenset({"t.py::t"}), name="a")
+    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True), [failed])
+    assert told(failed) == ("NO_BASELINE", "not written to the baseline: the test failed")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("trouble", [None, "a fresh process ended"])
+def test_an_update_that_fails_says_why_and_leaves_the_file(pytestconfig, tmp_path, trouble):
+    file = tmp_path / "b.yaml"
+    file.write_text("schema: 7\n", encoding="utf-8")
+    report = DeviceReport(device("a", "1"), [Row(measured(100.0))], trouble=trouble, name="a")
+    update_baselines(pytestconfig, Settings(baseline=file, update=True), [report])
+    (problem,) = report.problems
+    assert problem.startswith("the baseline was not updated: ")
+    assert (trouble or "found schema 7, expected at most 1") in problem
+    assert report.findings == [{"code": "not-updated", "text": problem}]
+    assert told(report) == ("NO_BASELINE", "not written to the baseline: the update failed")
+    assert file.read_text(encoding="utf-8") == "schema: 7\n"

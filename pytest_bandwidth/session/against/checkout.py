@@ -51,7 +51,7 @@ class CheckedOut:
     """Hold a worktree with a revision in it, until `remove`."""
 
     def __init__(self, root: Path, name: str) -> None:
-        """Check out `name`. root: any folder of the repository. Raises UsageError where git has no such repository or commit."""
+        """Check `name` out. root: any folder of the repository. Raises UsageError where git has no such commit."""
         top = _top(root)
         commit = _commit(top, name)
         remove_leftovers(top)
