@@ -12,7 +12,7 @@ HOST_KINDS: frozenset[str] = frozenset({"cpu"})
 COUNTING_KINDS: frozenset[str] = frozenset({"traffic"})
 Fact = str | int | float | bool | None
 # Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did.
-MEMORY_CLOCK, SLOWDOWN = "memory-clock", "slowdown"
+MEMORY_CLOCK, SLOWDOWN, SM_CLOCK, SM_CLOCK_LOW = "memory-clock", "slowdown", "sm-clock", "sm-clock-low"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes, poison, wrong_results
-from pytest_bandwidth.suite.operations.support import on_host
+from pytest_bandwidth.suite.operations.support import beside, on_host
 from pytest_bandwidth.suite.selection import Profile
 
 # References are worked out on the host in float64, which takes longer than any kernel: of work that moves more
@@ -50,7 +50,8 @@ def wrong_at_full_size(
 def _count_nan(bandwidth: Bandwidth, array: Any) -> int:
     # What a copy from the device filled lies on the host, and CuPy takes no NumPy arrays.
     xp = np if isinstance(array, np.ndarray) else bandwidth.xp
-    return int(xp.isnan(array).sum())
+    with beside(array):
+        return int(xp.isnan(array).sum())
 
 
 def calls_of(bandwidth: Bandwidth, case: Case) -> list[Callable[[], object]]:

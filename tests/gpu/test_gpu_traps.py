@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from gpu_work import BUDGET, MIB, copy_task, large, measured, median_seconds, quiet, spinner
 
-from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.identity import driver_uuid
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic, arithmetic_peak
-from pytest_bandwidth.devices.cuda.timing import BLOCKED, PLAIN
+from pytest_bandwidth.devices.cuda.timing import BLOCKED
 from pytest_bandwidth.devices.probe_mix import MIXES
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
@@ -110,35 +110,7 @@ def test_host_seconds_include_the_launch(device: CudaDevice) -> None:
     assert found.regime == "overhead-bound"
 
 
-# Trap: a callable that waits for its own work, behind a blocking kernel that waits for it.
-
-
-def test_a_callable_that_synchronises_falls_back_in_a_few_seconds(device: CudaDevice) -> None:
-    task = copy_task(device, large(device))
-
-    def call() -> None:
-        task.call()
-        device.xp.cuda.runtime.deviceSynchronize()
-
-    found = measured(device, Workload(call, task.traffic))
-    assert found.method == PLAIN
-    assert "not-held" in {f.code for f in found.findings}
-    assert found.invalid is None
-
-
-def test_an_ordinary_callable_is_held(device: CudaDevice) -> None:
-    found = measured(device, copy_task(device, large(device)))
-    assert found.method == BLOCKED
-    assert "not-held" not in {f.code for f in found.findings}
-
-
-def test_an_interrupted_sample_leaves_nothing_held(device: CudaDevice) -> None:
-    def call() -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        device.time(call, None)
-    device.xp.cuda.runtime.deviceSynchronize()
+# Trap: a callable that allocates behind a blocking kernel. (test_gpu_hold.py has the hold itself.)
 
 
 def test_memory_that_a_callable_allocates_does_not_trip_the_hold(device: CudaDevice) -> None:
@@ -146,33 +118,6 @@ def test_memory_that_a_callable_allocates_does_not_trip_the_hold(device: CudaDev
     found = measured(device, Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes), reads=(x,)))
     assert found.method == BLOCKED
     assert found.rounds.dropped == ()
-
-
-# Trap: cold clocks, and throttling.
-
-
-@pytest.mark.usefixtures("nvidia")
-def test_warm_up_takes_time_and_the_clock_is_counted(device: CudaDevice) -> None:
-    found = measured(device, copy_task(device, large(device)))
-    assert found.rounds.warmup_runs > 3
-    assert found.rounds.warmup_seconds >= 0.05 * BUDGET.max_seconds
-    counted, reported = found.detail["sm_clock_counted_mhz"], found.detail["sm_clock_reported_mhz"]
-    assert counted is not None
-    if reported is not None:
-        assert 0.5 < counted / reported < 2
-
-
-@pytest.mark.usefixtures("nvidia")
-def test_all_samples_throttled_is_invalid_and_not_nan(device: CudaDevice) -> None:
-    real = device._timer.nominal_clock_mhz
-    device._timer.nominal_clock_mhz = 1e6
-    try:
-        found = measured(device, copy_task(device, large(device)), Budget(5, 0.1))
-    finally:
-        device._timer.nominal_clock_mhz = real
-    assert found.invalid is not None
-    assert found.gbps is None
-    assert {d.code for d in found.rounds.dropped} == {"throttled"}
 
 
 @pytest.mark.usefixtures("nvidia")

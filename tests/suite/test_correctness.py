@@ -9,7 +9,8 @@ from test_operations_table import HostArrays
 
 from pytest_bandwidth.suite.access_cost import bottleneck_finding
 from pytest_bandwidth.suite.correctness import wrong_at_full_size, wrong_at_small_sizes
-from pytest_bandwidth.suite.operations import OPERATIONS, CallStep
+from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, poison
+from pytest_bandwidth.suite.operations.support import on_host
 from pytest_bandwidth.suite.test_operations import DOUBLED_BYTES, doubled_case
 
 
@@ -176,3 +177,42 @@ def test_orders_that_ask_for_more_say_so(name, version, dtype, sizes, device, se
 )
 def test_other_orders_have_no_finding(name, version, sizes, device):
     assert bottleneck_finding(name, version, "float32", sizes, device) is None
+
+
+class OtherGpu:
+    """As much of an array on another GPU as poisoning and checking touch: each asks which GPU is current."""
+
+    def __init__(self):
+        self.inside = False
+        self.seen = []
+        self.device = self
+
+    def __enter__(self):
+        self.inside = True
+
+    def __exit__(self, *_):
+        self.inside = False
+
+    def fill(self, _value):
+        self.seen.append(("fill", self.inside))
+
+    def get(self):
+        self.seen.append(("get", self.inside))
+        return np.zeros(3)
+
+
+def test_a_result_on_another_gpu_is_poisoned_and_read_there():
+    array = OtherGpu()
+    poison(replace(COPY.prepare(Host(), "float32", {"n": 3}), results={"out": array}))
+    assert (on_host(array) == np.zeros(3)).all()
+    assert array.seen == [("fill", True), ("get", True)]
+
+
+def test_elements_left_out_are_counted_on_the_gpu_that_holds_them():
+    array, asked = OtherGpu(), []
+    xp = SimpleNamespace(isnan=lambda found: (asked.append(found.inside), np.zeros(3, bool))[1])
+    case = replace(COPY.prepare(Host(), "float32", {"n": 3 << 20}), steps=(), results={"out": array})
+    fixture = Host()
+    fixture.xp = xp
+    assert wrong_at_full_size(fixture, COPY, "float32", case, "quick") == []
+    assert asked == [True]

@@ -110,7 +110,8 @@ class Gpu:
 
     log: what was asked for, in order. filled: (share of lines written, bytes) of each flush.
     memory: bytes that may be allocated at once by one array.
-    sticky: raised by the next wait, and by every one after it.
+    sticky: raised by the next wait, and by every one after it. destroying_fails: events raise where they are destroyed.
+    loaded: names of kernels. pooled: whether the pool has memory for a result. gave_up: blocking kernels that did.
     """
 
     now: float = 0.0
@@ -128,6 +129,10 @@ class Gpu:
     warm: bool = False
     filled: list[tuple[float, int]] = field(default_factory=list)
     cache: WriteBackCache = field(default_factory=WriteBackCache)
+    loaded: set[str] = field(default_factory=set)
+    pooled: bool = False
+    gave_up: int = 0
+    destroying_fails: bool = False
 
     # What user code does
 
@@ -145,6 +150,17 @@ class Gpu:
     def launch_moving(self, read: float, written: float, in_place: float = 0.0) -> None:
         """Launch a kernel that takes as long as memory does to move these bytes of data that is not in the cache."""
         self.launch(self.cache.touch(read, written, in_place) / MEMORY_BYTES_PER_SECOND)
+
+    def launch_into_new_memory(self, seconds: float) -> None:
+        """Launch a kernel whose result comes from the pool, or from the driver, which waits for the device."""
+        if not self.pooled:
+            self.wait_all()
+            self.pooled = True
+        self.launch(seconds)
+
+    def give_back_pool(self) -> None:
+        self.log.append("free")
+        self.pooled = False
 
     def synchronize(self, stream: Stream | None = None) -> None:
         """Wait as a callable that waits for its own work would."""
@@ -185,10 +201,11 @@ class Gpu:
 
     def end_of_block(self, op: Op) -> float:
         assert op.start is not None
-        released = self.releases.get(op.ticket or 0)
+        released = op.start if op.ticket == 0 else self.releases.get(op.ticket or 0)
         if released is not None and released <= op.start + op.limit:
             return max(op.start, released)
         ctypes.c_int.from_address(op.gave_up_at).value = op.ticket or 0
+        self.gave_up += 1
         return op.start + op.limit
 
     def wait_all(self) -> None:
@@ -212,6 +229,10 @@ class Event:
 
     def synchronize(self) -> None:
         self.gpu.wait(self.pointer)
+
+    def __del__(self) -> None:
+        if self.gpu.destroying_fails:
+            raise CudaError(700)
 
 
 class Array:
@@ -251,6 +272,9 @@ class RawKernel:
     def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
         self.calls.append((grid, block, args, shared_mem))
         assert self.gpu is not None
+        if self.name not in self.gpu.loaded:
+            self.gpu.wait_all()  # as CUDA may, to load it
+            self.gpu.loaded.add(self.name)
         effect = _EFFECTS.get(self.name)
         if effect is None:
             self.gpu.launch(1e-5)
@@ -289,10 +313,12 @@ def _clock_step(gpu: Gpu, args: Any) -> None:
 
 
 def _fill_cache(gpu: Gpu, args: Any) -> None:
-    gpu.log.append("fill_cache")
     array, _, _, _, dirty_of_64, count = args
     size, share = 16 * int(count), int(dirty_of_64) / 64
     assert size <= array.nbytes
+    if size == 0:
+        return
+    gpu.log.append("fill_cache")
     gpu.filled.append((share, size))
     gpu.cache.touch(size * (1 - share), size * share)
     if size >= L2_BYTES:
@@ -309,15 +335,24 @@ _EFFECTS = {
 }
 
 
-class _Device(AbstractContextManager[Any]):
+class Device(AbstractContextManager[Any]):
+    """Model a cupy.cuda.Device: both ends of its block call cudaSetDevice, which fails on a lost context."""
+
+    gpu: Gpu
+
     def __init__(self, index: int) -> None:
         self.id = index
 
     def use(self) -> None:
-        pass
+        if self.gpu.sticky is not None:
+            raise self.gpu.sticky
+
+    def __enter__(self) -> Device:
+        self.use()
+        return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self.use()
 
 
 def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
@@ -361,7 +396,7 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
     )
     cuda = SimpleNamespace(
         runtime=runtime,
-        Device=_Device,
+        Device=type("Device", (Device,), {"gpu": gpu}),
         Stream=stream_class,
         get_current_stream=lambda: gpu.current,
         Event=lambda: Event(gpu),
@@ -380,7 +415,7 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
         zeros=lambda shape, dtype=np.float64: Array(np.zeros(shape, dtype)),
         RawModule=RawModule,
         RawKernel=RawKernel,
-        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=lambda: gpu.log.append("free")),
+        get_default_memory_pool=lambda: SimpleNamespace(free_all_blocks=gpu.give_back_pool),
     )
 
 

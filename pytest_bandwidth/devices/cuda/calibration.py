@@ -75,7 +75,7 @@ def plain_run(timer: Timer, workload: Workload) -> PlainRun:
     if workload.setup is not None:
         workload.setup()
     stream = runtime.stream(workload.stream)
-    event = runtime.event()
+    event, _ = timer.events
     runtime.wait_device()
     with runtime.using(stream):
         called = runtime.now()
@@ -111,6 +111,16 @@ def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
 def block_seconds_for(host_seconds: float) -> float:
     """Return how long to block a stream for a call that keeps the host busy for so long: generous, but no hang."""
     return min(BLOCK_AT_MOST_SECONDS, max(BLOCK_AT_LEAST_SECONDS, BLOCK_FACTOR * host_seconds))
+
+
+def load(timer: Timer, workload: Workload, probe: Call) -> None:
+    """Run a new probe, then the work and what is sampled beside it, on a stream that is not blocked.
+
+    A first launch may load its kernel, and the work's next result may need memory that the probe's arrays took from
+    the pool: either waits for the whole device, and so, behind a blocking kernel, for that to give up.
+    """
+    for part in (replace(workload, call=probe, setup=None, interleaved=()), *_parts(workload).values()):
+        plain_run(timer, part)
 
 
 def _parts(workload: Workload) -> dict[str, Workload]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.device import MEMORY_CLOCK
+from pytest_bandwidth.domain.device import MEMORY_CLOCK, SM_CLOCK, SM_CLOCK_LOW
 from pytest_bandwidth.domain.measurement import Finding
 
-# As NVBench does: below this share of the nominal clock a sample tells of the power supply, not of the kernel.
+# NVBench's share: a sample so far below the clock that the samples before it had tells of the power supply, not of the
+# kernel. Beside the nominal clock, as there, a card with its clocks locked lower would lose every sample (nvbench#231).
 THROTTLED_SHARE = 0.75
+# By the median of so many samples. A clock that fell for good is the usual one after half as many.
+USUAL_OF_SAMPLES = 15
 # … and the GPU is given this long to recover before the next sample.
 RECOVERY_SECONDS = 0.05
 # The common clock ticks in steps; an interval of so many steps is known to 5 %.
@@ -50,22 +55,39 @@ def nominal_clock_mhz(default_mhz: float | None, largest_mhz: float | None) -> f
     return default_mhz or largest_mhz or None
 
 
-def throttled(clock_mhz: float | None, nominal_mhz: float | None) -> Finding | None:
-    """Return why a sample does not count, if its clock was too low; None where it was not, or is not known."""
-    if clock_mhz is None or not nominal_mhz or clock_mhz >= THROTTLED_SHARE * nominal_mhz:
+def throttled(clock_mhz: float | None, before_mhz: Sequence[float]) -> Finding | None:
+    """Return why a sample does not count, if its clock fell; None where it did not, or nothing is known.
+
+    before_mhz: the clocks of the samples before it, those of the warm-up too.
+    """
+    usual = before_mhz[-USUAL_OF_SAMPLES:]
+    if clock_mhz is None or not usual or clock_mhz >= THROTTLED_SHARE * median(usual):
+        return None
+    return Finding("throttled", f"the SM clock fell below {THROTTLED_SHARE * 100:.0f} % of that of the samples before")
+
+
+def sm_clock_low(counted_mhz: float | None, nominal_mhz: float | None) -> Finding | None:
+    """Report a clock that stays well below the nominal one, and with it whatever is not bound by memory."""
+    if not counted_mhz or not nominal_mhz or counted_mhz >= THROTTLED_SHARE * nominal_mhz:
         return None
     return Finding(
-        "throttled",
-        f"the SM clock was below {THROTTLED_SHARE * 100:.0f} % of its nominal {nominal_mhz:.0f} MHz",
+        SM_CLOCK_LOW,
+        f"the SM clock was {counted_mhz:.0f} MHz over the samples, expected at least {THROTTLED_SHARE * 100:.0f} % of "
+        f"its nominal {nominal_mhz:.0f}: figures are those of a slower GPU (clocks that were set, a power limit, "
+        "heat); `nvidia-smi -q -d CLOCK,PERFORMANCE` shows which",
     )
 
 
-def clocks_disagree(counted_mhz: float | None, reported_mhz: float | None) -> Finding | None:
-    """Report a counted clock lower than the driver says: the hardware slows itself down. The reverse is idling."""
-    if not counted_mhz or not reported_mhz or counted_mhz >= CLOCKS_AGREE * reported_mhz:
+def clocks_disagree(counted_mhz: float | None, reported_mhz: float | None, *, slowed: bool) -> Finding | None:
+    """Report a counted clock lower than the driver says: the hardware slows itself down. The reverse is idling.
+
+    slowed: whether the driver says that heat or power holds the GPU back. Else the two only tell of different moments:
+    the counted clock of the samples, the reported one of an instant after them.
+    """
+    if not slowed or not counted_mhz or not reported_mhz or counted_mhz >= CLOCKS_AGREE * reported_mhz:
         return None
     return Finding(
-        "sm-clock",
+        SM_CLOCK,
         f"the SM clock counted was {counted_mhz:.0f} MHz while the driver reports {reported_mhz:.0f}: "
         "the GPU skips cycles (power brake, heat, or a power supply that is too weak)",
     )

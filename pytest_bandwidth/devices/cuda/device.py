@@ -17,12 +17,12 @@ import numpy as np
 from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
-from pytest_bandwidth.devices.cuda.calibration import calibrate
-from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz
+from pytest_bandwidth.devices.cuda.calibration import calibrate, load
+from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
-from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
+from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
@@ -35,6 +35,8 @@ from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measur
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256
+# Devices whose context is lost. CuPy's events raise where they are destroyed then, unless Python itself is ending.
+_UNDESTROYABLE: list[object] = []
 
 
 def open_cuda(index: int = 0) -> CudaDevice:
@@ -62,8 +64,9 @@ class CudaDevice:
         self._peak = choose_peak(self._identity, nvml=memory_arithmetic(facts, known))
         self._max_memory_clock_mhz = known.max_memory_clock_mhz
         self._blocking = launches_block(os.environ)
-        nominal = nominal_clock_mhz(known.default_sm_clock_mhz, known.max_sm_clock_mhz or facts.clock_mhz)
-        self._timer = Timer(self._runtime, nominal, may_block=self._blocking is None, blocked=self._blocking is None)
+        largest = known.max_sm_clock_mhz or facts.clock_mhz
+        self._nominal_clock_mhz = nominal_clock_mhz(known.default_sm_clock_mhz, largest)
+        self._timer = Timer(self._runtime, may_block=self._blocking is None, blocked=self._blocking is None)
         self._health = Health(nvml, ownership, lambda: self._timer.clock_mhz)
         self._world = ArrayWorld(self._is_array, lambda a: int(a.device.id), self._adopt, self._index)
         self._fill_kernel = opened.module.get_function("random_words")
@@ -72,11 +75,11 @@ class CudaDevice:
             self._random_bytes,
             self._free_pool,
             self._guard,
-            facts.sm_count,
+            self._resident_blocks,
             self._cupy.zeros(1, np.uint32),
         )
         self._kernels: dict[KernelSource, Any] = {}
-        self._measuring = False
+        self._measured: Workload | None = None
         self._seed = int.from_bytes(os.urandom(8), "little")
 
     @property
@@ -174,8 +177,8 @@ class CudaDevice:
             self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
                 self._timer.findings.append(launch_blocking(self._blocking))
-            before = self._health.read()
-            self._measuring = True
+            before = self._health.begin()
+            self._measured = workload
             try:
                 calibrate(self._timer, workload)
                 measurement = measure_timed(self, workload, budget, progress)
@@ -185,7 +188,7 @@ class CudaDevice:
                     detail={**measurement.detail, **self._detail()},
                 )
             finally:
-                self._measuring = False
+                self._measured = None
                 self._timer.begin(cold=True)  # what was learned holds for this workload only
 
     def now(self) -> float:
@@ -194,7 +197,7 @@ class CudaDevice:
     def time(self, call: Call, stream: Any) -> Sample:
         """Take one sample. While measuring, cold as the workload needs it; else a probe as its own size needs it."""
         probe = call if isinstance(call, ProbeCall) else None
-        if not self._measuring:
+        if self._measured is None:
             self._timer.cold = probe is None or self._is_small(probe.data_bytes)
         with self._current():
             if probe is None:
@@ -205,7 +208,9 @@ class CudaDevice:
         """Return a read, write, copy or 2:1 add of like size and mix, on buffers of its own. Raises OutOfMemory."""
         del inputs
         with self._current():
-            return self._probes.probe(traffic)
+            probe = self._probes.probe(traffic)
+            load(self._timer, self._measured or Workload(probe.call, traffic), probe.call)
+            return probe
 
     def conditions(self) -> Conditions:
         return self._health.conditions()
@@ -213,6 +218,7 @@ class CudaDevice:
     def release(self) -> None:
         """Give back the probe's arrays, the flush's buffer, and what CuPy's pool holds unused."""
         if self._guard.lost is not None:
+            _UNDESTROYABLE.append(self)
             return
         self._probes.release()
         self._runtime.release_memory()
@@ -221,7 +227,8 @@ class CudaDevice:
     @contextmanager
     def _current(self) -> Iterator[None]:
         """Make this device the current one, and notice errors that poison its context."""
-        with self._cupy.cuda.Device(self._index), self._guard.watch():
+        # The guard outside: on a lost context the device's own exit raises, which would hide what the guard has to say.
+        with self._guard.watch(), self._cupy.cuda.Device(self._index):
             yield
 
     def _is_array(self, value: Any) -> bool:
@@ -235,6 +242,11 @@ class CudaDevice:
 
     def _is_small(self, data_bytes: int) -> bool:
         return needs_flush(data_bytes, self._facts.cache_bytes)
+
+    def _resident_blocks(self, kernel: Any, threads: int) -> int:
+        """Return how many blocks of a kernel the whole GPU holds at once; where that is not told, by threads alone."""
+        fitting = blocks_per_sm(self._cupy, kernel, threads) or self._facts.threads_per_sm // threads
+        return self._facts.sm_count * max(fitting, 1)
 
     def _random_bytes(self, size: int) -> Any:
         words = self._cupy.empty(-(-size // 8), np.uint64)
@@ -252,10 +264,12 @@ class CudaDevice:
 
     def _findings(self, before: NvmlReading, measurement: Measurement) -> tuple[Finding, ...]:
         reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
+        slowdown = slowdown_finding(reason for conditions in around for reason in conditions.event_reasons)
         seen = (
-            clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz),
+            clocks_disagree(self._timer.clock_mhz, reading.sm_clock_mhz, slowed=slowdown is not None),
+            sm_clock_low(self._timer.clock_mhz, self._nominal_clock_mhz),
             memory_clock_low(reading.memory_clock_mhz, self._max_memory_clock_mhz),
-            slowdown_finding(reason for conditions in around for reason in conditions.event_reasons),
+            slowdown,
             ecc_finding(before, reading),
         )
         return (*self._timer.findings, *(finding for finding in seen if finding is not None))
@@ -263,8 +277,9 @@ class CudaDevice:
     def _detail(self) -> dict[str, Any]:
         return {
             "cache_flushed": self._timer.cold,
+            "empty_seconds": self._timer.known_empty_seconds,
             "sm_clock_counted_mhz": self._timer.clock_mhz,
-            "sm_clock_nominal_mhz": self._timer.nominal_clock_mhz,
+            "sm_clock_nominal_mhz": self._nominal_clock_mhz,
             "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,
             "uncorrected_ecc_errors": self._health.reading.uncorrected_ecc_errors,
         }

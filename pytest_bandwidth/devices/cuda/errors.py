@@ -131,7 +131,7 @@ class ContextGuard:
             return
         status = status_of(culprit)
         why = STICKY.get(status, "the context does not answer") if status is not None else "the context does not answer"
-        self.lost = (
+        self.lost = self.lost or (
             f"the GPU context is lost, {why} ({one_line(culprit)}): nothing more can be measured in this process; "
             "run the test alone under compute-sanitizer to find the place"
         )

@@ -30,7 +30,12 @@ class Health:
     _looked_at: float | None = None
 
     def __post_init__(self) -> None:
-        self._looked_at = self.wall()  # who was busy before we came is nobody's fault
+        self._looked_at = self.wall()
+
+    def begin(self) -> NvmlReading:
+        """Begin a measurement: return what NVML reads now. Who was busy before it is nobody's fault."""
+        self._looked_at = self.wall()
+        return self.read()
 
     def read(self) -> NvmlReading:
         """Return what NVML reads now; also kept as `reading`."""

@@ -122,6 +122,17 @@ def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
         ) from None
 
 
+def blocks_per_sm(cupy: Any, kernel: Any, threads: int, shared_bytes: int = 0) -> int | None:
+    """Return how many blocks of a kernel one multiprocessor holds at once, by registers, shared memory and threads.
+
+    None under HIP, for which CuPy has a function that always fails (cupy_backends/hip/cupy_hip.h).
+    """
+    if cupy.cuda.runtime.is_hip:
+        return None
+    ask = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+    return int(ask(kernel.kernel.ptr, threads, shared_bytes))
+
+
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
     """Return what the compiler gave the kernel, and the occupancy of this launch.
 
@@ -131,11 +142,11 @@ def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelRe
     if not isinstance(kernel, cupy.RawKernel):
         return None
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    blocks = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.kernel.ptr, threads, launch.shared_bytes)
+    blocks = blocks_per_sm(cupy, kernel, threads, launch.shared_bytes)
     return KernelResources(
         registers=kernel.num_regs,
         local_bytes=kernel.local_size_bytes,
         shared_bytes=kernel.shared_size_bytes,
         max_threads_per_block=kernel.max_threads_per_block,
-        occupancy=blocks * threads / threads_per_sm if threads_per_sm else None,
+        occupancy=blocks * threads / threads_per_sm if blocks is not None and threads_per_sm else None,
     )

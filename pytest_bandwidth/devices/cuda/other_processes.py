@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_bandwidth.devices.cuda.nvml import ProcessUse
+from pytest_bandwidth.devices.own_processes import remembered
 
 # A desktop's compositor holds the GPU at a few per cent for ever; below this nobody counts as busy.
 ACTIVE_PERCENT = 5
@@ -114,7 +115,7 @@ def active_others(uses: Iterable[ProcessUse] | None, ownership: Ownership) -> tu
     if uses is None or not ownership.known:
         return ()
     busy = [use for use in uses if use.percent >= ACTIVE_PERCENT and use.pid not in ownership.own]
-    ours = ownership.look() if busy and ownership.look is not None else frozenset()
+    ours = ownership.look() | remembered() if busy and ownership.look is not None else frozenset()
     return tuple(use for use in busy if use.pid not in ours)
 
 

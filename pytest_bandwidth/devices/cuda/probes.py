@@ -20,7 +20,6 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 VECTOR_BYTES = 16
 THREADS = 256
-BLOCKS_PER_SM = 8  # × 256 threads = the 2048 that a multiprocessor holds at most
 # A probe smaller than this measures launching only; one that does not fit is halved down to there, then given up.
 SMALLEST_BYTES = 64 * 1024
 SMALLEST_AFTER_SHRINKING = 16 * 2**20
@@ -54,18 +53,19 @@ class ProbeSet:
     """Make probes and keep the arrays of the last one, which the next may use as well.
 
     allocate: bytes → an array of them, filled with random bits; raises the allocator's own error.
-    free: gives unused memory back to the device before another try.
+    free: gives unused memory back to the device before another try. resident: (kernel, threads a block) → how many
+    blocks the GPU holds at once, which is the grid: a block more would run alone at the end.
     """
 
     def __init__(
         self, kernels: Callable[[str], Any], allocate: Callable[[int], Any], free: Callable[[], None],
-        guard: ContextGuard, sm_count: int, sink: Any,
+        guard: ContextGuard, resident: Callable[[Any, int], int], sink: Any,
     ) -> None:  # fmt: skip  # one parameter a line would hide that it only stores them
         self._kernels = kernels
         self._allocate = allocate
         self._free = free
         self._guard = guard
-        self._grid = (BLOCKS_PER_SM * sm_count,)
+        self.resident = resident
         self._sink = sink
         self._arrays: list[Any] = []
         self._seed = 0
@@ -77,6 +77,7 @@ class ProbeSet:
         kernel = self._kernels(f"probe_{mix.name}")
         arrays = self._arrays
         count = np.int64(vectors)
+        grid = (self.resident(kernel, THREADS),)
 
         def launch() -> None:
             if mix is READ:
@@ -86,7 +87,7 @@ class ProbeSet:
                 args = (arrays[0], np.uint32(self._seed), count)
             else:
                 args = (*arrays[: mix.arrays], count)
-            kernel(self._grid, (THREADS,), args)
+            kernel(grid, (THREADS,), args)
 
         moved = moved_bytes(vectors, mix)
         return Probe(mix.name, ProbeCall(launch, moved, float(mix.written_share)), moved)

@@ -62,11 +62,10 @@ class Timer:
 
     blocked: whether the stream is blocked while work is queued; may end up False (see `NOT_BLOCKED`).
     cold: whether the cache is flushed before each sample. written_share: of what the work touches; so the flush leaves
-    it.
+    it. known_empty_seconds: what `empty_seconds` found, for all measurements; None before it was asked.
     """
 
     runtime: GpuRuntime
-    nominal_clock_mhz: float | None = None
     may_block: bool = True
     blocked: bool = True
     cold: bool = True
@@ -75,9 +74,16 @@ class Timer:
     host_seconds: float | None = None
     clocks_mhz: list[float] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    known_empty_seconds: float | None = None
     _timed_out: set[int] = field(default_factory=set)  # callables, by id, whose last sample's blocking kernel timed out
-    _empty_seconds: float | None = None
     _events: tuple[Any, Any] | None = None
+
+    @property
+    def events(self) -> tuple[Any, Any]:
+        """Return the two events of all samples."""
+        if self._events is None:
+            self._events = (self.runtime.event(), self.runtime.event())
+        return self._events
 
     @property
     def method(self) -> str:
@@ -106,9 +112,7 @@ class Timer:
         """
         runtime = self.runtime
         target = runtime.stream(stream)
-        if self._events is None:
-            self._events = (runtime.event(), runtime.event())
-        start, end = self._events
+        start, end = self.events
         runtime.wait_device()
         if self.cold:
             runtime.flush(target, self.written_share if written_share is None else written_share)
@@ -138,14 +142,14 @@ class Timer:
 
     def empty_seconds(self, stream: Any) -> float:
         """Return the seconds between two events with nothing in between: the least that can be seen."""
-        if self._empty_seconds is None:
+        if self.known_empty_seconds is None:
             was_cold, self.cold = self.cold, False
             try:
                 samples = [self.time(_nothing, stream, own=True).seconds for _ in range(EMPTY_TRIES)]
             finally:
                 self.cold = was_cold
-            self._empty_seconds = median(samples)
-        return self._empty_seconds
+            self.known_empty_seconds = median(samples)
+        return self.known_empty_seconds
 
     def stop_blocking(self) -> None:
         """Time without a blocking kernel from now on, and say so once."""
@@ -169,9 +173,9 @@ class Timer:
             return NOT_BLOCKED
         self._timed_out.discard(id(call))  # what ran in between, a probe say, tells nothing of the others
         clock = self.runtime.sm_clock_mhz()
+        drop = throttled(clock, self.clocks_mhz)
         if clock is not None:
             self.clocks_mhz.append(clock)
-        drop = throttled(clock, self.nominal_clock_mhz)
         if drop is not None:
             self.runtime.pause(RECOVERY_SECONDS)
         return drop

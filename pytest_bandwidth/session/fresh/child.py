@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, interpreter_options
 from pytest_bandwidth.session.fresh.parent_death import child_environment
@@ -170,6 +171,7 @@ class Child:
                     start_new_session=True,
                     pass_fds=(theirs.fileno(),),
                 )
+            remember(self._process.pid)
             stack.callback(_end, self._process)
             self._stack = stack.pop_all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,10 @@ def centred(arrays: Arrays, shape: int | Sequence[int], dtype: str) -> Any:
 
 def on_host(array: Any) -> NDArray[Any]:
     """Copy an array of the device into a NumPy array."""
-    return np.array(array.get() if hasattr(array, "get") else array)
+    if not hasattr(array, "get"):
+        return np.array(array)
+    with beside(array):
+        return np.array(array.get())
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -87,7 +91,14 @@ def matrix_shapes(cols: int, bytes_per_element: Callable[[str], float]) -> Calla
 def poison(case: Case) -> None:
     """Fill the results with NaN, so that whatever a run leaves out shows."""
     for array in case.results.values():
-        array.fill(np.nan)
+        with beside(array):
+            array.fill(np.nan)
+
+
+def beside(array: Any) -> AbstractContextManager[object]:
+    """Make the GPU of an array the current one, inside a with block; CuPy's own work would run on another otherwise."""
+    device = getattr(array, "device", None)  # of NumPy's arrays "cpu", or nothing
+    return device if isinstance(device, AbstractContextManager) else nullcontext()
 
 
 def wrong_results(case: Case) -> list[str]:

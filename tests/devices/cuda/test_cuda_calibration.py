@@ -28,7 +28,9 @@ def gpu() -> Gpu:
 
 @pytest.fixture
 def timer(gpu: Gpu) -> Timer:
-    return Timer(opened_model(gpu).runtime)
+    timer = Timer(opened_model(gpu).runtime)
+    gpu.log.clear()
+    return timer
 
 
 def test_work_on_the_timed_stream_passes(gpu: Gpu, timer: Timer) -> None:

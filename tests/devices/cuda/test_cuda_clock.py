@@ -9,6 +9,7 @@ from pytest_bandwidth.devices.cuda.clock import (
     memory_clock_low,
     nominal_clock_mhz,
     shortest_interval_ns,
+    sm_clock_low,
     throttled,
 )
 
@@ -54,21 +55,35 @@ def test_the_default_application_clock_is_nominal_where_there_is_one() -> None:
     assert nominal_clock_mhz(None, None) is None
 
 
-def test_throttled_below_three_quarters_of_nominal() -> None:
-    assert throttled(749.0, 1000.0) is not None
-    assert throttled(750.0, 1000.0) is None
-    assert throttled(None, 1000.0) is None
-    assert throttled(1.0, None) is None
+def test_throttled_below_three_quarters_of_the_samples_before() -> None:
+    before = [1000.0, 200.0, 1000.0]
+    assert throttled(749.0, before) is not None
+    assert throttled(750.0, before) is None
+    assert throttled(None, before) is None
+    assert throttled(1.0, []) is None
 
 
-def test_a_counted_clock_well_below_the_reported_one_is_told() -> None:
-    finding = clocks_disagree(1000.0, 1500.0)
+def test_a_clock_that_stays_below_three_quarters_of_nominal_is_told() -> None:
+    finding = sm_clock_low(1480.0, 1980.0)
+    assert finding is not None
+    assert finding.code == "sm-clock-low"
+    for said in ("was 1480 MHz", "at least 75 %", "nominal 1980", "slower GPU", "nvidia-smi"):
+        assert said in finding.text
+    assert sm_clock_low(1485.0, 1980.0) is None
+    assert sm_clock_low(None, 1980.0) is None
+    assert sm_clock_low(100.0, None) is None
+
+
+def test_a_counted_clock_well_below_the_reported_one_is_told_where_the_gpu_is_held_back() -> None:
+    finding = clocks_disagree(1000.0, 1500.0, slowed=True)
     assert finding is not None
     assert "1000 MHz" in finding.text
-    assert clocks_disagree(1400.0, 1500.0) is None
-    assert clocks_disagree(1500.0, 300.0) is None  # the driver has already let it idle
-    assert clocks_disagree(None, 1500.0) is None
-    assert clocks_disagree(1500.0, None) is None
+    # The one is of the samples, the other of an instant after them: alone they may differ.
+    assert clocks_disagree(1000.0, 1500.0, slowed=False) is None
+    assert clocks_disagree(1400.0, 1500.0, slowed=True) is None
+    assert clocks_disagree(1500.0, 300.0, slowed=True) is None  # the driver has already let it idle
+    assert clocks_disagree(None, 1500.0, slowed=True) is None
+    assert clocks_disagree(1500.0, None, slowed=True) is None
 
 
 def test_a_memory_clock_below_nine_tenths_of_its_maximum_is_told() -> None:

@@ -1,5 +1,6 @@
 """The cuda device as a whole, on the model of a GPU."""
 
+import gc
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -199,7 +200,9 @@ def test_what_was_learned_of_one_workload_is_not_told_of_another(gpu: Gpu) -> No
 
 def test_launch_blocking_is_measured_without_a_hold_and_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    found = made(gpu).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
+    device = made(gpu)
+    gpu.log.clear()
+    found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
     assert found.method == "events"
     assert "block" not in gpu.log
     assert [f.code for f in found.findings] == ["launch-blocking"]
@@ -216,13 +219,36 @@ def test_work_on_a_named_stream_is_measured_there(gpu: Gpu) -> None:
     assert gpu.stream_stack == []
 
 
-def test_throttled_samples_are_dropped_and_none_left_is_invalid(gpu: Gpu) -> None:
-    gpu.clock_mhz = 800.0
+def test_clocks_that_were_set_low_are_told_and_cost_no_sample(gpu: Gpu) -> None:
+    gpu.clock_mhz = 800.0  # nominal is 1600
     found = made(gpu, Nvml()).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
-    assert found.invalid is not None
-    assert found.invalid.code == "no-samples"
+    assert found.invalid is None
+    assert found.rounds.dropped == ()
+    assert [f.code for f in found.findings] == ["sm-clock-low"]
+
+
+def test_a_clock_that_falls_for_good_in_the_rounds_leaves_samples(gpu: Gpu) -> None:
+    runs: list[int] = []
+
+    def call() -> None:
+        runs.append(1)
+        if len(runs) == 100:
+            gpu.clock_mhz = 500.0
+        gpu.launch(1e-3)
+
+    found = made(gpu, Nvml()).measure(Workload(call, TRAFFIC), Budget(min_samples=200, max_seconds=2.0), quiet)
+    assert found.invalid is None
     assert {d.code for d in found.rounds.dropped} == {"throttled"}
-    assert found.gbps is None
+    assert len(found.samples) > 4 * len(found.rounds.dropped)
+
+
+def test_no_kernel_is_loaded_and_no_memory_taken_behind_a_blocked_stream(gpu: Gpu) -> None:
+    # Either waits for the whole device, and so until the blocking kernel gives up, after a quarter of a second or more.
+    device = made(gpu)
+    found = device.measure(Workload(lambda: gpu.launch_into_new_memory(1e-3), TRAFFIC), QUICK, quiet)
+    assert found.method == "events+block"
+    assert found.rounds.dropped == ()
+    assert gpu.gave_up == 0
 
 
 def test_a_busy_other_process_makes_it_invalid(gpu: Gpu) -> None:
@@ -241,13 +267,14 @@ def test_more_than_the_peak_is_invalid(gpu: Gpu) -> None:
 
 
 def test_skipped_cycles_and_memory_errors_are_findings(gpu: Gpu) -> None:
+    slowed = ("hardware power brake",)
     nvml = Nvml(
         NvmlReading(1980.0, uncorrected_ecc_errors=1),
         NvmlReading(1980.0, uncorrected_ecc_errors=1),
-        NvmlReading(1980.0, uncorrected_ecc_errors=2),
+        NvmlReading(1980.0, event_reasons=slowed, uncorrected_ecc_errors=2),
     )
     found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
-    assert [f.code for f in found.findings] == ["sm-clock", "ecc"]
+    assert [f.code for f in found.findings] == ["sm-clock", "slowdown", "ecc"]
 
 
 @pytest.mark.parametrize(("mhz", "codes"), [(2400.0, []), (2160.0, []), (2159.0, ["memory-clock"])])
@@ -291,6 +318,43 @@ def test_a_sticky_error_loses_the_device(gpu: Gpu) -> None:
     device.release()  # does not touch the GPU any more
 
 
+def test_an_error_that_loses_the_device_in_a_nested_call_is_told_once_and_for_all(gpu: Gpu) -> None:
+    device = made(gpu)
+    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
+
+    def call() -> None:
+        gpu.sticky = CudaError(700, "an illegal memory access was encountered")
+        device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), ()), None)()
+
+    told = []
+    for _ in range(2):
+        with pytest.raises(DeviceLost, match="wrote outside its arrays") as caught:
+            device.measure(Workload(call, TRAFFIC), QUICK, quiet)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+
+
+def test_nothing_of_a_lost_device_is_destroyed(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    # CuPy's events raise there, which pytest would tell of the next test.
+    unraisable: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    gpu.destroying_fails = True
+    device = made(gpu)
+
+    def call() -> None:
+        gpu.sticky = CudaError(719)
+
+    try:
+        device.measure(Workload(call, TRAFFIC), QUICK, quiet)
+    except DeviceLost:
+        device.release()
+    del device, call
+    gpu.sticky = None  # its traceback holds them
+    gc.collect()
+    gpu.destroying_fails = False
+    assert unraisable == []
+
+
 def test_running_out_of_memory_for_arrays(gpu: Gpu) -> None:
     device = made(gpu)
     gpu.memory = 1 << 20
@@ -314,8 +378,8 @@ def test_a_probes_arrays_hold_random_bits(gpu: Gpu, mix: Mix) -> None:
     real = opened.module.get_function
     kernels: dict[str, Any] = {}
     opened.module.get_function = lambda name: kernels.setdefault(name, real(name))
-    CudaDevice(opened).probe(Traffic(mix.reads << 20, mix.writes << 20)).call()
-    ((_, _, args, _),) = kernels[f"probe_{mix.name}"].calls
+    CudaDevice(opened).probe(Traffic(mix.reads << 20, mix.writes << 20))
+    args = kernels[f"probe_{mix.name}"].calls[-1][2]
     arrays = [a.get().tobytes() for a in args if isinstance(a, Array) and a.size > 1]
     assert len(arrays) == mix.arrays
     for held in arrays:

@@ -70,6 +70,17 @@ def test_only_the_time_since_the_last_look_counts_and_no_more_than_a_second() ->
     assert nvml.since == [1_000_000_000, 1_000_500_000, int((1060.75 - LOOK_BACK_SECONDS) * 1e6)]
 
 
+def test_what_was_busy_before_a_measurement_is_nobodys_fault() -> None:
+    nvml: Any = Nvml()
+    now = [1000.0]
+    watched = Health(nvml, Ownership(), lambda: None, wall=lambda: now[0])
+    now[0] += 0.5  # a fresh process of ours measured, say
+    assert watched.begin() is BUSY
+    now[0] += 0.25
+    watched.conditions()
+    assert nvml.since == [1_000_500_000]
+
+
 def test_new_ecc_errors_are_told() -> None:
     finding = ecc_finding(NvmlReading(uncorrected_ecc_errors=1), NvmlReading(uncorrected_ecc_errors=3))
     assert finding is not None

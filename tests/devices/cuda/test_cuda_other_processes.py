@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_bandwidth.devices import own_processes
 from pytest_bandwidth.devices.cuda.nvml import ProcessUse
 from pytest_bandwidth.devices.cuda.other_processes import (
     FINGERPRINT_BYTES,
@@ -66,6 +67,17 @@ def test_a_child_started_later_is_ours_as_well() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
         child.communicate(b"\n")
+
+
+def test_a_child_that_has_ended_is_still_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    # NVML names it for up to a second more.
+    monkeypatch.setattr(own_processes, "_started", set())
+    ownership = find_ownership({}, {os.getpid(): 1}, nothing_grew, environ={})
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    assert active_others([ProcessUse(child.pid, 99)], ownership) == (ProcessUse(child.pid, 99),)
+    own_processes.remember(child.pid)
+    assert active_others([ProcessUse(child.pid, 99)], ownership) == ()
 
 
 def test_in_a_container_only_our_own_host_id_is() -> None:

@@ -4,6 +4,7 @@ import pytest
 from gpu_model import EVENT_SECONDS, L2_BYTES, MEMORY_BYTES_PER_SECOND, Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Sample
+from pytest_bandwidth.devices.cuda.clock import USUAL_OF_SAMPLES
 from pytest_bandwidth.devices.cuda.timing import BLOCK_SECONDS, Timer, launches_block, needs_flush
 from pytest_bandwidth.devices.probe_mix import MIXES, Mix
 
@@ -15,7 +16,7 @@ def gpu() -> Gpu:
 
 @pytest.fixture
 def timer(gpu: Gpu) -> Timer:
-    timer = Timer(opened_model(gpu).runtime, nominal_clock_mhz=1500.0)
+    timer = Timer(opened_model(gpu).runtime)
     gpu.log.clear()
     return timer
 
@@ -163,7 +164,9 @@ def test_a_callable_that_raises_leaves_nothing_held(gpu: Gpu, timer: Timer) -> N
     assert gpu.now - before < BLOCK_SECONDS / 10
 
 
-def test_a_slow_clock_drops_the_sample_and_pauses(gpu: Gpu, timer: Timer) -> None:
+def test_a_clock_that_falls_drops_the_sample_and_pauses(gpu: Gpu, timer: Timer) -> None:
+    for _ in range(3):
+        assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
     gpu.clock_mhz = 0.749 * 1500
     sample = timer.time(lambda: gpu.launch(1e-4), None)
     assert sample.drop is not None
@@ -174,11 +177,21 @@ def test_a_slow_clock_drops_the_sample_and_pauses(gpu: Gpu, timer: Timer) -> Non
     assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
 
 
-def test_without_a_nominal_clock_nothing_counts_as_throttled(gpu: Gpu, timer: Timer) -> None:
-    timer.nominal_clock_mhz = None
+def test_a_clock_that_was_low_from_the_start_drops_nothing(gpu: Gpu, timer: Timer) -> None:
     gpu.clock_mhz = 10.0
     assert timer.time(lambda: gpu.launch(1e-4), None).drop is None
     assert timer.clock_mhz == pytest.approx(10.0)
+
+
+def test_a_clock_that_fell_for_good_counts_after_a_few_samples(gpu: Gpu, timer: Timer) -> None:
+    def drops(samples: int) -> int:
+        return sum(timer.time(lambda: gpu.launch(1e-4), None).drop is not None for _ in range(samples))
+
+    assert drops(100) == 0
+    gpu.clock_mhz = 500.0
+    assert drops(100) == USUAL_OF_SAMPLES // 2 + 1
+    gpu.clock_mhz = 1500.0
+    assert drops(100) == 0
 
 
 def test_host_seconds_of_a_held_sample_are_those_of_the_calibration(gpu: Gpu, timer: Timer) -> None:

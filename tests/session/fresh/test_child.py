@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from children import HANGS_SECONDS, gone, wait_for
 
+from pytest_bandwidth.devices import own_processes
 from pytest_bandwidth.session.fresh.child import (
     LINE_VARIABLE,
     REQUEST_VARIABLE,
@@ -44,6 +45,12 @@ def test_child_gets_options_request_and_no_input(tmp_path):
     request = ChildRequest(**row["request"])
     assert request == ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5, report=request.report)
     assert not Path(request.report).parent.exists(), "the folder of the request is gone"
+
+
+def test_a_child_is_remembered_as_ours(tmp_path, monkeypatch):
+    monkeypatch.setattr(own_processes, "_started", set())
+    run_fresh(invocation(tmp_path, REPORTS), ChildRequest("cpu"), 60)
+    assert len(own_processes.remembered()) == 1
 
 
 def test_what_the_child_said_is_in_the_message(tmp_path):

@@ -1,0 +1,84 @@
+"""The blocking kernel: it holds ordinary work, lets go of work that waits, and nothing waits for it that need not.
+
+If these are red no figure of the card means what it says: stop and look.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from gpu_work import BUDGET, copy_task, large, measured
+
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.devices.cuda.timing import BLOCKED, PLAIN
+
+FIRST_SAMPLE = """
+import time
+from pytest_bandwidth.devices.base import Budget, Workload
+from pytest_bandwidth.devices.cuda.device import open_cuda
+from pytest_bandwidth.domain.traffic import Traffic
+device = open_cuda(0)
+x = device.random(1 << 24, "float32")
+found = device.measure(Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes)), Budget(5, 0.1), lambda text: None)
+drops = []
+real = device.time
+device.time = lambda call, stream: (drops.append(real(call, stream)), drops[-1])[1]
+y = device.random(1 << 24, "float64")
+begun = time.perf_counter()
+device.measure(Workload(lambda: y * y, Traffic(y.nbytes, y.nbytes)), Budget(5, 0.1), lambda text: None)
+print(time.perf_counter() - begun, found.method, [s.drop.code for s in drops if s.drop])
+"""
+
+
+def test_an_ordinary_callable_is_held(device: CudaDevice) -> None:
+    found = measured(device, copy_task(device, large(device)))
+    assert found.method == BLOCKED
+    assert "not-held" not in {f.code for f in found.findings}
+    # What every sample contains: a few microseconds, or events do not stand where they should.
+    assert 0 < found.detail["empty_seconds"] < 2e-5
+
+
+def test_an_interrupted_sample_leaves_nothing_held(device: CudaDevice) -> None:
+    def call() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        device.time(call, None)
+    begun = time.perf_counter()
+    device.xp.cuda.runtime.deviceSynchronize()
+    assert time.perf_counter() - begun < 0.1
+
+
+def test_a_callable_that_synchronises_falls_back_in_a_few_seconds(device: CudaDevice) -> None:
+    task = copy_task(device, large(device))
+
+    def call() -> None:
+        task.call()
+        device.xp.cuda.runtime.deviceSynchronize()
+
+    begun = time.perf_counter()
+    found = measured(device, Workload(call, task.traffic))
+    assert time.perf_counter() - begun < 5 + BUDGET.max_seconds
+    assert found.method == PLAIN
+    assert "not-held" in {f.code for f in found.findings}
+    assert found.invalid is None
+
+
+@pytest.mark.parametrize("loading", ["LAZY", "EAGER"])
+def test_no_sample_is_dropped_for_loading_or_allocating(loading: str) -> None:
+    # In a process of its own, so that every kernel is new to it; the second measurement also takes new memory.
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_SAMPLE],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "CUDA_MODULE_LOADING": loading},
+    )
+    assert done.returncode == 0, done.stderr
+    seconds, method, dropped = done.stdout.split(maxsplit=2)
+    assert (method, dropped.strip()) == (BLOCKED, "[]")
+    assert float(seconds) < 2

@@ -1,0 +1,49 @@
+"""Whether probes reach what the memory can give: their grids, and beside copies by others."""
+
+import pytest
+from gpu_work import copy_task, large, measured, median_seconds
+
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.devices.probe_mix import MIXES, Mix
+from pytest_bandwidth.domain.traffic import Traffic
+
+# A better grid than the occupancy call's is worth having from this gain on.
+WORTH = 0.03
+
+
+@pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
+def test_no_other_grid_is_faster_than_as_many_blocks_as_fit(
+    device: CudaDevice, mix: Mix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = large(device)
+    traffic = Traffic(mix.reads * size, mix.writes * size)
+    multiprocessors = int(device.identity.facts["sm_count"] or 1)
+    real = device._probes.resident
+    gbps = {}
+    for blocks in (None, 8, 16, 32):
+        monkeypatch.setattr(
+            device._probes, "resident", real if blocks is None else lambda *_, many=blocks: many * multiprocessors
+        )
+        probe = device.probe(traffic)
+        seconds = median_seconds(device, Workload(probe.call, traffic))
+        gbps["as fit" if blocks is None else f"{blocks} an SM"] = probe.bytes_moved / seconds / 1e9
+    print(mix.name, {grid: f"{found:.0f} GB/s" for grid, found in gbps.items()})
+    assert gbps["as fit"] >= (1 - WORTH) * max(gbps.values()), f"choose another grid for {mix.name}: {gbps}"
+
+
+def test_the_probe_is_about_as_fast_as_torchs_copy(device: CudaDevice) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    x = torch.rand(large(device) // 4, device="cuda")
+    y = torch.empty_like(x)
+    found = measured(device, Workload(lambda: y.copy_(x), Traffic(x.nbytes, x.nbytes), reads=(x,), writes=(y,)))
+    assert found.relative is not None
+    assert 0.9 < found.relative < 1.1
+
+
+def test_a_copy_of_16_bytes_a_thread_reaches_most_of_its_probe(device: CudaDevice) -> None:
+    found = measured(device, copy_task(device, large(device)))
+    assert found.relative is not None
+    assert found.relative > 0.5
