@@ -48,7 +48,7 @@ exec sh -c "$last"
 NAMED = re.compile(r"pytest-bandwidth (?:COMMAND --help|[a-z]+(?: [a-z]+)?)")
 # By tests/product/test_benchmarks.py and tests/product/test_make.py.
 RUN_ELSEWHERE = ("python benchmarks/", "make ")
-# Take minutes; tests/cli/test_selftest_processes.py does the same with fewer runs.
+# Take minutes; tests/cli/selftest/test_selftest_processes.py does the same with fewer runs.
 MINUTES = ("pytest-bandwidth selftest --runs 20",)
 # Small budgets, and counting where a command names no device: a busy machine must not decide whether it runs.
 INI = """[pytest]
