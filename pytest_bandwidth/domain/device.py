@@ -11,8 +11,11 @@ DeviceKind = Literal["cuda", "cpu", "traffic"]
 HOST_KINDS: frozenset[str] = frozenset({"cpu"})
 COUNTING_KINDS: frozenset[str] = frozenset({"traffic"})
 Fact = str | int | float | bool | None
-# Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did.
+# Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did, …
 MEMORY_CLOCK, SLOWDOWN, SM_CLOCK, SM_CLOCK_LOW = "memory-clock", "slowdown", "sm-clock", "sm-clock-low"
+# … that its memory fails, or that the host's time is part of the figures: none is to be read without them.
+ECC, LAUNCH_BLOCKING, NOT_HELD = "ecc", "launch-blocking", "not-held"
+READ_OTHERWISE = (ECC, LAUNCH_BLOCKING, NOT_HELD, MEMORY_CLOCK, SLOWDOWN, SM_CLOCK, SM_CLOCK_LOW)
 
 
 @dataclass(frozen=True, slots=True)

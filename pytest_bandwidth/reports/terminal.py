@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.domain.device import COUNTING_KINDS
+from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY
@@ -301,14 +301,18 @@ def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) ->
 def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
     """Return what is worth telling beside the verdicts: all of it with -v, else what bears on a verdict or declaration.
 
-    Tests of which the same is to be said share a line.
+    Tests of which the same is to be said share a line; what changes how a GPU's figures are to be read has one for each
+    kind, with the first test's figures.
     """
     said: dict[tuple[str, str], list[str]] = {}
+    first: dict[str, str] = {}
     for outcome in outcomes:
         told = (outcome.bottleneck, outcome.regime_evidence)
         for finding in outcome.findings:
             code, text = str(finding.get("code", "")), str(finding.get("text", ""))
-            always = code in (DRIFT, PROBE_ALONE, MISREAD_ARRAY) or _declared_otherwise(outcome, code)
+            if code in READ_OTHERWISE and not verbose:
+                text = first.setdefault(code, text)
+            always = code in (DRIFT, PROBE_ALONE, MISREAD_ARRAY, *READ_OTHERWISE) or _declared_otherwise(outcome, code)
             if always or (verbose and text not in told):
                 said.setdefault(("DRIFT" if code == DRIFT else "NOTE", text), []).append(name_of(outcome))
     return [_note(word, "yellow", names, text) for (word, text), names in said.items()]

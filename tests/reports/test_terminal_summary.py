@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
 import run_documents
 
+from pytest_bandwidth.domain.device import READ_OTHERWISE
 from pytest_bandwidth.reports.terminal import summary_lines
 
 
@@ -40,6 +42,20 @@ def test_a_probe_that_could_not_run_alone_is_told_without_v():
     finding = {"code": "probe-alone", "text": "the probe could not run alone: no device"}
     outcome = replace(run_documents.outcomes(1)[0], findings=(finding,))
     assert f"NOTE {outcome.short_name}: {finding['text']}" in shown([outcome])
+
+
+@pytest.mark.parametrize("code", READ_OTHERWISE)
+def test_what_changes_how_figures_are_to_be_read_is_one_line_without_v(code):
+    first, second = (
+        replace(outcome, findings=({"code": code, "text": f"found {n}"},))
+        for n, outcome in enumerate(run_documents.outcomes(2))
+    )
+    notes = [line for line in shown([first, second]) if line.startswith("NOTE")]
+    assert len(notes) == 1
+    assert " and 1 more: found " in notes[0]
+    assert sum(line.startswith("NOTE") for line in shown([first, second], verbose=True)) == 2
+    other = replace(first, findings=({"code": "other", "text": "found"},))
+    assert not any(line.startswith("NOTE") for line in shown([other]))
 
 
 def test_precisions_are_shown_as_pairs_with_their_ratios():

@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Call, Workload
 from pytest_bandwidth.devices.cuda.timing import Timer
+from pytest_bandwidth.domain.device import NOT_HELD
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import format_seconds
 
@@ -162,7 +163,7 @@ def _blocked_runs(timer: Timer, workload: Workload, count: int) -> list[float]:
             if workload.setup is not None:
                 workload.setup()
             sample = timer.time(workload.call, workload.stream)
-            if sample.drop is None or sample.drop.code != "not-held":
+            if sample.drop is None or sample.drop.code != NOT_HELD:
                 seconds.append(sample.seconds)
     finally:
         timer.cold = was_cold

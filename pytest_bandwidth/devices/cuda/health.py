@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pytest_bandwidth.devices.cuda.nvml import SLOWDOWN_BITS, NvmlGpu, NvmlReading, decode_event_reasons
 from pytest_bandwidth.devices.cuda.other_processes import Ownership, active_others, describe
-from pytest_bandwidth.domain.device import SLOWDOWN, Conditions
+from pytest_bandwidth.domain.device import ECC, SLOWDOWN, Conditions
 from pytest_bandwidth.domain.measurement import Finding
 
 # NVML averages a process's share over up to a second, so older activity says nothing of now.
@@ -72,7 +72,7 @@ def ecc_finding(before: NvmlReading, after: NvmlReading) -> Finding | None:
     new = after.uncorrected_ecc_errors - before.uncorrected_ecc_errors
     if new <= 0:
         return None
-    return Finding("ecc", f"the GPU's memory had {new} uncorrectable ECC error(s) while measuring: replace it")
+    return Finding(ECC, f"the GPU's memory had {new} uncorrectable ECC error(s) while measuring: replace it")
 
 
 def slowdown_finding(event_reasons: Iterable[str]) -> Finding | None:

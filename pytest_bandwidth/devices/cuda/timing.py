@@ -15,6 +15,7 @@ from typing import Any
 from pytest_bandwidth.devices.base import Call, Sample
 from pytest_bandwidth.devices.cuda.clock import RECOVERY_SECONDS, throttled
 from pytest_bandwidth.devices.cuda.runtime import GpuRuntime
+from pytest_bandwidth.domain.device import LAUNCH_BLOCKING, NOT_HELD
 from pytest_bandwidth.domain.measurement import Finding
 
 # From so much data on nothing of the run before is still there, and what is (the probe's mix, or what `setup=` wrote)
@@ -28,7 +29,7 @@ BLOCKING_VARIABLES = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIAL
 EMPTY_TRIES = 5
 
 NOT_BLOCKED = Finding(
-    "not-held",
+    NOT_HELD,
     "the callable waits for the GPU, or queues more than the driver holds: its launches could not be kept out of the "
     "timed interval, so host time between them is part of it",
 )
@@ -46,7 +47,7 @@ def launches_block(environ: Mapping[str, str]) -> str | None:
 def launch_blocking(setting: str) -> Finding:
     """Tell that launches wait, so that nothing can be queued behind a blocking kernel."""
     return Finding(
-        "launch-blocking",
+        LAUNCH_BLOCKING,
         f"{setting} makes every launch wait for the GPU: host time between launches is part of the figures; unset it",
     )
 

@@ -56,14 +56,15 @@ def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:
     if not then or now is None:
         return None
     before = median(then)
-    seen = f"{format_gbps(before)} then, {format_gbps(now)} now"
+    probe = f" ({name})" if (name := measurement.rounds.probe_name) else ""
+    seen = f"the probe{probe} reached {format_gbps(before)} then, {format_gbps(now)} now"
     if now < before * (1 - PROBE_UNCHANGED):
         fallen = 1 - now / before
         known = median(run.gbps for run in entry.runs)
         # Where the device explains less than half of the loss, the kernel is to be named first.
         mostly_kernel = measurement.gbps is not None and fallen < (1 - measurement.gbps / known) / 2
         blame = "the kernel, more than the device, which is" if mostly_kernel else "the device is"
-        return f"{blame} {format_percent(fallen, 1)} slower, too: a plain copy reached {seen}"
+        return f"{blame} {format_percent(fallen, 1)} slower, too: {seen}"
     if now > before * (1 + PROBE_UNCHANGED):
-        return f"the kernel did not follow the device, which is faster now: a plain copy reached {seen}"
-    return f"the kernel, not the device: a plain copy reached {seen}"
+        return f"the kernel did not follow the device, which is faster now: {seen}"
+    return f"the kernel, not the device: {seen}"

@@ -179,7 +179,12 @@ COLUMNS = (
     Column("gbps", "GB/s", "achieved bandwidth", "plain", "4rem", _bandwidth),
     Column("peak", "of peak", "share of the device's peak bandwidth", "share", "7.6rem", _peak_share),
     Column(
-        "probe", "of probe", "share of what a plain copy reached in the same rounds", "plain", "4.5rem", _probe_share
+        "probe",
+        "of probe",
+        "share of what a plain read, write, copy or add reached in the same rounds",
+        "plain",
+        "4.5rem",
+        _probe_share,
     ),
     Column("change", "change", "against the baseline; the band is what is allowed", "change", "9rem", _change),
     Column("sees", "sees", "the smallest drop that would have been told from noise", "plain", "3.6rem", _visible),

@@ -15,7 +15,7 @@ from pytest_bandwidth.reports.message import failure_message
 
 DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts={"driver": "580.1", "sm_clock_max_mhz": 1980})
 LEAN = KernelResources(registers=32, local_bytes=0, shared_bytes=4096, max_threads_per_block=1024, occupancy=1.0)
-ROUNDS = Rounds(kernel_seconds=(2e-3,) * 3, probe_seconds=(1e-3,) * 3, probe_bytes=10**9)
+ROUNDS = Rounds(kernel_seconds=(2e-3,) * 3, probe_seconds=(1e-3,) * 3, probe_bytes=10**9, probe_name="add")
 
 
 def measured(resources: KernelResources | None) -> Measurement:
@@ -41,7 +41,7 @@ def test_the_probe_tells_whether_kernel_or_device_lost_more(probe_seconds, blame
     """The kernel lost half of its GB/s."""
     now = replace(measured(LEAN), rounds=replace(ROUNDS, probe_seconds=(probe_seconds,) * 3))
     (cause,) = likely_causes(now, entry(LEAN))
-    assert cause.startswith(f"{blame}: a plain copy reached 1000 GB/s then, ")
+    assert cause.startswith(f"{blame}: the probe (add) reached 1000 GB/s then, ")
 
 
 def test_what_is_recorded_is_whole_numbers_by_name():
@@ -76,7 +76,9 @@ def test_each_changed_resource_is_named(changed, said):
 def test_unchanged_and_unrecorded_resources_are_not_named():
     same = likely_causes(measured(LEAN), entry(LEAN))
     assert same == likely_causes(measured(None), entry(LEAN)) == likely_causes(measured(LEAN), entry(None))
-    assert same == ("the kernel, not the device: a plain copy reached 1000 GB/s then, 1000 GB/s now",)
+    assert same == ("the kernel, not the device: the probe (add) reached 1000 GB/s then, 1000 GB/s now",)
+    unnamed = replace(measured(None), rounds=replace(ROUNDS, probe_name=None))
+    assert likely_causes(unnamed, entry(None))[0].startswith("the kernel, not the device: the probe reached 1000 GB/s")
     assert likely_causes(measured(LEAN), None) == ()
 
 
