@@ -64,7 +64,7 @@ class RandomSource:
     def _fill(self, out: Array, keep: np.uint64, fixed: np.uint64) -> None:
         """Write out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
 
-        On all processors, each in a part of its own: a page belongs to the memory of who touches it first.
+        On all processors, each in a part of its own: a page lies in the memory of the processor that touches it first.
         """
         block = self._words(min(out.size, RANDOM_BLOCK_WORDS)) & keep | fixed
         variations = self._words(-(-out.size // RANDOM_BLOCK_WORDS)) & keep

@@ -70,8 +70,8 @@ class DeviceIdentity:
 class Conditions:
     """Hold the state of the device around the samples; None where it cannot be read.
 
-    others: who else was active; others_processors: how many of the host's processors they used, a hypervisor's share
-    (stolen_processors) included.
+    others: the processes of others that were active; others_processors: how many of the host's processors they used, a
+    hypervisor's share (stolen_processors) included.
     """
 
     sm_clock_mhz: float | None = None

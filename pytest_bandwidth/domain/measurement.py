@@ -39,7 +39,7 @@ class Measurement:
 
     method: how time was taken (``events+block``, ``events``, ``clock``), or ``ptx`` where traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
-    flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that nobody said.
+    flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
     value: the callable's last return value (not part of any comparison or document).
     """

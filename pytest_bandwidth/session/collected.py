@@ -21,7 +21,7 @@ _SUITE = Path(__file__).resolve().parent.parent / "suite"
 
 
 class Collected:
-    """A plugin that notes items before anything is deselected, and files that could not be collected."""
+    """Note items before anything is deselected, and files that could not be collected."""
 
     def __init__(self) -> None:
         self._items: list[pytest.Item] = []

@@ -27,12 +27,12 @@ LONG_WAIT_SECONDS = 5.0
 def lock_folder() -> Path:
     """Return the folder of this user's lock files; create it where it is missing.
 
-    One user's: whoever may lock a file of all users can hold it for ever. What other users measure keeps the device
+    One user's: a file that all users may lock, any of them can hold for ever. What other users measure keeps the device
     busy, which is seen.
 
     In the temporary folder, since all of a user's processes find it there, whatever started them: XDG_RUNTIME_DIR is
     not set in every one, and goes with the last log-out. Where the name is taken there, by another user or by anything
-    but a folder, it is XDG_RUNTIME_DIR, or /run/user/UID, in which nobody else can take one.
+    but a folder, it is XDG_RUNTIME_DIR, or /run/user/UID, where no other user can take one.
     Raises DeviceUnavailable where both are taken or cannot be written: nothing is measured without a lock.
     """
     user = os.getuid() if _HAS_OWNERS else os.environ.get("USERNAME", "user")
@@ -100,7 +100,7 @@ class DeviceLock:
     ) -> Iterator[None]:
         """Wait for the lock and hold it. Raises DeviceUnavailable that names the holder after the time-out.
 
-        on_wait, on_long_wait: told who holds the device, at once and after LONG_WAIT_SECONDS, once a wait.
+        on_wait, on_long_wait: get the holder in words, at once and after LONG_WAIT_SECONDS, once a wait.
         """
         if self._held_by_parent:
             yield

@@ -32,7 +32,7 @@ _NO_NUMBERS = frozenset((str, bool, type(None)))
 
 
 class _Mismatch(Exception):
-    """A value that has not its form. Its place is put together on the way out, since nearly all have theirs."""
+    """Raised where a value has not its form. Its place is put together on the way out, since nearly all have theirs."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -1,6 +1,6 @@
 """Measure what the host reaches at best, once a process: floating-point rates, and the cost of calling a kernel.
 
-Nobody publishes these for the processors of a virtual machine, so regimes on the host rest on them.
+They are published for no virtual machine, so regimes on the host rest on these.
 """
 
 from __future__ import annotations

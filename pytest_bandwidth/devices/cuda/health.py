@@ -33,7 +33,7 @@ class Health:
         self._looked_at = self.wall()
 
     def begin(self) -> NvmlReading:
-        """Begin a measurement: return what NVML reads now. Who was busy before it is nobody's fault."""
+        """Begin a measurement: return what NVML reads now. Processes busy before it do not count."""
         self._looked_at = self.wall()
         return self.read()
 

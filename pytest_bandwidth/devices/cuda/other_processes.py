@@ -2,7 +2,7 @@
 
 NVML reports the process ids of the host. Inside a container ours are numbered otherwise, and the kernel does not tell
 a process its number outside. So our own entry is found by what it does: it appears when we open a context, or its
-memory grows by what we just allocated. Where neither can be seen, nobody is accused.
+memory grows by what we just allocated. Where neither can be seen, none counts as another.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def pattern_of(detail: Mapping[str, Any]) -> str:
 def _less_work(counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic) -> Verdict | None:
     """Return NOT_COMPARABLE where the kernel touches fewer bytes than it did, and than are declared; else None.
 
-    A kernel that skips a part of its work asks for less in every count, which is no gain. One that no longer touches
-    what nobody declared is one.
+    A kernel that skips a part of its work asks for less in every count, which is no gain. To touch no longer what
+    was not declared is one.
     """
     for name, said in (
         ("distinct_bytes_read", declared.bytes_read),

@@ -1,7 +1,7 @@
 """Find accesses to one place that nothing orders, at least one of them a write.
 
-Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, who last wrote and who
-read, and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came
+Lockstep hides a missing barrier: the values come out right. So a shadow remembers, per place, the last writer and
+reader, and the barriers passed by then. In shared memory two threads of a block conflict if no __syncthreads() came
 between (inside a warp, no __syncwarp() either); in global memory two blocks of one launch conflict unless a fence and
 atomics order them. Two writes of the same value are no race that anyone could see, and are not reported. Atomics
 conflict with nothing.

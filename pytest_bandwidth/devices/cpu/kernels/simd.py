@@ -50,8 +50,8 @@ register_model(SimdVector)(_SimdVectorModel)
 def parallel(function: Callable[..., Any]) -> Any:
     """Compile a function with `prange` loops at its first call; kept on disk where Numba finds a folder to write to.
 
-    Numba looks at the function's own file to tell whether what it kept is still good. Whoever edits a module of helpers
-    (this one, simd_math, rows) without those that use it has to delete their `__pycache__/*.nbi`.
+    Numba looks at the function's own file to tell whether what it kept is still good. After an edit of a module of
+    helpers alone (this one, simd_math, rows) delete the `__pycache__/*.nbi` of those that use it.
     """
     return _compiled(function, parallel=True)
 
