@@ -33,7 +33,7 @@ WARM_UPS = 5
 
 @dataclass(frozen=True)
 class Seen:
-    """One sample: its seconds, the share of them in which a thread waited, switches and faults meanwhile."""
+    """Hold one sample: its seconds, the share of them in which a thread waited, switches and faults meanwhile."""
 
     seconds: float
     waited_share: float

@@ -56,7 +56,7 @@ class Rounds:
 
     @property
     def too_disturbed(self) -> bool:
-        """Whether so many rounds were dropped for waiting threads that the others may be few or a lucky choice."""
+        """Return whether so many rounds were dropped for waiting threads that the others are few or a lucky choice."""
         disturbed = sum(d.code == RUN_DELAY for d in self.dropped)
         return too_few_undisturbed(len(self.kernel_seconds), disturbed)
 

@@ -23,7 +23,7 @@ SAID_AT_MOST = 400
 
 @dataclass(frozen=True, slots=True)
 class Unmeasurable:
-    """The entries of a baseline for which no test is going to run.
+    """Hold the entries of a baseline for which no test is going to run.
 
     not_measured: why, by key, of those whose test may exist. gone: keys of those whose test does not. moved: a test
     without an entry, and the entry that names the same test from another folder; None where there is no such.

@@ -1,1 +1,1 @@
-"""Twin the shipped CUDA kernels on the host, with Numba."""
+"""Do on the host, with Numba, what the shipped CUDA kernels do."""

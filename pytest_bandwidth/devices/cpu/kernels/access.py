@@ -1,4 +1,4 @@
-"""Twin cuda_src/access.cu and transpose.cu: the same bytes in other orders.
+"""Do on the host what cuda_src/access.cu and transpose.cu do: the same bytes in other orders.
 
 These move elements and never compute, so halves come as 16-bit integers. Loops and parts as in stream.py.
 """

@@ -1,4 +1,4 @@
-"""Twin cuda_src/attention.cu and kvcache.cu: attention to a sequence, and to a cache of keys and values.
+"""Do on the host what cuda_src/attention.cu and kvcache.cu do: attention to a sequence, and to a cache.
 
 Products, sums and partial results are float32; halves are rounded once, where a result is stored.
 """

@@ -1,4 +1,4 @@
-"""Twin cuda_src/gemm.cu and q4_0.cu: matrix products, and weights of four bits.
+"""Do on the host what cuda_src/gemm.cu and q4_0.cu do: matrix products, and weights of four bits.
 
 All products and sums are float32, of halves too, with one rounding at the end. The blocked product is small and plain,
 not a BLAS: it is here so that the same test runs on every device.

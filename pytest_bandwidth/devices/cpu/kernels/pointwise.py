@@ -1,4 +1,4 @@
-"""Twin cuda_src/pointwise.cu and intensity.cu: one array in, one array out, and arithmetic in between.
+"""Do on the host what cuda_src/pointwise.cu and intensity.cu do: one array in, one out, arithmetic between.
 
 Loops and parts as in stream.py. Halves are computed in float32 and rounded once at the end, in the intensity sweep
 too, where the CUDA kernel computes in half precision: a processor of today has no faster half arithmetic to show.

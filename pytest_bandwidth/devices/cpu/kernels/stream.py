@@ -1,4 +1,4 @@
-"""Twin cuda_src/stream.cu and reductions.cu: every array moves once, and no line is read to be overwritten.
+"""Do on the host what cuda_src/stream.cu and reductions.cu do: every array moves once, none is read to be overwritten.
 
 All arrays are 1-d. Each of `parts` threads has one contiguous part of the output's whole 64-byte lines; the elements
 before the first line and after the last are done one by one. `parts` is an argument because a function that asks Numba
