@@ -114,9 +114,16 @@ def _session_of(config: pytest.Config) -> BandwidthSession:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    if config.option.collectonly or hasattr(config, "workerinput"):
+        return []
     session = config.stash.get(_SESSION, None)
-    shown = session is not None and not config.option.collectonly and not hasattr(config, "workerinput")
-    return [session.header()] if session is not None and shown else []
+    lines = [] if session is None else [session.header()]
+    if given(config):
+        from pytest_bandwidth.session.settings import nothing_is_judged
+
+        unjudged = nothing_is_judged(config)
+        lines += [] if unjudged is None else [f"bandwidth: {unjudged}"]
+    return lines
 
 
 @pytest.hookimpl(tryfirst=True)

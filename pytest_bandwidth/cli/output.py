@@ -9,6 +9,10 @@ from pytest_bandwidth.storage.atomic import write_whole
 
 
 def write_output(path: Path, data: str | bytes) -> None:
-    """Write the file whole or not at all, and says so on standard error, since standard output is for results."""
+    """Write the file whole or not at all, and say so on standard error, since standard output is for results.
+
+    A folder that is missing is made, as a run makes it for its outputs.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, data.encode() if isinstance(data, str) else data, keep=True)
     print(f"wrote {path}", file=sys.stderr)

@@ -43,7 +43,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     kind = None if options.output is None else options.output.suffix.lower()
     if options.chart is not None and kind not in CHARTS:
-        raise UsageError(f"--chart {options.chart}: found no chart to write, expected -o FILE.svg or -o FILE.png")
+        found = "no -o" if kind is None else f"-o {options.output}"
+        raise UsageError(f"--chart {options.chart} chooses what is drawn: found {found}, expected -o FILE.svg or .png")
     if kind is not None and kind not in (*DOCUMENTS, *CHARTS):
         expected = f"{', '.join((*DOCUMENTS, *CHARTS)[:-1])} or {CHARTS[-1]}"
         raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected {expected}")

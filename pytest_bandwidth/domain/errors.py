@@ -43,14 +43,14 @@ class NotOnThisDevice(BandwidthError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Name one thing wrong with an input file; `line` counts from 1."""
+    """Name one thing wrong with an input file; `line` counts from 1, and is 0 for the file as a whole."""
 
     file: str
     line: int
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.message}"
+        return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
 
 
 class BaselineError(BandwidthError):

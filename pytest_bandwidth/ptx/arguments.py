@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.ptx.addresses import FIRST_ARRAY_REGION, PARAM_REGION, region_base
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.memory import Region, View, flat_bytes
@@ -116,9 +117,27 @@ def _scalar(argument: Any, label: str, parameter: Parameter) -> Array:
         if not -(1 << (bits - 1)) <= argument < 1 << bits:
             raise UsageError(f"{label} is {argument}, which does not fit the parameter's {bits} bits")
         return np.frombuffer((int(argument) & ((1 << bits) - 1)).to_bytes(parameter.size, "little"), np.uint8)
-    remedy = (
-        "give a NumPy scalar, such as numpy.float32(3)"
-        if isinstance(argument, int | float)
-        else "give a NumPy array or scalar"
+    found = shown(argument) if isinstance(argument, int | float) else f"a {type(argument).__name__}"
+    raise UsageError(
+        f"{label} is {found}, but the parameter is {_described(parameter)}; {_remedy(argument, parameter)}"
     )
-    raise UsageError(f"{label} is a {type(argument).__name__}, but the parameter is .{parameter.type}; {remedy}")
+
+
+def _described(parameter: Parameter) -> str:
+    """Say what the kernel expects: ``a 32-bit integer (.u32)``."""
+    kind = {"i": "integer", "u": "integer", "f": "floating-point number"}.get(DTYPES[parameter.type].kind)
+    if kind is None or parameter.type == "b8":
+        return f"{parameter.size} bytes (.{parameter.type})"
+    or_pointer = " or pointer" if (kind, parameter.size) == ("integer", 8) else ""
+    return f"a {parameter.size * 8}-bit {kind}{or_pointer} (.{parameter.type})"
+
+
+def _remedy(argument: Any, parameter: Parameter) -> str:
+    if not isinstance(argument, int | float):
+        return "give a NumPy array or scalar"
+    kind = DTYPES[parameter.type].kind
+    if parameter.type == "b8" or kind not in "iuf":
+        return "give a NumPy scalar of that size"
+    if kind == "f":
+        return f"give a NumPy scalar, such as numpy.float{parameter.size * 8}({argument!r})"
+    return "give a whole number"

@@ -42,9 +42,9 @@ DEFAULT_LIMIT = 2 * 10**10
 # Limits of every GPU since compute capability 5 (CUDA C++ Programming Guide, technical specifications).
 MAX_THREADS = 1024
 MAX_BLOCK: Dim = (1024, 1024, 64)
-MAX_GRID: Dim = (2**31 - 1, 65535, 65535)
-# The shadows that find races hold a block's number, plus one, in 32 bits.
+# The shadows that find races hold a block's number, plus one, in 32 bits: one block less than GPUs take.
 MAX_BLOCKS = 2**31 - 2
+MAX_GRID: Dim = (MAX_BLOCKS, 65535, 65535)
 MAX_LOCAL_BYTES = 512 * 1024
 # Shared memory a block may have, in KiB, by compute capability (same table, with the opt-in for dynamic memory).
 SHARED_KIB = {

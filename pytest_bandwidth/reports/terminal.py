@@ -104,6 +104,12 @@ def header_line(
     return f"bandwidth: {printable(device)}; {peak}; baseline: {judged_by}"
 
 
+def disabled_line(device: str, kind: str) -> str:
+    """Write the first line of a run that measures nothing (--bandwidth-disable)."""
+    once = "kernels are executed once, uncounted" if kind in COUNTING_KINDS else "bodies run once, untimed"
+    return f"bandwidth: {printable(device)}; disabled: {once}; nothing is judged"
+
+
 def _shown(rows: list[Outcome]) -> list[Outcome]:
     """Return the rows to list: of those that are fine none where they are many, of improved ones so many at most."""
     fine = [o for o in rows if o.status in (Status.WITHIN.value, Status.UPDATED.value)]

@@ -37,7 +37,7 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
-        from pytest_bandwidth.session.settings import settings_of
+        from pytest_bandwidth.session.settings import places_of, settings_of
 
         settings = settings_of(config)
         if settings.skip:
@@ -47,12 +47,12 @@ class Controller:
         from pytest_bandwidth.storage.baseline import check
 
         try:
-            check_outputs(settings, config.invocation_params.dir)
+            check_outputs(settings, config.invocation_params.dir, places_of(config))
             if settings.baseline is not None and settings.against is None:
                 if not settings.writes_baseline and not settings.baseline.exists():
                     raise UsageError(
-                        f"no baseline file {settings.baseline}: check --bandwidth-baseline, or write it with "
-                        "--bandwidth-update"
+                        f"no baseline file {settings.baseline}: check {places_of(config)['baseline']}, "
+                        "or write it with --bandwidth-update"
                     )
                 check(settings.baseline)  # every device's: which of them the workers have, only they can tell
         except (BaselineError, UsageError) as error:

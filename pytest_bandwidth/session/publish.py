@@ -17,7 +17,7 @@ from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_line
 from pytest_bandwidth.session.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.environment import describe, new_run_id
 from pytest_bandwidth.session.github_actions import commands, is_github, write_summary
-from pytest_bandwidth.session.run_files import write_files
+from pytest_bandwidth.session.run_files import KINDS, write_files
 from pytest_bandwidth.session.settings import Settings, settings_of
 from pytest_bandwidth.session.stale_entries import gone_sentence, moved_sentence
 from pytest_bandwidth.session.update import update_baselines
@@ -50,6 +50,8 @@ def publish(
         update_baselines(config, settings, reports, interrupted=interrupted)
     for report in reports:
         _tell_unmeasurable(report, settings, config.rootpath)
+    if not _is_document_wanted(config, settings):
+        return
     run_id, environment = new_run_id(), describe(config.rootpath, started)
     changed = dict(environment)
     try:
@@ -59,6 +61,14 @@ def publish(
         reports[0].problems.append(str(error))
     for report, suffix in zip(reports, suffixes_of(devices) if len(reports) > 1 else [None], strict=True):
         _write(config, settings, environment, run_id, report, suffix)
+
+
+def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
+    """Return whether a file, GitHub or somebody's hook takes the run's document: that of many tests takes seconds."""
+    hooks = (config.hook.pytest_bandwidth_document, config.hook.pytest_bandwidth_environment)
+    hooked = any(hook.get_hookimpls() for hook in hooks)
+    outputs = any(getattr(settings, name) is not None for name in (*KINDS, "dir", "history"))
+    return hooked or outputs or is_github()
 
 
 def _findings(report: DeviceReport) -> list[dict[str, str]]:

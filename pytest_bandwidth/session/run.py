@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -76,7 +76,8 @@ class Run(MeasuringRun):
             if self.settings.writes_baseline or not self._needs_baseline:
                 return None
             raise BaselineError(
-                f"no baseline file {file}: check --bandwidth-baseline, or write it with --bandwidth-update"
+                f"no baseline file {file}: check --bandwidth-baseline (bandwidth_baseline in the ini file), "
+                "or write it with --bandwidth-update"
             )
         baseline = baseline_files.load(file)
         baseline_files.check_device(baseline, self.device.identity)
@@ -135,7 +136,8 @@ class Run(MeasuringRun):
         return self._budget_of(marker, self.settings.rounds_share)
 
     def _fresh_processes(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> FreshProcesses:
-        request = ChildRequest(self.device_name, test.nodeid, test.target, ROUNDS_SHARE)
+        peak = None if self.peak is None else astuple(self.peak)
+        request = ChildRequest(self.device_name, test.nodeid, test.target, ROUNDS_SHARE, peak)
         return FreshProcesses(
             lambda: start_fresh(self._invocation, request),
             partial(self.locked, progress),

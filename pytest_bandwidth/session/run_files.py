@@ -20,28 +20,29 @@ KINDS = ("json", "csv", "html")
 Document = Mapping[str, Any]
 
 
-def check_outputs(settings: Settings, folder: Path) -> None:
+def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) -> None:
     """Raise UsageError where what a run is asked to write cannot be, so that no test runs in vain.
 
-    folder: what relative paths start from. Folders that are missing are made when files are written.
+    folder: what relative paths start from. Folders that are missing are made when files are written. options: where
+    each was given, for messages.
     """
-    places: dict[Path, str] = {}
+    written_by: dict[Path, str] = {}
     for name in KINDS:
         if getattr(settings, name) is not None:
             where = (folder / getattr(settings, name)).resolve()
-            other = places.setdefault(where, f"--bandwidth-{name}")
-            if other != f"--bandwidth-{name}":
-                raise UsageError(f"--bandwidth-{name}: found {where}, which {other} writes, expected another file")
+            other = written_by.setdefault(where, options[name])
+            if other != options[name]:
+                raise UsageError(f"{options[name]}: found {where}, which {other} writes, expected another file")
     if settings.baseline is not None:
         baseline = (folder / settings.baseline).resolve()
-        for where, option in places.items():
+        for where, option in written_by.items():
             if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
                 raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
     for name in (*KINDS, "dir", "history"):
         path: Path | None = getattr(settings, name)
         if path is None:
             continue
-        target, option = folder / path, f"--bandwidth-{name}"
+        target, option = folder / path, options[name]
         if name in KINDS and target.is_dir():
             raise UsageError(f"{option}: found the folder {target}, expected a file to write")
         nearest = target.parent if name in KINDS else target

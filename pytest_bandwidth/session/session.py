@@ -29,7 +29,7 @@ from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.message import failure_message, strict_message
 from pytest_bandwidth.reports.names import shortest_unique
-from pytest_bandwidth.reports.terminal import header_line
+from pytest_bandwidth.reports.terminal import disabled_line, header_line
 from pytest_bandwidth.session.collected import COLLECTED, key_of, reason_of, start_of_empty_set
 from pytest_bandwidth.session.device_report import Row
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
@@ -40,7 +40,7 @@ from pytest_bandwidth.session.measuring import MeasuredTest, MeasuringRun
 from pytest_bandwidth.session.progress import ProgressLine
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.run_files import check_outputs
-from pytest_bandwidth.session.settings import read_marker, settings_of
+from pytest_bandwidth.session.settings import places_of, read_marker, settings_of
 from pytest_bandwidth.session.stale_entries import by_test
 from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.user_input import checked_tags
@@ -75,6 +75,8 @@ class BandwidthSession:
         """Name device, peak and baseline in a line."""
         run = self._run
         identity, peak = run.device.identity, run.peak
+        if run.settings.disable:
+            return disabled_line(identity.name, identity.kind)
         gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
         return header_line(identity.name, gbps, source, run.judged_by, identity.kind)
 
@@ -181,7 +183,9 @@ class BandwidthSession:
         if takes_further:
             self._run.device.release()
             try:
-                given["further"] = further_runs(settings, invocation_of(self._config), identity, lambda _: None)
+                given["further"] = further_runs(
+                    settings, invocation_of(self._config), identity, self._run.peak, lambda _: None
+                )
             except (BandwidthError, OSError) as error:
                 given["trouble"] = str(error)
         tell_controller(self._config, given)
@@ -292,7 +296,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     if not config.option.collectonly:
         try:
             if request is None and not hasattr(config, "workerinput"):
-                check_outputs(settings, config.invocation_params.dir)
+                check_outputs(settings, config.invocation_params.dir, places_of(config))
             run.prepare()
         except (DeviceUnavailable, BaselineError, UsageError) as error:
             if not hasattr(config, "workerinput"):

@@ -189,29 +189,57 @@ def read_settings(config: pytest.Config) -> Settings:
             read = config.inipath.parent / read
         values[name.replace("-", "_")] = read
     settings = Settings(**values)
-    _refuse_contradictions(settings)
-    # In an ini file it is the default of the runs that have a revision.
-    if settings.against is None and found.get("pairs", (None, ""))[1].startswith("--"):
-        raise pytest.UsageError("--bandwidth-pairs goes with --bandwidth-against")
+    _refuse_contradictions(settings, {name: where for name, (_, where) in found.items()})
     return settings
 
 
-def _refuse_contradictions(settings: Settings) -> None:
+def places_of(config: pytest.Config) -> dict[str, str]:
+    """Return where each option that was given stands, as messages name it: ``--bandwidth-json``, or the ini file."""
+    return {name: where for name, (_, where) in given(config).items()}
+
+
+def nothing_is_judged(config: pytest.Config) -> str | None:
+    """Say that the ini file's strict fails nothing in this run, where the command line leaves bandwidth tests out."""
+    settings = settings_of(config)
+    if not settings.strict or not (settings.disable or settings.skip):
+        return None
+    places = places_of(config)
+    return (
+        f"{places['disable' if settings.disable else 'skip']}: nothing is judged, for all that {places['strict']} says"
+    )
+
+
+def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> None:
+    """Raise pytest.UsageError, one line, for options that exclude each other. places: where each was given."""
     if settings.only and settings.skip:
-        raise pytest.UsageError("--bandwidth-only and --bandwidth-skip exclude each other: drop one")
+        raise pytest.UsageError(f"{places['only']} and {places['skip']} exclude each other: drop one")
+    for name in ("disable", "skip"):
+        if settings.strict and getattr(settings, name) and not _overrides(places[name], places["strict"]):
+            raise pytest.UsageError(
+                f"{places['strict']} and {places[name]} exclude each other, for nothing is judged: drop one (on the "
+                f"command line {name} goes with strict = true in the ini file, and is said)"
+            )
+    update = next((places[name] for name in ("update", "update-new") if name in places), "")
     if settings.writes_baseline and settings.baseline is None:
-        option = "--bandwidth-update" if settings.update else "--bandwidth-update-new"
-        raise pytest.UsageError(f"{option} needs --bandwidth-baseline=PATH to write to")
+        raise pytest.UsageError(f"{update} needs --bandwidth-baseline=PATH to write to")
     if settings.writes_baseline and settings.disable:
-        raise pytest.UsageError("--bandwidth-update needs measurements and --bandwidth-disable takes none: drop one")
+        raise pytest.UsageError(f"{update} needs measurements and {places['disable']} takes none: drop one")
     if settings.writes_baseline and settings.against is not None:
-        raise pytest.UsageError("--bandwidth-update writes a baseline and --bandwidth-against needs none: drop one")
+        raise pytest.UsageError(f"{update} writes a baseline and {places['against']} needs none: drop one")
     if settings.runs > 1 and not settings.writes_baseline:
-        raise pytest.UsageError("--bandwidth-runs goes with --bandwidth-update or --bandwidth-update-new")
+        raise pytest.UsageError(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
+    # In an ini file it is the default of the runs that have a revision.
+    if settings.against is None and places.get("pairs", "").startswith("--"):
+        raise pytest.UsageError("--bandwidth-pairs goes with --bandwidth-against")
     if settings.history is not None and importlib.util.find_spec("duckdb") is None:
         from pytest_bandwidth.storage.history import MISSING  # kept out of start-up
 
-        raise pytest.UsageError(f"--bandwidth-history: {MISSING}")
+        raise pytest.UsageError(f"{places['history']}: {MISSING}")
+
+
+def _overrides(place: str, other: str) -> bool:
+    """Return whether one place is the command line and the other is not."""
+    return place.startswith("-") and not other.startswith("-")
 
 
 _MARKER_PARSERS: Mapping[str, Callable[[str], Any]] = {

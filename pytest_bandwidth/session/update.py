@@ -14,7 +14,7 @@ from types import MappingProxyType
 import pytest
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
-from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.evidence import entries_of
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
@@ -161,7 +161,9 @@ def _further(
             f"found several devices, and no further runs of {report.device['name']}, expected --dist=each with "
             "--bandwidth-runs: only its own worker is sure to reach a device"
         )
-    return further_runs(settings, invocation_of(config), identity, _teller(config))
+    told = report.device["peak"]
+    peak = None if told is None else Peak(told["gbps"] * 1e9, told["source"])
+    return further_runs(settings, invocation_of(config), identity, peak, _teller(config))
 
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:

@@ -17,8 +17,8 @@ def run_file(tmp_path):
     ("more", "problem"),
     [
         (("-o", "x.pdf"), "-o x.pdf: found ending '.pdf', expected .html, .csv, .md, .svg or .png"),
-        (("--chart", "roofline"), "--chart roofline: found no chart to write, expected -o FILE.svg or -o FILE.png"),
-        (("--chart", "roofline", "-o", "x.csv"), "found no chart to write"),
+        (("--chart", "nope"), "--chart nope chooses what is drawn: found no -o, expected -o FILE.svg or .png"),
+        (("--chart", "nope", "-o", "x.csv"), "found -o x.csv, expected -o FILE.svg or .png"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_the_run_is_read(command, more, problem):

@@ -37,8 +37,12 @@ def refused(kind: type[BandwidthError], *args: Any, **options: Any) -> str:
 @pytest.mark.parametrize(
     ("args", "parts"),
     [
-        ((X, 3.0, 8, True), ("argument 1 (by)", "float", ".f32", "numpy.float32")),
-        ((X, 3, 8, True), ("argument 1 (by)", "int", ".f32")),
+        ((X, 3.0, 8, True), ("argument 1 (by)", "is 3.0", "floating-point number (.f32)", "numpy.float32(3.0)")),
+        (
+            (X, 3, 8, True),
+            ("argument 1 (by) of kernel scale is 3, but", "a 32-bit floating-point number", "numpy.float32(3)"),
+        ),
+        ((X, np.float32(3), 1.5, True), ("argument 2 (n)", "is 1.5, but", "a 32-bit integer", "give a whole number")),
         ((X, np.float64(3), 8, True), ("argument 1 (by)", "numpy.float64 (8 bytes)", ".f32 (4 bytes)")),
         ((X, np.int32(3), 8, True), ("argument 1 (by)", "numpy.int32", ".f32")),
         ((X, np.float32(3), np.int64(8), True), ("argument 2 (n)", "numpy.int64", ".u32 (4 bytes)")),
@@ -66,7 +70,8 @@ def test_arguments_that_fit() -> None:
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"grid": (0,)}, ("grid is (0, 1, 1)", "2147483647")),
+        ({"grid": (0,)}, ("grid is (0, 1, 1)", "2147483646")),
+        ({"grid": (2**31 - 1,)}, ("grid is (2147483647, 1, 1)", "1 to (2147483646,")),
         ({"grid": (1, 70000)}, ("grid is (1, 70000, 1)", "65535")),
         ({"block": (2048,)}, ("block is (2048, 1, 1)", "1024")),
         ({"block": (64, 32)}, ("2048 threads", "at most 1024")),
@@ -215,7 +220,7 @@ ADDER = 'extern "C" __global__ void add(int* x) { __threadfence(); if (threadIdx
 @pytest.mark.parametrize(
     ("grid", "found"),
     [
-        ((2**31 - 1, 65535, 65535), "blocks, this device takes at most 2147483646"),
+        ((2**31 - 2, 65535, 65535), "blocks, this device takes at most 2147483646"),
         ((2**30,), r"launched with 3\.44e\+10 threads, more than the 2e\+10 thread-instructions.*sample"),
     ],
 )

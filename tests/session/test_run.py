@@ -55,6 +55,8 @@ with open("seen", "a") as seen:
 request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
 with open("paces", "a") as paces:
     paces.write(json.dumps(go["fastest_probes"]) + "\\n")
+with open("peaks", "a") as peaks:
+    peaks.write(json.dumps(request["peak"]) + "\\n")
 with open("shares", "a") as shares:
     shares.write(f"{request['rounds_share']}\\n")
 Path(request["report"]).write_text(Path("rows.json").read_text())
@@ -299,7 +301,9 @@ def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run,
 
 def test_further_runs_of_an_update_are_asked_to_take_as_long(run, tmp_path):
     settings = replace(run.settings, update=True, runs=3)
-    further_runs(settings, Invocation((), tmp_path, as_module=True), run.device.identity, lambda _: None)
+    further_runs(
+        settings, Invocation((), tmp_path, as_module=True), run.device.identity, Peak(7e9, "b.yaml"), lambda _: None
+    )
     assert (tmp_path / "shares").read_text().split() == ["3.0", "3.0"]
 
 

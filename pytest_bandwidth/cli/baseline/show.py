@@ -52,6 +52,11 @@ class Shown:
     since_anchor: float | None
 
     @property
+    def judged_on(self) -> str:
+        """Return the figure, or ``counts`` of an entry of the traffic device, which has neither time nor runs."""
+        return "counts" if self.entry.counts else self.figure
+
+    @property
     def is_blunt(self) -> bool:
         """Return whether a drop of the tolerance would be INSUFFICIENT."""
         return self.sees is not None and not tells(log_of_drop(self.sees), self.tolerance)
@@ -135,8 +140,8 @@ def _cells(row: Shown) -> tuple[str, ...]:
         entry.key,
         "" if entry.gbps is None else digits(entry.gbps),
         "" if entry.utilization is None else format_percent(entry.utilization, 1),
-        row.figure,
-        str(len(entry.runs)) if entry.runs else "by hand",
+        row.judged_on,
+        str(len(entry.runs)) if entry.runs else "" if entry.counts else "by hand",
         "" if row.spread is None else format_percent(row.spread, 2),
         format_percent(row.tolerance, 1),
         "" if row.sees is None else f"≥ {format_percent(row.sees, 1)}",
@@ -168,7 +173,7 @@ def _plain_entry(row: Shown) -> dict[str, object]:
         "key": entry.key,
         "gbps": entry.gbps,
         "utilization": entry.utilization,
-        "judged_on": row.figure,
+        "judged_on": row.judged_on,
         "runs": len(entry.runs),
         "gbps_of_runs": [run.gbps for run in entry.runs],
         "spread": row.spread,

@@ -34,11 +34,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _look_at(path: Path) -> list[_Looked]:
-    """Return the files at a path. Raises UsageError where there are none: a misspelt path is no invalid file."""
+    """Return the files at a path; a path without any is a problem itself, which keeps nothing of the others."""
     if not path.exists():
-        raise UsageError(f"{path}: found no such file or folder, expected baselines")
-    looked = [_read(file) for file in files_at(path)]
+        return [_nothing_at(path, "found no such file or folder, expected baselines")]
+    try:
+        looked = [_read(file) for file in files_at(path)]
+    except UsageError as error:
+        return [_nothing_at(path, str(error).removeprefix(f"{path}: "))]
     return _with_twins(looked) if path.is_dir() else looked
+
+
+def _nothing_at(path: Path, message: str) -> _Looked:
+    return _Looked(path, None, (Problem(str(path), 0, message),))
 
 
 def _read(file: Path) -> _Looked:
@@ -77,5 +84,5 @@ def _plain(one: _Looked) -> dict[str, object]:
         "valid": not one.problems,
         "device": one.baseline.device.name if one.baseline and one.baseline.device else None,
         "entries": len(one.baseline.entries) if one.baseline else None,
-        "problems": [{"line": problem.line, "message": problem.message} for problem in one.problems],
+        "problems": [{"line": problem.line or None, "message": problem.message} for problem in one.problems],
     }

@@ -47,6 +47,7 @@ class ChildRequest:
     device: the device's name, already chosen.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
+    peak: the device's in bytes a second, and where that is from; None where it is unknown.
     report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
     """
 
@@ -54,6 +55,7 @@ class ChildRequest:
     nodeid: str | None = None
     target: str | None = None
     rounds_share: float = 1.0
+    peak: Sequence[Any] | None = None
     report: str = ""
 
 

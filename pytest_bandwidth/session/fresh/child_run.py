@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget, ReadyDevice
+from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
@@ -50,6 +51,10 @@ class ChildRun(MeasuringRun):
         """Report figures without a verdict."""
         del test, progress  # the parent shows what is done
         return {key: Judged(m, None, _no_verdict(m)) for key, m in measurements.items()}
+
+    def _users_peak(self) -> Peak | None:
+        # The parent's may stand in its baseline, which this process does not read.
+        return super()._users_peak() if self._request.peak is None else Peak(*self._request.peak)
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         budget = self._budget_of(marker, self._request.rounds_share)

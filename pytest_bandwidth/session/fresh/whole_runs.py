@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import astuple
 
 from pytest_bandwidth.devices.open import name_of
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.outcome import Plain
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_fresh
@@ -16,7 +17,11 @@ WHOLE_RUN_SECONDS = 4 * 3600.0
 
 
 def further_runs(
-    settings: Settings, invocation: Invocation, identity: DeviceIdentity, tell: Callable[[str], None]
+    settings: Settings,
+    invocation: Invocation,
+    identity: DeviceIdentity,
+    peak: Peak | None,
+    tell: Callable[[str], None],
 ) -> list[list[Plain]]:
     """Measure `settings.runs` − 1 fresh whole runs on the device; outcomes of each. Raises BandwidthError."""
     # What is counted is the same in every process.
@@ -25,6 +30,7 @@ def further_runs(
     for i in range(1, wanted):
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
         with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=tell):
-            request = ChildRequest(name_of(identity), rounds_share=settings.rounds_share)
+            known_peak = None if peak is None else astuple(peak)
+            request = ChildRequest(name_of(identity), rounds_share=settings.rounds_share, peak=known_peak)
             further.append(run_fresh(invocation, request, WHOLE_RUN_SECONDS))
     return further

@@ -31,7 +31,7 @@ def files_in(folder: Path) -> list[Path]:
         return []
     except OSError as problem:
         raise error(
-            folder, 1, f"found a folder that cannot be read ({problem.strerror}), expected a readable one"
+            folder, 0, f"found a folder that cannot be read ({problem.strerror}), expected a readable one"
         ) from None
 
 
@@ -87,7 +87,7 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
 def keys_at(path: Path) -> list[str]:
     """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
     if not path.exists():
-        raise error(path, 1, "found no such file or folder, expected a baseline: --bandwidth-update makes one")
+        raise error(path, 0, "found no such file or folder, expected a baseline: --bandwidth-update makes one")
     return [key for file in _baselines_at(path) for key in read(file).baseline.entries]
 
 
@@ -111,7 +111,7 @@ def _baselines_at(path: Path) -> list[Path]:
         return [path] if path.exists() else []
     files = files_in(path)
     if len(files) > _MAX_FILES:
-        raise error(path, 1, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
+        raise error(path, 0, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
     return files
 
 

@@ -69,7 +69,7 @@ class SourceText:
 
 
 def error(path: Path | str, line: int, message: str) -> BaselineError:
-    """Return the error of one problem."""
+    """Return the error of one problem; line: from 1, or 0 for the file as a whole."""
     return BaselineError([Problem(str(path), line, message)])
 
 
@@ -83,16 +83,16 @@ def read_source(path: Path) -> SourceText:
         # Non-blocking, so that a named pipe without a writer does not hold up the run.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise error(path, 1, "found no such file, expected a baseline: --bandwidth-update makes one") from None
+        raise error(path, 0, "found no such file, expected a baseline: --bandwidth-update makes one") from None
     except OSError as problem:
         raise error(
-            path, 1, f"found a file that cannot be opened ({problem.strerror}), expected a readable one"
+            path, 0, f"found a file that cannot be opened ({problem.strerror}), expected a readable one"
         ) from None
     try:
         data = _regular_bytes(path, descriptor)
     except OSError as problem:
         raise error(
-            path, 1, f"found a file that cannot be read ({problem.strerror}), expected a readable one"
+            path, 0, f"found a file that cannot be read ({problem.strerror}), expected a readable one"
         ) from None
     finally:
         os.close(descriptor)
@@ -106,9 +106,9 @@ def _regular_bytes(path: Path, descriptor: int) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
-        raise error(path, 1, f"found {kind}, expected a baseline file")
+        raise error(path, 0, f"found {kind}, expected a baseline file")
     if status.st_size > MAX_FILE_BYTES:
-        raise error(path, 1, f"found {status.st_size} bytes, expected at most {MAX_FILE_BYTES}")
+        raise error(path, 0, f"found {status.st_size} bytes, expected at most {MAX_FILE_BYTES}")
     with open(descriptor, "rb", closefd=False) as stream:
         # One read of this size; asking for the limit would set that much memory aside.
         return stream.read(status.st_size + 1)

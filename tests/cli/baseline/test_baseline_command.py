@@ -127,6 +127,19 @@ def test_show_promises_no_drop_for_what_is_counted(command, tmp_path):
     assert json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"][0]["visible_drop"] is None
 
 
+def test_show_says_what_a_counted_entry_is_judged_on(command, tmp_path):
+    path = tmp_path / "traffic.yaml"
+    path.write_text("schema: 1\nentries:\n  a.py::t:\n    counts: {sectors_loaded: 8}\n", encoding="utf-8")
+    said = command("baseline", "show", path)
+    (line,) = [line for line in said.out.splitlines() if line.startswith("a.py::t")]
+    assert "counts" in line
+    assert "gbps" not in line
+    assert "by hand" not in line
+    assert (
+        json.loads(command("baseline", "show", "--json", path).out)["files"][0]["entries"][0]["judged_on"] == "counts"
+    )
+
+
 def test_show_takes_patterns_in_which_brackets_are_brackets(command, baseline):
     def keys(*patterns):
         shown = json.loads(command("baseline", "show", baseline, *patterns, "--json").out)
@@ -199,7 +212,39 @@ def test_validate_finds_two_files_of_one_device(command, tmp_path):
 def test_validate_of_nothing_is_unusable_input(command, tmp_path, make):
     said = command("baseline", "validate", make(tmp_path))
     assert said.status == 2
-    assert len(said.err.splitlines()) == 1
+    assert len(said.out.splitlines()) == 1
+
+
+def test_validate_tells_of_every_path_also_where_one_is_missing(command, baseline, tmp_path):
+    """A path that is not there kept the others' problems, and that they are none, to itself."""
+    (tmp_path / "empty").mkdir()
+    run = tmp_path / "run.json"
+    run.write_text('{"schema": 1, "results": []}')
+    paths = (baseline, run, tmp_path / "nope", tmp_path / "empty")
+    said = command("baseline", "validate", *paths)
+    assert said.status == 2
+    told = said.out.splitlines()
+    assert [any(line.startswith(f"{path}:") for line in told) for path in paths] == [True] * 4
+    assert f"{baseline}: valid" in said.out
+    assert f"{tmp_path / 'nope'}: found no such file or folder, expected baselines" in told
+    assert f"{tmp_path / 'empty'}: found a folder without .yaml files, expected baselines" in told
+    plain = json.loads(command("baseline", "validate", "--json", *paths).out)
+    assert plain["valid"] is False
+    assert plain["files"][2]["problems"] == [
+        {"line": None, "message": "found no such file or folder, expected baselines"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show", "nope"), ("diff", "nope", "nope"), ("diff", ".", "."), ("prune", "nope", "a")]
+)
+def test_what_is_no_file_has_no_line(command, baseline, arguments, monkeypatch):
+    monkeypatch.chdir(baseline.parent)
+    said = command("baseline", *arguments)
+    assert said.status == 2
+    assert re.fullmatch(
+        rf"pytest-bandwidth baseline: {re.escape(arguments[1])}: found (no such file|a folder), .*\n", said.err
+    )
 
 
 @pytest.mark.parametrize("action", ["show", "prune"])

@@ -332,7 +332,7 @@ def test_a_huge_number_of_problems_ends_early(tmp_path: Path) -> None:
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(
-        BaselineError, match=r"none\.yaml:1: found no such file, expected a baseline: --bandwidth-update makes one"
+        BaselineError, match=r"none\.yaml: found no such file, expected a baseline: --bandwidth-update makes one"
     ):
         baseline_files.load(tmp_path / "none.yaml")
     with pytest.raises(BaselineError, match="found a folder, expected a baseline file"):

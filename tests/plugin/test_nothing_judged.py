@@ -1,0 +1,106 @@
+"""Runs that judge nothing say so; what is given in the ini file is named by its own name."""
+
+import pytest
+
+from pytest_bandwidth.session import publish
+
+pytestmark = pytest.mark.in_process
+
+ONCE = """
+def test_once(bandwidth):
+    calls = []
+    bandwidth(lambda: calls.append(1), reads=8)
+    assert len(calls) == 1
+"""
+KERNEL = """
+import numpy as np
+
+SOURCE = 'extern "C" __global__ void fill(float* a) { a[threadIdx.x] = 2.0f; }'
+
+def test_fill(bandwidth):
+    a = bandwidth.empty(32, "float32")
+    bandwidth.launch(bandwidth.kernel(SOURCE, "fill"), 1, 32, (a,), writes=a)
+    assert (a == 2).all()
+"""
+
+
+def ini(project, *lines):
+    path = project.path / "pytest.ini"
+    path.write_text("\n".join([path.read_text(), *lines, ""]))
+    return path
+
+
+def test_a_disabled_run_says_what_becomes_of_the_bodies(project):
+    project.file("test_once.py", ONCE)
+    result = project.run_here("--bandwidth-disable")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["bandwidth: *; disabled: bodies run once, untimed; nothing is judged"])
+    assert "baseline: none" not in result.stdout.str()
+
+
+def test_the_traffic_device_says_that_it_executes_without_counting(project):
+    project.file("test_fill.py", KERNEL)
+    result = project.pytester.runpytest_inprocess("--bandwidth-device=traffic", "--bandwidth-disable")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["bandwidth: *; disabled: kernels are executed once, uncounted; nothing is judged"])
+
+
+@pytest.mark.parametrize("name", ["disable", "skip"])
+def test_strict_and_nothing_to_judge_exclude_each_other(project, name):
+    project.file("test_once.py", ONCE)
+    refused = project.run_here("--bandwidth-strict", f"--bandwidth-{name}")
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines([f"ERROR: --bandwidth-strict and --bandwidth-{name} exclude each other, *"])
+
+
+@pytest.mark.parametrize("name", ["disable", "skip"])
+def test_what_the_command_line_leaves_out_of_a_strict_repository_is_said(project, name):
+    path = ini(project, "bandwidth_strict = true")
+    project.file("test_once.py", ONCE)
+    result = project.run_here(f"--bandwidth-{name}")
+    assert result.ret == 0
+    said = f"bandwidth: --bandwidth-{name}: nothing is judged, for all that bandwidth_strict in {path} says"
+    assert result.outlines.count(said) == 1
+    # The other way round somebody asked for a gate that the ini file turns off.
+    ini(project, f"bandwidth_{name} = true")
+    path.write_text(path.read_text().replace("bandwidth_strict = true\n", ""))
+    refused = project.run_here("--bandwidth-strict")
+    assert refused.ret == 4
+    refused.stderr.fnmatch_lines([f"ERROR: --bandwidth-strict and bandwidth_{name} in {path} exclude each other*"])
+
+
+def test_outputs_of_the_ini_file_are_named_by_it(project):
+    (project.path / "tests").mkdir()
+    path = ini(project, "bandwidth_json = tests")
+    project.file("test_once.py", ONCE)
+    result = project.run_here()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: bandwidth_json in {path}: found the folder *tests, expected a file*"])
+    result = project.run_here("-o", "bandwidth_json=tests")
+    result.stderr.fnmatch_lines(["ERROR: -o bandwidth_json: found the folder *tests, expected a file*"])
+
+
+def test_contradictions_name_the_ini_files_half(project):
+    path = ini(project, "bandwidth_update = true")
+    project.file("test_once.py", ONCE)
+    result = project.run_here()
+    result.stderr.fnmatch_lines([f"ERROR: bandwidth_update in {path} needs --bandwidth-baseline=PATH to write to"])
+
+
+@pytest.mark.parametrize(
+    ("more", "conftest", "made"),
+    [
+        ((), "", False),
+        (("--bandwidth-json=run.json",), "", True),
+        ((), "def pytest_bandwidth_document(document):\n    print(document['run_id'])\n", True),
+    ],
+)
+def test_a_document_is_made_where_somebody_takes_it(project, monkeypatch, more, conftest, made):
+    """Of 2,000 small tests it took a tenth of the run, for nobody."""
+    project.file("test_once.py", ONCE.replace("assert len(calls) == 1", ""))
+    project.file("conftest.py", conftest)
+    seen = []
+    real = publish.document
+    monkeypatch.setattr(publish, "document", lambda *given: seen.append(1) or real(*given))
+    project.run_here(*more).assert_outcomes(passed=1)
+    assert bool(seen) is made
