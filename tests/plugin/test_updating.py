@@ -62,7 +62,7 @@ from pytest_bandwidth.domain.measurement import Finding
 
 if "PYTEST_BANDWIDTH_REQUEST" in os.environ and not Path("was_invalid").exists():
     Path("was_invalid").touch()
-    validity.busy_with_others = lambda measurement, limit=None: Finding("others", "others kept everything busy")
+    validity.why_invalid = lambda measurement: Finding("no-samples", "all were dropped")
 """
 
 
