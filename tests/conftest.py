@@ -19,6 +19,7 @@ LAYERS = ("pure", "emulated", "in_process", "processes", "product")
 OF_FOLDERS = {
     "devices/cpu/kernels": "emulated",
     "devices/traffic": "emulated",
+    "emulated_card": "emulated",
     "gpu": "processes",
     "kernels": "emulated",
     "plugin": "processes",

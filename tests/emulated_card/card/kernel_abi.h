@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#define CARD_ABI 1
+#define CARD_ABI 2
 
 enum card_status { /* CUresult's numbers; the errors are sticky */
     CARD_SUCCESS = 0,
@@ -98,6 +98,7 @@ typedef struct card_account {
     /* Waiting for the host: loads for which `poll` was called, the last one's address, and the longest time that a
      * warp spent on them. A kernel with polls ends no earlier than what it waited for. */
     uint64_t polls, poll_address, waited_ns;
+    uint64_t longest_warp_cycles; /* of one warp, an instruction a cycle: its own clock at its end */
     /* The first error: address and PTX line. */
     uint64_t error_address;
     uint32_t error_line;

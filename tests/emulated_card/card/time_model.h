@@ -4,6 +4,7 @@
 #define CARD_TIME_MODEL_H
 
 #include "kernel_abi.h"
+#include "l2.h"
 
 typedef struct card_model {
     const char *name; /* as the driver gives it */
@@ -11,7 +12,7 @@ typedef struct card_model {
     uint64_t memory_bytes, l2_bytes;
     uint32_t memory_clock_mhz, bus_bits; /* 2 * clock * bits / 8 is the peak */
     uint32_t sm_clock_mhz;               /* the maximum */
-    /* Operations a multiprocessor and cycle (CUDA C++ Programming Guide, arithmetic instructions). */
+    /* Operations a multiprocessor and cycle; a fused multiply-add is two. */
     uint32_t flop16, flop32, flop64, integer, special;
     double l2_gb_s, bus_gb_s;
     /* Shares of the peak that plain reads, writes, and copies (as much of each) reach. */

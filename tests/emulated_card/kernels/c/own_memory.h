@@ -1,0 +1,23 @@
+/* Shared memory of a block, local memory of a thread, and the parameters: no cache, no card. */
+#ifndef OWN_MEMORY_H
+#define OWN_MEMORY_H
+
+#include "run.h"
+
+char *shared_place(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width);
+void count_banks(uint32_t mask, const uint64_t *offset, unsigned width, card_shared *to);
+void load_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width, char *out);
+void store_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width, const char *in);
+void load_local(
+    struct run *k, struct warp_common *w, uint32_t mask, const uint64_t *offset, unsigned width, char *out);
+void store_local(
+    struct run *k, struct warp_common *w, uint32_t mask, const uint64_t *offset, unsigned width, const char *in);
+void load_parameters(
+    struct run *k, uint32_t mask, const uint64_t *offset, unsigned width, char *out);
+uint32_t own_lanes(uint32_t mask, const uint64_t *address, unsigned region, uint64_t *offset);
+uint32_t load_own(
+    struct run *k, struct warp_common *w, uint32_t mask, const uint64_t *address, unsigned width, char *out);
+uint32_t store_own(
+    struct run *k, struct warp_common *w, uint32_t mask, const uint64_t *address, unsigned width, const char *in);
+
+#endif

@@ -1,0 +1,83 @@
+/* What a launch's warps share while it runs, and what each warp has of its own. */
+#ifndef RUN_H
+#define RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel_abi.h"
+#include "l2_touch.h"
+
+#define ALL 0xFFFFFFFFu
+#define LANES for (int l = 0; l < 32; ++l)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Windows of state spaces that each block or thread has of its own, where pytest_bandwidth/ptx/addresses.py has
+ * them.
+ */
+#define REGION_SHIFT 40
+#define REGION(number) (((uint64_t)(number) << REGION_SHIFT) + (1ull << (REGION_SHIFT - 1)))
+enum { SHARED_REGION = 1, LOCAL_REGION = 2, PARAM_REGION = 3 };
+/* Addresses that stand for special registers whose value changes: the translator reads them as loads. */
+#define SPECIAL_BASE ((uint64_t)PARAM_REGION << REGION_SHIFT)
+enum special { GLOBALTIMER, GLOBALTIMER_LO, GLOBALTIMER_HI, CLOCK, CLOCK_HI, CLOCK64, SMID, NSMID, GRIDID };
+
+struct warp_common;
+struct run;
+
+enum barrier_reduction { BARRIER_POPC, BARRIER_AND, BARRIER_OR };
+
+/* following: the rank where lanes go on. target: offset in the warp of the register that gets the result; 0: none. */
+struct barrier {
+    uint32_t following;
+    enum barrier_reduction reduction;
+    size_t target;
+};
+
+/* What a translated kernel is. A warp is a `struct warp_common` with arrays behind it: `ready`, a bit a basic block
+ * where lanes wait to run (by the blocks' ranks), `at`, those lanes, and for barriers `held` and `vote`, the lanes
+ * that wait there and those of them whose predicate is true.
+ */
+struct kernel {
+    size_t warp_bytes;
+    size_t ready, at, held, vote; /* offsets in the warp */
+    uint32_t ready_words, entry, barrier_count;
+    const struct barrier *barriers;
+    uint32_t local_bytes, parameter_bytes, static_shared;
+    void (*begin_warp)(struct warp_common *w);
+    void (*run_warp)(struct run *k, struct warp_common *w);
+};
+
+struct run {
+    const card_launch *launch;
+    const struct kernel *kernel;
+    card_account account;
+    char *shared;
+    uint32_t shared_bytes;
+    uint32_t ctaid[3];
+    uint64_t block; /* linear number */
+    int status;
+    uint32_t site_line; /* the PTX line that runs, for errors */
+};
+
+/* The part of `struct warp` that does not depend on the kernel. tid and present last as long as the block's memory. */
+struct warp_common {
+    _Alignas(64) uint32_t tid[3][32];
+    uint32_t number, present;
+    uint64_t cycles, waited_ns;
+    char *local;
+};
+
+/* Notes the first error. */
+int fail(struct run *k, int status, uint64_t address);
+
+/* The value of a special register that changes; `cycles` of the warp has to be up to date. */
+uint64_t read_special(const struct run *k, const struct warp_common *w, enum special which);
+
+/* Runs a launch: what `card_kernel` does. */
+int run_launch(const struct kernel *kernel, const card_launch *launch, card_account *account);
+
+#endif

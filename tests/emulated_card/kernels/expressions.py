@@ -1,0 +1,60 @@
+"""Write a computing step as expressions of C: by its opcode's rule, or as a move of bits or of an address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emulated_card.kernels.code import RULES
+from emulated_card.kernels.errors import NotSupported
+from emulated_card.kernels.registers import is_copy, match_of
+from pytest_bandwidth.ptx import addresses
+from pytest_bandwidth.ptx.program import Compute, Kernel
+
+
+def expressions_of(kernel: Kernel, step: Compute, x: list[str]) -> Sequence[str]:
+    """Return an expression for each target, from the operands' expressions. Raises NotSupported."""
+    match = match_of(kernel, step)
+    base, choice = match.form.base, match.choice
+    if is_copy(match, step):
+        return (x[0],)
+    if base == "mov":
+        return _moved(step, x)
+    if base == "cvta":
+        return (_converted(choice["holding"], "to" in choice, x[0]),)
+    if base == "isspacep":
+        return (_in_space(choice["window"], x[0]),)
+    rule = RULES.get(match.form.syntax)
+    if rule is None:
+        site = kernel.sites[step.site]
+        raise NotSupported(f"{site.opcode} (PTX line {site.ptx_line}), which the emulated card does not translate")
+    pair = {"pair": "q"} if base == "setp" and len(step.targets) == 2 else {}
+    found = rule({**choice, **pair}, x)
+    return (found,) if isinstance(found, str) else found
+
+
+def _moved(step: Compute, x: list[str]) -> tuple[str, ...]:
+    """Pack parts into a word, the first lowest, or unpack one."""
+    bits = step.sources[0].dtype.itemsize * 8
+    if len(step.sources) > 1:
+        word = f"uint{bits * len(x)}_t"
+        return (" | ".join(f"({word})({word})(uint{bits}_t){part} << {bits * n}" for n, part in enumerate(x)),)
+    raw = f"bits{bits}({x[0]})" if step.sources[0].dtype.kind == "f" else f"(uint{bits}_t){x[0]}"
+    part = bits // len(step.targets)
+    return tuple(f"(uint{part}_t)({raw} >> {part * n})" for n in range(len(step.targets)))
+
+
+_REGIONS = {
+    "shared": addresses.SHARED_REGION,
+    "shared::cta": addresses.SHARED_REGION,
+    "local": addresses.LOCAL_REGION,
+}
+
+
+def _converted(space: str, back: bool, address: str) -> str:
+    base = addresses.region_base(_REGIONS[space]) if space in _REGIONS else 0
+    return f"({address} {'-' if back else '+'} {base:#x}ull)"
+
+
+def _in_space(space: str, address: str) -> str:
+    region = f"({address} >> {addresses.REGION_SHIFT})"
+    return f"({region} == {_REGIONS[space]})" if space in _REGIONS else f"({region} > {addresses.PARAM_REGION})"

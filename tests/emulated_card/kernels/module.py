@@ -1,0 +1,162 @@
+"""Read a module's text: its entries, its variables, and one entry decoded, with the project's own parser and decoder.
+
+Special registers that change while a kernel runs (clocks) become loads from addresses that nothing else has, and
+variables get addresses that stand for their number, so that the decoder needs to know of neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+from emulated_card.kernels.errors import NotSupported
+from pytest_bandwidth import ptx
+from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.ptx.addresses import REGION_SHIFT
+from pytest_bandwidth.ptx.decode.kernel import decode
+from pytest_bandwidth.ptx.decode.layout import parameters_of
+from pytest_bandwidth.ptx.parsing import parse_ptx
+from pytest_bandwidth.ptx.program import Kernel, Symbol
+from pytest_bandwidth.ptx.syntax import Address, Block, Function, Instruction, Name, Number, Operand, Vector
+from pytest_bandwidth.ptx.syntax import Module as Syntax
+
+# enum special of c/run.h, by register; SPECIAL_BASE there is the first byte of region 3.
+SPECIALS = (
+    "globaltimer",
+    "globaltimer_lo",
+    "globaltimer_hi",
+    "clock",
+    "clock_hi",
+    "clock64",
+    "smid",
+    "nsmid",
+    "gridid",
+)
+SPECIAL_BASE = 3 << REGION_SHIFT
+
+# Variable n is at n << 33 behind this, with room for offsets to both sides.
+VARIABLE_BASE = 0x5EED << 48
+_VARIABLE_SHIFT = 33
+_MIDDLE = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Describe an entry: offset and size, in bytes, of each of its parameters."""
+
+    parameters: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """Describe a ``__device__`` or ``__constant__`` variable; `initial` is what it holds once loaded, `size` bytes."""
+
+    name: str
+    size: int
+    align: int
+    initial: bytes
+    constant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    entries: Mapping[str, Entry]
+    variables: tuple[Variable, ...]
+
+
+@cache
+def describe(ptx_text: str) -> Module:
+    """List a module's entries and variables. Raises KernelError for text that is no PTX, NotSupported."""
+    syntax = parse_ptx(ptx_text)
+    entries = {
+        f.name: Entry(tuple((p.offset, p.size) for p in parameters_of(f)))
+        for f in syntax.functions
+        if f.is_entry and f.is_defined
+    }
+    try:
+        regions = ptx.load(ptx.PtxModule(ptx_text, "", "")).variables
+    except NotOnThisDevice as error:
+        raise _refusal(error) from None
+    placed = [v for v in syntax.variables if v.space in ("global", "const")]
+    variables = tuple(
+        Variable(v.name, region.nbytes, max(v.align, 1), region.data[0].tobytes(), v.space == "const")
+        for v, region in zip(placed, regions, strict=True)
+    )
+    return Module(entries, variables)
+
+
+def decoded(ptx_text: str, entry_name: str) -> Kernel:
+    """Decode an entry. Raises KeyError where there is none of that name, NotSupported naming the opcode."""
+    syntax = parse_ptx(ptx_text)
+    functions = tuple(_with_special_loads(function) for function in syntax.functions)
+    function = next((f for f in functions if f.is_entry and f.is_defined and f.name == entry_name), None)
+    if function is None:
+        raise KeyError(entry_name)
+    placed = [v for v in syntax.variables if v.space in ("global", "const")]
+    symbols = {
+        v.name: Symbol(v.name, "global" if v.space == "global" else "const", variable_address(number), 0)
+        for number, v in enumerate(placed)
+    }
+    main = next(iter(syntax.files.values()), "kernel.cu").rsplit("/", 1)[-1]
+    try:
+        return decode(Syntax(functions, syntax.variables, syntax.files), function, symbols, main)
+    except (NotOnThisDevice, KernelError) as error:
+        raise _refusal(error) from None
+
+
+def variable_address(number: int) -> int:
+    return VARIABLE_BASE + (number << _VARIABLE_SHIFT) + _MIDDLE
+
+
+def variable_at(address: int) -> tuple[int, int] | None:
+    """Return the variable's number and the offset from its start that an address stands for; None for plain numbers."""
+    if address >> 48 != VARIABLE_BASE >> 48:
+        return None
+    number = (address - VARIABLE_BASE) >> _VARIABLE_SHIFT
+    return number, address - variable_address(number)
+
+
+def special_at(address: int) -> int | None:
+    """Return which special register an address stands for; None for others."""
+    number = (address - SPECIAL_BASE) // 8
+    return number if 0 <= number < len(SPECIALS) else None
+
+
+def _refusal(error: Exception) -> NotSupported:
+    return NotSupported(str(error).replace("the traffic device does not model", "the emulated card does not model"))
+
+
+def _with_special_loads(function: Function) -> Function:
+    return replace(function, parse=lambda: _rewritten(function.body)) if function.is_defined else function
+
+
+def _rewritten(block: Block) -> Block:
+    statements = []
+    for statement in block.statements:
+        if isinstance(statement, Block):
+            statement = _rewritten(statement)
+        elif isinstance(statement, Instruction):
+            statement = _special_load(statement)
+            for operand in statement.operands:
+                _refuse_alike(operand, statement)
+        statements.append(statement)
+    return Block(tuple(statements))
+
+
+def _special_load(instruction: Instruction) -> Instruction:
+    base, _, kind = instruction.opcode.partition(".")
+    source = instruction.operands[-1] if instruction.operands else None
+    if base != "mov" or not isinstance(source, Name) or source.text.lstrip("%") not in SPECIALS:
+        return instruction
+    address = SPECIAL_BASE + 8 * SPECIALS.index(source.text.lstrip("%"))
+    return replace(instruction, opcode=f"ld.global.{kind}", operands=(instruction.operands[0], Address(address, 0)))
+
+
+def _refuse_alike(operand: Operand, instruction: Instruction) -> None:
+    """Refuse a number of the text that looks like a variable's address here."""
+    if isinstance(operand, Vector):
+        for item in operand.items:
+            _refuse_alike(item, instruction)
+    elif isinstance(operand, Number) and isinstance(operand.value, int) and variable_at(operand.value & (2**64 - 1)):
+        raise NotSupported(f"{instruction.opcode} of {operand.value:#x}, which stands for a variable here")
