@@ -15,7 +15,7 @@ MOST_LINES = 40
 
 # An entry before an update, None where it is new, and after it.
 Change = tuple[Entry | None, Entry]
-# A creep of so much since an entry's anchor is told with the entry; `domain.drift` judges it.
+# A creep of so much since an entry's anchor is told with the entry; `domain.judging.drift` judges it.
 LEAST_CREEP = 0.01
 
 

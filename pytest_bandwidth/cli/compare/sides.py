@@ -1,6 +1,6 @@
 """Judge two sides of saved runs: what the reference's processes showed of each test, what the new ones show.
 
-The rule is `domain.rule`'s. The new processes are not picked because one of them looked slow, so all m of them
+The rule is `domain.judging.rule`'s. The new processes are not picked because one of them looked slow, so all m of them
 count at once: REGRESSED where c − median(L) exceeds the bound of the level 99.9 % for m fresh processes.
 """
 
