@@ -1,4 +1,4 @@
-"""Keep the history: a folder of Parquet files to which every run adds one, read by DuckDB. Imports `domain` only.
+"""Keep the history: a folder of Parquet files to which every run adds one, read by DuckDB.
 
 `append` → one more run; `ask` → a `History` to ask. DuckDB (the extra ``history``) is imported when one of them runs.
 """
