@@ -283,8 +283,10 @@ def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:
     kept, dropped = len(tally.kept), len(tally.spoilt)
     # Time that spoilt rounds took is given once more, no longer than the rounds may take.
     over = spent - min(tally.spoilt_seconds, budget.rounds_seconds) >= budget.rounds_seconds
-    enough = kept >= min(FEWEST_ROUNDS, budget.min_samples)
-    if dropped >= MOST_DROPPED or (over and (enough or (dropped and spent >= 2 * budget.rounds_seconds))):
+    counting = kept + (tally.disturbed if budget.tolerates_run_delay else 0)
+    enough = counting >= min(FEWEST_ROUNDS, budget.min_samples)
+    vain = tally.attempts > counting and spent >= 2 * budget.rounds_seconds
+    if dropped >= MOST_DROPPED or (over and (enough or vain)):
         return "max-time" if kept else "no-samples"
     if kept >= MOST_ROUNDS:
         return "max-rounds"

@@ -160,6 +160,12 @@ def test_who_says_how_busy_others_may_be_gets_the_disturbed_rounds_where_no_othe
     assert {d.code for d in measurement.rounds.dropped} == {"sm-clock"}
 
 
+def test_rounds_that_count_though_disturbed_are_no_fewer_than_others():
+    device = ScriptedDevice(kernel_script=repeat(replace(WAITED, seconds=2.0)))
+    measurement = measure_timed(device, NOTHING, replace(QUIET, tolerates_run_delay=True), lambda _: None)
+    assert len(measurement.samples) == FEWEST_ROUNDS
+
+
 def test_dropping_ends_even_where_samples_take_next_to_no_time():
     spoilt = repeat(dropped("x", 0.0))
     device = ScriptedDevice(kernel_script=spoilt, probe_script=repeat(0.0), overhead_seconds=1e-4)
