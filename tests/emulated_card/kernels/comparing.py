@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,46 @@ from pytest_bandwidth.ptx.counts import AccessCounts, Counts, SharedCounts
 from pytest_bandwidth.ptx.memory import flat_bytes
 
 
+@dataclass(frozen=True)
+class Both:
+    """Hold what both made of a launch. arrays: each allocation and module variable as the interpreter left it, and as
+    the built kernel did, and its name.
+    """
+
+    execution: ptx.Execution
+    account: Account
+    arrays: tuple[tuple[Any, Array, str], ...]
+
+
+def launch_both(
+    module: ptx.PtxModule,
+    kernel: str,
+    grid: Sequence[int],
+    block: Sequence[int],
+    args: Sequence[Any],
+    *,
+    shared_bytes: int = 0,
+) -> Both:
+    """Execute a launch both ways on the same data, `args` by the interpreter. Asserts that neither finds an error, and
+    that both count the same.
+    """
+    program = ptx.load(module)
+    name = program.resolve(kernel)
+    built = build(module.ptx, name, module.arch)
+    memory, placed = Memory(), {}
+    values = [_placed(argument, memory, placed) for argument in args]
+    variables = [memory.add(np.frombuffer(v.initial, np.uint8)) for v in describe(module.ptx).variables]
+    addresses = [v.address for v in variables]
+    execution = ptx.execute(program, name, grid, block, args, shared_bytes=shared_bytes)
+    status, account = launch(built, grid, block, memory, values, shared_bytes=shared_bytes, variables=addresses)
+    assert not execution.faults, [fault.text for fault in execution.faults]
+    assert status == 0, f"status {status} at PTX line {account.error_line}, address {account.error_address:#x}"
+    assert counted(account) == expected(execution)
+    arrays = [(owner, array, f"array of {owner.dtype}") for owner, array in placed.values()]
+    arrays += [(r.data[0], v, f"variable {r.name}") for r, v in zip(program.variables, variables, strict=True)]
+    return Both(execution, account, tuple(arrays))
+
+
 def run_both(
     module: ptx.PtxModule,
     kernel: str,
@@ -26,29 +67,14 @@ def run_both(
     shared_bytes: int = 0,
     relative: float = 0.0,
 ) -> tuple[ptx.Execution, Account]:
-    """Execute a launch both ways on the same data, which is left as the interpreter leaves it.
+    """Do as `launch_both` does, and assert equal bytes in every array, but for NaNs' payloads.
 
-    Asserts equal bytes in every array, but for NaNs' payloads, and equal counters. relative: how much floats may differ
-    where the kernel uses approximations that two libraries compute differently.
+    relative: how much floats may differ where the kernel uses exp2, which two libraries compute differently.
     """
-    program = ptx.load(module)
-    name = program.resolve(kernel)
-    built = build(module.ptx, name, module.arch)
-    memory, placed = Memory(), {}
-    values = [_placed(argument, memory, placed) for argument in args]
-    variables = [memory.add(np.frombuffer(v.initial, np.uint8)) for v in describe(module.ptx).variables]
-    execution = ptx.execute(program, name, grid, block, args, shared_bytes=shared_bytes)
-    status, account = launch(
-        built, grid, block, memory, values, shared_bytes=shared_bytes, variables=[v.address for v in variables]
-    )
-    assert not execution.faults, [fault.text for fault in execution.faults]
-    assert status == 0, f"status {status} at PTX line {account.error_line}, address {account.error_address:#x}"
-    for owner, array in placed.values():
-        assert_same(owner, array.data, f"{kernel}, array of {owner.dtype}", relative if uses_exp2(module) else 0.0)
-    for region, array in zip(program.variables, variables, strict=True):
-        assert_same(region.data[0], array.data, f"{kernel}, variable {region.name}")
-    assert counted(account) == expected(execution)
-    return execution, account
+    both = launch_both(module, kernel, grid, block, args, shared_bytes=shared_bytes)
+    for owner, array, what in both.arrays:
+        assert_same(owner, array.data, f"{kernel}, {what}", relative if "ex2.approx" in module.ptx else 0.0)
+    return both.execution, both.account
 
 
 def _placed(argument: Any, memory: Memory, placed: dict[int, tuple[Any, Array]]) -> Any:
@@ -63,10 +89,6 @@ def _placed(argument: Any, memory: Memory, placed: dict[int, tuple[Any, Array]])
         placed[key] = (owner.ravel(order="K"), memory.add(data))
     base = placed[key][1]
     return Array(base.data, base.address + start)
-
-
-def uses_exp2(module: ptx.PtxModule) -> bool:
-    return "ex2.approx" in module.ptx
 
 
 def assert_same(expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any], what: str, relative: float = 0.0) -> None:

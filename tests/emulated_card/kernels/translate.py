@@ -11,7 +11,7 @@ from emulated_card.kernels.steps import CHECK, write_call
 from pytest_bandwidth.ptx.program import Barrier, BasicBlock, Branch, Compute, Exit, Kernel, Memory, Step
 
 # Jumps backwards after which a warp lets others run, that it may be waiting for.
-TURNS = 1 << 20
+TURNS = 1 << 17
 
 
 def translate(kernel: Kernel) -> str:
