@@ -1,6 +1,9 @@
 """Measure how baselines scale: time and memory of loading, matching, judging and updating, measured in fresh processes.
 
 ``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
+``python benchmarks/scale.py --tests N`` runs N small tests on the traffic device instead: updating, judged, and
+judged by two workers of pytest-xdist, in turn. It prints the median seconds of each, from start to end, with what
+processors spent on it, and what they are to each other.
 Each figure is the median of three fresh processes; memory is the process's peak, the interpreter included. Every entry
 has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
 """
@@ -13,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 
@@ -76,6 +80,61 @@ STEPS = {
 }
 
 
+# As small as a test of a kernel gets: 1,024 threads, one measurement.
+_TESTS = """
+import numpy as np
+import pytest
+
+SOURCE = '''extern "C" __global__ void scale(const float* a, float* b, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) b[i] = 2.0f * a[i];
+}}'''
+
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_scale(bandwidth, number):
+    a, b = bandwidth.random(1024, "float32"), bandwidth.empty(1024, "float32")
+    bandwidth.launch(bandwidth.kernel(SOURCE, "scale"), 4, 256, (a, b, np.int32(1024)), reads=a, writes=b)
+"""
+RUNS = {
+    "update": ("--bandwidth-update",),
+    "judge": ("--bandwidth-strict",),
+    "judge with -n 2": ("--bandwidth-strict", "-n2"),
+}
+
+
+def time_tests(tests: int, rounds: int = PROCESSES) -> dict[str, tuple[float, float]]:
+    """Median seconds, and processors' seconds, of so many small tests on the traffic device, by RUNS; alternated."""
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in RUNS}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--bandwidth-device=traffic"]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "pytest.ini").write_text("[pytest]\nbandwidth_baseline = b.yaml\n")
+        Path(folder, "test_scale.py").write_text(_TESTS.format(tests=tests))
+        subprocess.run([*command, "--bandwidth-update"], cwd=folder, check=True, capture_output=True)  # compiles loops
+        for _ in range(rounds):
+            for name, options in RUNS.items():
+                began, spent = time.perf_counter(), _spent_by_children()
+                subprocess.run([*command, *options], cwd=folder, check=True, capture_output=True)
+                seconds[name].append((time.perf_counter() - began, _spent_by_children() - spent))
+    return {name: (median(s for s, _ in taken), median(s for _, s in taken)) for name, taken in seconds.items()}
+
+
+def _spent_by_children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def print_tests(tests: int) -> None:
+    """Print what `time_tests` finds."""
+    found = time_tests(tests)
+    print("| tests | run | seconds | ms per test | processors' seconds |")
+    print("|---|---|---|---|---|")
+    for name, (seconds, spent) in found.items():
+        print(f"| {tests} | {name} | {seconds:.1f} | {seconds / tests * 1e3:.1f} | {spent:.1f} |")
+    (update, _), (judge, _), (with_two, _) = found.values()
+    print(f"\njudge ÷ update: {judge / update:.2f}; -n 2 ÷ one process: {with_two / judge:.2f}")
+
+
 def write_baseline(path: Path, entries: int) -> None:
     """Write a baseline as updates do, by the package's own writer."""
     from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
@@ -123,8 +182,15 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("entries", type=int, nargs="*", default=[10_000, 100_000], help="(default: 10000 100000)")
-    sizes = parser.parse_args().entries
+    parser.add_argument(
+        "--tests", type=int, metavar="N", help="time N small tests of the traffic device in place of that"
+    )
+    options = parser.parse_args()
+    sizes = options.entries
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs, {RUNS_PER_ENTRY} runs per entry\n")
+    if options.tests is not None:
+        print_tests(options.tests)
+        return
     print("| entries | file | step | seconds | µs per entry | peak memory |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_bandwidth.devices.base import KernelSource
 from pytest_bandwidth.domain.errors import KernelError
+from pytest_bandwidth.domain.text import shown
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # In a wheel the kernels lie inside the package, in a checkout beside it.
@@ -53,6 +54,8 @@ def read_source(
 
     Raises KernelError where file or kernel does not exist, listing those that do.
     """
+    if not isinstance(source, str | Path) or not str(source).strip():
+        raise KernelError(f"kernel: found {shown(source)}, expected a file's name or CUDA C++ text")
     options, name_expressions = tuple(options), tuple(name_expressions)
     if isinstance(source, str) and is_text(source):
         text, file, shipped = source, None, False
@@ -82,6 +85,8 @@ def _find(path: Path, folders: Sequence[Path]) -> tuple[Path, bool]:
             return candidate, candidate.parent == shipped_folder()
     if not path.is_absolute() and (shipped_folder() / path).is_file():
         return shipped_folder() / path, True
+    if folder := next((candidate for candidate in candidates if candidate.is_dir()), None):
+        raise KernelError(f"kernel: found the folder {folder}, expected a file of CUDA C++ text")
     looked = ", ".join(dict.fromkeys(str(c.parent) for c in candidates))
     raise KernelError(f"no kernel file {str(path)!r} in {looked}; shipped files are {', '.join(shipped_files())}")
 

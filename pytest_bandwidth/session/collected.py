@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
 from os.path import normpath
 from pathlib import Path
 
@@ -55,7 +56,7 @@ class Collected:
         for key in keys:
             if key in not_measured or not covers(key) or has_test(key, tests):
                 continue
-            why = self._why_unread(root, key)
+            why = self._why_unread(config, key)
             if why:
                 not_measured[key] = why
             elif why is None and not key.startswith(empty):
@@ -63,7 +64,7 @@ class Collected:
         moved = None
         if not any(has_test(key, tests) for key in keys):
             # The baseline may be of another rootdir, of which nothing can be told here.
-            moved = near_miss(tests, keys)
+            moved = near_miss(tests, [key for key in keys if not (root / _file_of(key)).exists()])
             gone = [] if moved else [key for key in gone if not _is_above(root, key)]
         return Unmeasurable(not_measured, tuple(gone), moved)
 
@@ -73,15 +74,17 @@ class Collected:
         found = self.unmeasurable(config, keys, ())
         return bool(found.not_measured or found.gone or _of_tests(keys, {key_of(item) for item in items}))
 
-    def _why_unread(self, root: Path, key: str) -> str | None:
-        """Return why the entry's file was not collected, "" where pytest says so itself, None where it was."""
+    def _why_unread(self, config: pytest.Config, key: str) -> str | None:
+        """Return why the entry's file was not collected; "" where that is nobody's fault or told; None where it was."""
         for nodeid, why in self._unread.items():
             if key.startswith((f"{nodeid}::", f"{nodeid}/")):
                 return why and f"its file was skipped: {why}"
-        file = key.partition("::")[0]
-        if file not in self._read and (root / file).exists():
-            return "its file was not collected"
-        return None
+        file = _file_of(key)
+        if file in self._read or not (config.rootpath / file).exists():
+            return None
+        # A file of another name than tests have is measured where it is named.
+        is_test = any(fnmatch(Path(file).name, pattern) for pattern in config.getini("python_files"))
+        return "its file was not collected" if is_test else ""
 
 
 def begin_to_collect(config: pytest.Config) -> None:
@@ -119,7 +122,11 @@ def _of_tests(keys: Iterable[str], tests: set[str]) -> list[str]:
 
 def _is_above(root: Path, key: str) -> bool:
     """Return whether the entry's file is in no folder of the rootdir, and is in one of a folder above."""
-    return any((folder / key.partition("::")[0]).exists() for folder in root.parents)
+    return any((folder / _file_of(key)).exists() for folder in root.parents)
+
+
+def _file_of(key: str) -> str:
+    return key.partition("::")[0]
 
 
 def start_of_empty_set(item: pytest.Item) -> str | None:
@@ -138,7 +145,7 @@ def _covers(config: pytest.Config) -> Callable[[str], bool]:
     places = [Path(normpath(folder / arg)) for arg in map(str, config.args) if "::" not in arg]
 
     def covers(key: str) -> bool:
-        file = key.partition("::")[0]
+        file = _file_of(key)
         path = Path(normpath(root / file))
         return file.endswith(".py") and any(place == path or place in path.parents for place in places)
 

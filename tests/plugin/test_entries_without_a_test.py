@@ -155,6 +155,11 @@ def test_a_file_that_is_there_and_was_left_out_is_not_gone(project):
     assert result.ret == 1
     assert told(result, "NOT MEASURED 1 entry of the baseline: test_left.py::test_takes (its file was not collected)")
     assert not told(result, "1 entry has no test")
+    # Nor is one that pytest collects only where it is named.
+    project.file("bench_k.py", TAKES)
+    entries(project, "bench_k.py::test_takes", "bench_k.py::test_before")
+    assert project.run_here(*STRICT).ret == 0
+    assert project.run_here(*STRICT, "bench_k.py").ret == 1
 
 
 def test_tests_that_a_plugin_leaves_to_other_runs_are_not_gone(project):
@@ -180,6 +185,16 @@ def test_workers_of_xdist_tell_it_once(project):
     result.assert_outcomes(passed=4, failed=1, skipped=1)
     assert len(told(result, "NOT MEASURED 2 entries of the baseline")) == 1
     assert len(told(result, "FAILED with --bandwidth-strict")) == 2
+
+
+def test_a_test_of_the_same_name_in_a_folder_above_is_another(project):
+    project.file("test_k.py", TAKES)
+    project.file("sub/test_k.py", TAKES)
+    project.file("sub/__init__.py", "")
+    entries(project, "test_k.py::test_takes")
+    result = project.run_here("--bandwidth-baseline=b.yaml", "sub")
+    assert result.ret == 0
+    assert "rootdir, which is" not in result.stdout.str()
 
 
 def test_another_rootdir_is_named(project, monkeypatch):

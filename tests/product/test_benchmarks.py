@@ -50,6 +50,14 @@ def skip_without_what_it_needs(script):
         pytest.skip("no gcc: there is no C to compare with")
 
 
+@pytest.mark.slow
+def test_many_small_tests_are_timed():
+    skip_without_what_it_needs("traffic.py")
+    result = run(sys.executable, ROOT / "benchmarks" / "scale.py", "--tests=2", cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"judge ÷ update: \d", result.stdout)
+
+
 def test_every_script_is_run():
     assert {file.name for file in (ROOT / "benchmarks").glob("*.py")} == ELSEWHERE | set(SMALLEST)
 

@@ -143,7 +143,7 @@ def _cells(row: Shown) -> tuple[str, ...]:
         row.judged_on,
         str(len(entry.runs)) if entry.runs else "" if entry.counts else "by hand",
         "" if row.spread is None else format_percent(row.spread, 2),
-        format_percent(row.tolerance, 1),
+        "" if row.entry.counts else format_percent(row.tolerance, 1),  # counts are judged exactly
         "" if row.sees is None else f"≥ {format_percent(row.sees, 1)}",
         "" if row.since_anchor is None else f"{row.since_anchor * 100:+.1f} %",
         (entry.runs[-1].at or "") if entry.runs else "",

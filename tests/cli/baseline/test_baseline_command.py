@@ -135,6 +135,7 @@ def test_show_says_what_a_counted_entry_is_judged_on(command, tmp_path):
     assert "counts" in line
     assert "gbps" not in line
     assert "by hand" not in line
+    assert "%" not in said.out, "counts are judged without tolerance"
     assert (
         json.loads(command("baseline", "show", "--json", path).out)["files"][0]["entries"][0]["judged_on"] == "counts"
     )
