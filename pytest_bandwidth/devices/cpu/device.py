@@ -181,6 +181,7 @@ class CpuDevice:
     def release(self) -> None:
         """Give back the probe's arrays and the buffer that makes caches cold."""
         self._probes.release()
+        self._run_delay.close()
         self._eviction.release()
 
     def _numpy_probe(self) -> Finding | None:

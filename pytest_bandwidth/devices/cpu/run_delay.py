@@ -17,6 +17,8 @@ from pytest_bandwidth.domain.rounds import RUN_DELAY
 # to 10 ms wait for nothing; 1 % or 10 % keep about as many beside others and quiet: benchmarks/run_delay.py.
 LARGEST_SHARE = 0.03
 LONGEST_RECORD = 64
+# Of the files that a process may have open, tests need some: of 1,024 mostly.
+MOST_THREADS = 256
 # Each look lists a folder.
 LOOK_SECONDS = 0.1
 
@@ -35,17 +37,16 @@ class RunDelay:
         now = time.monotonic()
         if self._process == os.getpid() and now - self._looked < LOOK_SECONDS:
             return
-        self._looked = now
         if self._process != os.getpid():  # after a fork, what is open tells of the parent's threads
             self.close()
-            self._process = os.getpid()
+        self._process, self._looked = os.getpid(), now
         try:
             threads = set(os.listdir(self._tasks))
         except OSError:
             threads = set()
         for ended in self._files.keys() - threads:
             os.close(self._files.pop(ended))
-        for thread in threads - self._files.keys():
+        for thread in sorted(threads - self._files.keys(), key=int)[: MOST_THREADS - len(self._files)]:
             try:
                 self._files[thread] = os.open(self._tasks / thread / "schedstat", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
@@ -62,10 +63,11 @@ class RunDelay:
         return waited
 
     def close(self) -> None:
-        """Close all accounts."""
+        """Close all accounts; the next look opens them again."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
+        self._process = 0
 
 
 def longest_wait(before: dict[str, float], after: dict[str, float]) -> float | None:

@@ -51,6 +51,19 @@ def test_threads_come_and_go(tasks):
     assert set(delay.seconds()) == {"2"}
     delay.close()
     assert delay.seconds() == {}
+    delay.look_for_threads()
+    assert set(delay.seconds()) == {"2"}
+
+
+def test_a_process_of_many_threads_keeps_files_for_its_tests(tasks, monkeypatch):
+    monkeypatch.setattr(run_delay, "MOST_THREADS", 3)
+    delay = RunDelay(tasks)
+    for thread in ("10", "9", "8"):
+        record(tasks, thread, 0)
+    delay.look_for_threads()
+    record(tasks, "11", 0)
+    delay.look_for_threads()
+    assert set(delay.seconds()) == {"8", "9", "10"}
 
 
 @pytest.mark.parametrize("content", ["", "1\n", "one two three\n", "0 0 0\n"])
