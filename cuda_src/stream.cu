@@ -9,7 +9,10 @@
 //   triad    out = b + scalar*c     2n*s         n*s             2n
 //
 // Versions: _f32, _f16 and _f64 access one element at a time; _f32x4 and _f16x8 access 16 bytes at a time, the widest
-// load there is before Blackwell, which asks for the same bytes with a quarter or an eighth of the instructions.
+// load there is before Blackwell, which asks for the same bytes with a quarter or an eighth of the instructions; and they
+// have 64 bytes of loads under way in each thread. By Little's law that is what fills a fast memory: CUB wants 16 KiB in
+// flight on each multiprocessor of an A100, 48 on an H200 and 64 on a B200 (cub/device/dispatch/tuning, transform),
+// and one load of 4 bytes in each of 2048 threads is 8.
 //
 // Every kernel takes any grid of one-dimensional blocks and any n, 0 included. Arrays must not overlap. Scalars of the
 // f16 kernels are float: half is a storage format here, the arithmetic is done in float and rounded once.
@@ -167,15 +170,34 @@ __device__ __forceinline__ long long packs_in(long long n, const T* a, const T* 
     return bits % sizeof(Pack<T>) == 0 ? n / Pack<T>::WIDTH : 0;
 }
 
+// Packs that a thread loads before it uses the first, of one array or of two: 64 bytes.
+constexpr int AHEAD = 4, AHEAD_OF_TWO = 2;
+
+template <int COUNT, typename T>
+__device__ __forceinline__ void load_ahead(Pack<T> (&packs)[COUNT], const T* in, long long first, long long step) {
+#pragma unroll
+    for (int k = 0; k < COUNT; ++k) packs[k] = load(in, first + k * step);
+}
+
+template <typename T>
+__device__ __forceinline__ float sum_of(const Pack<T>& x) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < x.WIDTH; ++j) sum += static_cast<float>(x.lane[j]);
+    return sum;
+}
+
 template <typename T>
 __device__ __forceinline__ void read_wide(float* sink, const T* in, float never, long long n) {
     float sum = 0;
-    long long packs = packs_in(n, in);
-    for (long long i = thread_index(); i < packs; i += thread_count()) {
-        Pack<T> x = load(in, i);
+    long long packs = packs_in(n, in), i = thread_index(), step = thread_count();
+    for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
+        Pack<T> x[AHEAD];
+        load_ahead(x, in, i, step);
 #pragma unroll
-        for (int j = 0; j < x.WIDTH; ++j) sum += static_cast<float>(x.lane[j]);
+        for (int k = 0; k < AHEAD; ++k) sum += sum_of(x[k]);
     }
+    for (; i < packs; i += step) sum += sum_of(load(in, i));
     for (long long i = packs * Pack<T>::WIDTH + thread_index(); i < n; i += thread_count())
         sum += static_cast<float>(in[i]);
     if (sum == never) *sink = sum;
@@ -193,46 +215,78 @@ __device__ __forceinline__ void write_wide(T* out, float value, long long n) {
 
 template <typename T>
 __device__ __forceinline__ void copy_wide(T* out, const T* in, long long n) {
-    long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH;
-    for (long long i = thread_index(); i < packs; i += thread_count()) store(out, i, load(in, i));
+    long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
+    for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
+        Pack<T> x[AHEAD];
+        load_ahead(x, in, i, step);
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) store(out, i + k * step, x[k]);
+    }
+    for (; i < packs; i += step) store(out, i, load(in, i));
     copy(out + done, in + done, n - done);
 }
 
 template <typename T>
-__device__ __forceinline__ void scale_wide(T* out, const T* in, float scalar, long long n) {
-    long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH;
-    for (long long i = thread_index(); i < packs; i += thread_count()) {
-        Pack<T> x = load(in, i);
+__device__ __forceinline__ Pack<T> scaled(Pack<T> x, float scalar) {
 #pragma unroll
-        for (int j = 0; j < x.WIDTH; ++j) x.lane[j] = static_cast<T>(scalar * static_cast<float>(x.lane[j]));
-        store(out, i, x);
+    for (int j = 0; j < x.WIDTH; ++j) x.lane[j] = static_cast<T>(scalar * static_cast<float>(x.lane[j]));
+    return x;
+}
+
+template <typename T>
+__device__ __forceinline__ void scale_wide(T* out, const T* in, float scalar, long long n) {
+    long long packs = packs_in(n, out, in), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
+    for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
+        Pack<T> x[AHEAD];
+        load_ahead(x, in, i, step);
+#pragma unroll
+        for (int k = 0; k < AHEAD; ++k) store(out, i + k * step, scaled(x[k], scalar));
     }
+    for (; i < packs; i += step) store(out, i, scaled(load(in, i), scalar));
     scale(out + done, in + done, scalar, n - done);
 }
 
 template <typename T>
-__device__ __forceinline__ void add_wide(T* out, const T* a, const T* b, long long n) {
-    long long packs = packs_in(n, out, a, b), done = packs * Pack<T>::WIDTH;
-    for (long long i = thread_index(); i < packs; i += thread_count()) {
-        Pack<T> x = load(a, i), y = load(b, i);
+__device__ __forceinline__ Pack<T> added(Pack<T> x, const Pack<T>& y) {
 #pragma unroll
-        for (int j = 0; j < x.WIDTH; ++j)
-            x.lane[j] = static_cast<T>(static_cast<float>(x.lane[j]) + static_cast<float>(y.lane[j]));
-        store(out, i, x);
+    for (int j = 0; j < x.WIDTH; ++j)
+        x.lane[j] = static_cast<T>(static_cast<float>(x.lane[j]) + static_cast<float>(y.lane[j]));
+    return x;
+}
+
+template <typename T>
+__device__ __forceinline__ void add_wide(T* out, const T* a, const T* b, long long n) {
+    long long packs = packs_in(n, out, a, b), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
+    for (; i + (AHEAD_OF_TWO - 1) * step < packs; i += AHEAD_OF_TWO * step) {
+        Pack<T> x[AHEAD_OF_TWO], y[AHEAD_OF_TWO];
+        load_ahead(x, a, i, step);
+        load_ahead(y, b, i, step);
+#pragma unroll
+        for (int k = 0; k < AHEAD_OF_TWO; ++k) store(out, i + k * step, added(x[k], y[k]));
     }
+    for (; i < packs; i += step) store(out, i, added(load(a, i), load(b, i)));
     add(out + done, a + done, b + done, n - done);
 }
 
 template <typename T>
-__device__ __forceinline__ void triad_wide(T* a, const T* b, const T* c, float scalar, long long n) {
-    long long packs = packs_in(n, a, b, c), done = packs * Pack<T>::WIDTH;
-    for (long long i = thread_index(); i < packs; i += thread_count()) {
-        Pack<T> x = load(b, i), y = load(c, i);
+__device__ __forceinline__ Pack<T> added_scaled(Pack<T> x, const Pack<T>& y, float scalar) {
 #pragma unroll
-        for (int j = 0; j < x.WIDTH; ++j)
-            x.lane[j] = static_cast<T>(static_cast<float>(x.lane[j]) + scalar * static_cast<float>(y.lane[j]));
-        store(a, i, x);
+    for (int j = 0; j < x.WIDTH; ++j)
+        x.lane[j] = static_cast<T>(static_cast<float>(x.lane[j]) + scalar * static_cast<float>(y.lane[j]));
+    return x;
+}
+
+template <typename T>
+__device__ __forceinline__ void triad_wide(T* a, const T* b, const T* c, float scalar, long long n) {
+    long long packs = packs_in(n, a, b, c), done = packs * Pack<T>::WIDTH, i = thread_index(), step = thread_count();
+    for (; i + (AHEAD_OF_TWO - 1) * step < packs; i += AHEAD_OF_TWO * step) {
+        Pack<T> x[AHEAD_OF_TWO], y[AHEAD_OF_TWO];
+        load_ahead(x, b, i, step);
+        load_ahead(y, c, i, step);
+#pragma unroll
+        for (int k = 0; k < AHEAD_OF_TWO; ++k) store(a, i + k * step, added_scaled(x[k], y[k], scalar));
     }
+    for (; i < packs; i += step) store(a, i, added_scaled(load(b, i), load(c, i), scalar));
     triad(a + done, b + done, c + done, scalar, n - done);
 }
 

@@ -2,7 +2,7 @@
 
 Names are what NVML reports and are matched whole, so that a laptop part or a variant never gets the desktop card's
 row. Tensor figures are dense: vendors print sparse ones, which are twice these. Each row names the document that its
-figures are known from; not every row was checked against it. Precisions left open are left out, not guessed.
+figures are from; docs/gpu.md lists which were looked up again, and where. Precisions left open are left out.
 """
 
 from __future__ import annotations
@@ -95,11 +95,12 @@ DATASHEETS: tuple[Datasheet, ...] = (
     Datasheet(r"NVIDIA H200 NVL", 4800, _H200_SHEET, _HOPPER_NVL),
     Datasheet(r"NVIDIA GH200 480GB", 4000, "NVIDIA GH200 datasheet (96 GB HBM3)", _HOPPER_SXM, memory_gib=95),
     Datasheet(r"NVIDIA GH200 144G HBM3e", 4900, "NVIDIA GH200 datasheet (144 GB HBM3e)", _HOPPER_SXM),
-    # HGX's sheet says 7.7 TB/s, DGX B200's 64 TB/s for eight. The higher one: a peak too low calls good runs INVALID.
+    # Drivers since 2026 report 7680 bit × 3996 MHz, which is 7.67 TB/s, those before 8192 bit (pytorch/ao#4002). The
+    # sheet's stays: a peak too low calls good runs INVALID, one 4 % too high only shows them 4 % lower.
     Datasheet(
         r"NVIDIA B200",
         8000,
-        "NVIDIA DGX B200 datasheet (64 TB/s for eight)",
+        "NVIDIA DGX B200 datasheet (64 TB/s for eight, so 8 each)",
         {"fp64": 37.0, "fp32": 75.0, "tf32-tensor": 1100.0, "fp16-tensor": 2250.0, "bf16-tensor": 2250.0},
     ),
     Datasheet(
@@ -108,8 +109,11 @@ DATASHEETS: tuple[Datasheet, ...] = (
         _HGX_SHEET,
         {"fp64": 40.0, "fp32": 80.0, "tf32-tensor": 1250.0, "fp16-tensor": 2500.0, "bf16-tensor": 2500.0},
     ),
+    # No FLOP/s: the tensor figures on file are of FP4.
+    Datasheet(r"NVIDIA B300 SXM6 AC", 8000, "NVIDIA DGX B300 and HGX B300 specifications (288 GB HBM3e, 8 TB/s)"),
+    # Not SXM3: DGX-2's modules have faster memory than this sheet says, which NVML's arithmetic gives.
     Datasheet(
-        r"(NVIDIA|Tesla) V100-SXM[23]-(16|32)GB",
+        r"(NVIDIA|Tesla) V100-SXM2-(16|32)GB",
         900,
         _V100_SHEET,
         {"fp64": 7.8, "fp32": 15.7, "fp16-tensor": 125.0},

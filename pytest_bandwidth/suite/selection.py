@@ -12,8 +12,9 @@ from pytest_bandwidth.suite.operations.table import formula_of
 
 Profile = Literal["quick", "full"]
 
-# Past the caches by this factor, but never beyond a share of memory.
-CACHE_FACTOR = 5
+# Past the caches by this factor, but never beyond a share of memory. On a GPU so far that what a cache has yet to write
+# hardly counts, and that the results between two launches (half of that, or more) are not read from it.
+CACHE_FACTOR, GPU_CACHE_FACTOR = 5, 16
 MEMORY_SHARE = 0.05
 LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 * 2**20
 # The traffic device executes every thread: small sizes count the same per element. Operations with shapes of their own
@@ -26,6 +27,11 @@ SIZING_DTYPE = "float32"
 # Quick leaves out what shows nothing that another of its tests does not show.
 NOT_QUICK = frozenset({"softmax-naive", "softmax-online", "layer_norm-naive", "kv_decode-plain", "gemm-tiled"})
 NOT_QUICK_VERSIONS = frozenset({"wide", "int64", "pageable"})
+# What fills the memory of a fast card, where one element a thread does not (cuda_src/stream.cu).
+QUICK_THOUGH_WIDE = frozenset({"read-wide", "copy-wide", "triad-wide"})
+# Data that any cache would hold, on purpose: it is measured cold, and is GB/s like any other.
+CACHED: dict[str, Sizes] = {"copy-plain": {"n": 1 << 20}}
+CACHED_DTYPES = frozenset({"float32", "float16"})
 NOT_QUICK_OPERATIONS = frozenset({"q4_0_gemm", "intensity_add", "strided_write"})
 QUICK_HALF = frozenset(
     {
@@ -39,6 +45,7 @@ QUICK_HALF = frozenset(
     }
 )
 PROBING_BYTES = (2**24, 2**28)
+_CACHES = ("l2_bytes", "l3_bytes", "last_cache_bytes")
 # What one element more costs: a second wave of 256×128 tiles on the 108 multiprocessors of an A100 (98 tiles, 120),
 # and rows that end in the middle of a warp.
 SHAPE_EFFECTS: dict[str, tuple[Sizes, ...]] = {
@@ -76,6 +83,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
         if device_kind is not None and device_kind not in operation.devices:
             continue
         for dtype in operation.dtypes:
+            if operation.title in CACHED and dtype in CACHED_DTYPES and device_kind != "traffic":
+                yield Selected(operation, dtype, 0, CACHED[operation.title])
             if profile == "full":
                 yield from _shapes(operation, dtype, profile, device_kind)
                 effects = SHAPE_EFFECTS.get(operation.title, ())
@@ -85,9 +94,8 @@ def selected(profile: Profile, device_kind: str | None) -> Iterator[Selected]:
 
 
 def _quick(operation: Operation, dtype: str) -> bool:
-    if operation.version in NOT_QUICK_VERSIONS or operation.name in NOT_QUICK_OPERATIONS:
-        return False
-    if operation.title in NOT_QUICK:
+    left_out = operation.version in NOT_QUICK_VERSIONS and operation.title not in QUICK_THOUGH_WIDE
+    if left_out or operation.name in NOT_QUICK_OPERATIONS or operation.title in NOT_QUICK:
         return False
     return dtype == "float32" or (dtype == "float16" and operation.title in QUICK_HALF)
 
@@ -125,10 +133,11 @@ def target_bytes(identity: DeviceIdentity, profile: Profile) -> int:
     """Return the bytes that one run of an operation should move on this device, in single precision."""
     if identity.counts_only:
         return TRAFFIC_BYTES
-    cache = max((int(v) for k, v in identity.facts.items() if k in ("l2_bytes", "l3_bytes") and v), default=0)
-    most = QUICK_MOST_BYTES if profile == "quick" else FULL_MOST_BYTES
-    if identity.on_gpu:
-        most *= 4  # a card moves a GB in a millisecond
-    wanted = max(CACHE_FACTOR * cache, LEAST_BYTES)
+    cache = max((int(v) for k, v in identity.facts.items() if k in _CACHES and v), default=0)
     of_memory = int((identity.memory_bytes or 2**33) * MEMORY_SHARE)
-    return min(max(wanted, most if profile == "full" else 0), most, of_memory)
+    least = FULL_MOST_BYTES if profile == "full" else LEAST_BYTES
+    if identity.on_gpu:
+        # A card moves a GB in about a millisecond, so nothing but its caches and its memory says how much.
+        return min(max(GPU_CACHE_FACTOR * cache, 4 * least if profile == "full" else least), of_memory)
+    most = QUICK_MOST_BYTES if profile == "quick" else FULL_MOST_BYTES
+    return min(max(CACHE_FACTOR * cache, least), most, of_memory)

@@ -14,6 +14,7 @@ from pytest_bandwidth.suite.correctness import calls_of, wrong_at_full_size, wro
 from pytest_bandwidth.suite.operations import Case, KernelStep, Operation, Sizes
 from pytest_bandwidth.suite.selection import Profile, Selected, selected
 
+# What the arrays hold, by which results are paired; `Operation.precision` is what the kernel computes in.
 PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16"}
 # A GPU moves so much in a few microseconds, which is what a launch takes; larger work never waits for its launch.
 DOUBLED_BYTES = 8 * 2**20
@@ -51,7 +52,9 @@ def test_operation(bandwidth: Bandwidth, chosen: Selected, request: pytest.Fixtu
         **{name.upper() if name in ("m", "n", "k") else name: value for name, value in sizes.items()},
     )
     doubled = doubled_case(bandwidth, operation, dtype, sizes, case)
-    _measure(bandwidth, case, PRECISIONS[dtype], None if doubled is None else _as_one(calls_of(bandwidth, doubled)))
+    _measure(
+        bandwidth, case, operation.precision(dtype), None if doubled is None else _as_one(calls_of(bandwidth, doubled))
+    )
     _tell(bandwidth, chosen, sizes)
 
 

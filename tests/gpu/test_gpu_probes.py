@@ -3,10 +3,20 @@
 import pytest
 from gpu_work import copy_task, large, measured, median_seconds
 
-from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.base import KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.devices.probe_mix import MIXES, Mix
 from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.suite.operations import OPERATIONS
+
+
+class Arrays:
+    """Make an operation's arrays, as the fixture does."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.xp, self.random, self.empty = device.xp, device.random, device.empty
+
 
 # A better grid than the occupancy call's is worth having from this gain on.
 WORTH = 0.03
@@ -41,6 +51,23 @@ def test_the_probe_is_about_as_fast_as_torchs_copy(device: CudaDevice) -> None:
     found = measured(device, Workload(lambda: y.copy_(x), Traffic(x.nbytes, x.nbytes), reads=(x,), writes=(y,)))
     assert found.relative is not None
     assert 0.9 < found.relative < 1.1
+
+
+@pytest.mark.parametrize("kernel", ["read", "copy", "triad"])
+def test_wide_stream_kernels_reach_their_probe(device: CudaDevice, kernel: str) -> None:
+    # One element a thread does not on a fast card; the plain kernel's share is printed beside it.
+    operations = {o.version: o for o in OPERATIONS if o.name == kernel}
+    shares = {}
+    for version, operation in operations.items():
+        sizes = operation.shapes(8 * large(device), "float32")[0]
+        case = operation.prepare(Arrays(device), "float32", sizes)
+        (step,) = case.steps
+        text = (shipped_folder() / step.file).read_text(encoding="utf-8")
+        launch = Launch(device.kernel(KernelSource(text, step.kernel)), step.grid, step.block, step.args)
+        shares[version] = measured(device, Workload(device.launcher(launch, None), case.traffic)).relative
+    print(kernel, shares)
+    assert shares["wide"] is not None
+    assert shares["wide"] > 0.9
 
 
 def test_a_copy_of_16_bytes_a_thread_reaches_most_of_its_probe(device: CudaDevice) -> None:

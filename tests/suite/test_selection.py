@@ -149,6 +149,95 @@ def test_sizes_follow_caches_and_memory(l3, memory, profile, expected):
     assert target_bytes(identity, profile) == expected
 
 
+@pytest.mark.parametrize(
+    ("cache_mib", "memory_gib", "profile", "expected_mib"),
+    [
+        (4, 16, "quick", 64),
+        (50, 141, "quick", 800),  # an H200
+        (126, 180, "quick", 2016),  # a B200: no cap but the memory's share
+        (72, 24, "quick", 1152),
+        (48, 8, "quick", 8 * 1024 * 0.05),
+        (50, 141, "full", 4096),
+        (256, 192, "full", 4096),
+        (126, 24, "full", 24 * 1024 * 0.05),
+    ],
+)
+def test_a_gpu_gets_sixteen_caches_as_far_as_its_memory_goes(cache_mib, memory_gib, profile, expected_mib):
+    facts = {"l2_bytes": 2**20, "last_cache_bytes": cache_mib * 2**20}
+    identity = DeviceIdentity("cuda", "GPU", memory_gib * 2**30, "0", facts=facts)
+    assert target_bytes(identity, profile) == int(expected_mib * 2**20)
+
+
+L2 = 50 * 2**20
+MIB = 2**20
+
+
+class Unwritten(np.ndarray):
+    """An array that takes no memory and is not written."""
+
+    def __isub__(self, other):
+        return self
+
+    __imul__ = __isub__
+
+
+class Shapes:
+    xp = np
+
+    def random(self, shape, dtype):
+        return np.broadcast_to(np.zeros(1, dtype), shape).view(Unwritten)
+
+    empty = random
+
+
+SIZED_CHAINS = [
+    test
+    for test in selected("quick", "cuda")
+    if test.sizes is None and test.operation.name in ("bias_relu_dropout", "cos_cos", "logsumexp")
+]
+
+
+@pytest.mark.parametrize("test", SIZED_CHAINS, ids=lambda test: test.id)
+def test_no_result_between_two_launches_is_read_from_the_cache(test):
+    case = test.operation.prepare(Shapes(), test.dtype, test.sizes_on(IDENTITIES["cuda"], "quick"))
+    written = {id(array) for step in case.steps for array in step.writes}
+    between = [array.nbytes for step in case.steps for array in step.reads if id(array) in written]
+    # One value for each row is meant to be small.
+    assert [size for size in between if MIB < size < 5 * L2] == []
+
+
+def test_versions_of_one_operation_are_timed_at_equal_sizes():
+    sizes: dict[str, set] = {}
+    for test in SIZED_CHAINS:
+        sizes.setdefault(test.operation.name, set()).add(str(test.sizes_on(IDENTITIES["cuda"], "quick")))
+    assert {name: len(found) for name, found in sizes.items()} == {
+        "bias_relu_dropout": 1,
+        "cos_cos": 1,
+        "logsumexp": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("title", "dtype", "precision"),
+    [
+        ("gemm-library", "float16", "fp16-tensor"),  # cuBLAS multiplies halves on tensor cores
+        ("gemm-library", "float32", "fp32"),
+        ("gemm-blocked", "float16", "fp32"),  # ours computes in float
+        ("triad-plain", "float16", "fp32"),
+        ("intensity_fma-fma", "float16", "fp16"),  # two halves to an instruction
+        ("intensity_fma-fma", "float64", "fp64"),
+    ],
+)
+def test_the_ridge_point_is_that_of_what_the_kernel_computes_in(title, dtype, precision):
+    operation = next(o for o in OPERATIONS if o.title == title and dtype in o.dtypes)
+    assert operation.precision(dtype) == precision
+
+
+def test_one_test_has_data_that_a_cache_would_hold():
+    (test,) = (test for test in selected("quick", "cuda") if test.id == "copy-plain-float32-n1048576")
+    assert 2 * 4 * test.sizes_on(IDENTITIES["cuda"], "quick")["n"] < L2
+
+
 def test_a_fixed_size_is_taken_as_it_is():
     operation = next(o for o in OPERATIONS if o.title == "copy-plain")
     assert Selected(operation, "float32", 0, {"n": 7}).sizes_on(IDENTITIES["cpu"], "quick") == {"n": 7}

@@ -84,6 +84,7 @@ def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
         lambda *_: INFERENCE + SQUARE,
         tuple(sizes for sizes in SMALL_GEMM if all(sizes.values())),
         frozenset({"cuda", "cpu"}) if on_cpu else frozenset({"cuda"}),
+        computes={"float16": "fp16-tensor"},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
 from numpy.typing import NDArray
@@ -83,6 +83,7 @@ class Operation:
     shapes: (bytes, dtype) → sizes that move about so many bytes; operations with shapes of their own ignore the bytes.
     small: sizes to check the numerics at: 0, 1, odd, and past one block or tile; an interpreter is quick with them.
     devices: kinds of device that can run it. A kernel without a twin on the host skips there by itself.
+    computes: by dtype, the precision whose peak rate bounds it, where that is not the usual one (`precision`).
     """
 
     name: str
@@ -92,7 +93,12 @@ class Operation:
     shapes: Callable[[int, str], tuple[Sizes, ...]]
     small: tuple[Sizes, ...]
     devices: frozenset[DeviceKind] = frozenset(get_args(DeviceKind))
+    computes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         return f"{self.name}-{self.version}"
+
+    def precision(self, dtype: str) -> str:
+        """Return the precision that it computes a dtype in: halves are mostly a storage format, computed in float."""
+        return self.computes.get(dtype) or {"float64": "fp64", "float32": "fp32", "float16": "fp32"}[dtype]

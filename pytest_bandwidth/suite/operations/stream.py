@@ -32,10 +32,14 @@ SCALAR = 3.0
 SMALL: tuple[Sizes, ...] = tuple({"n": n} for n in (0, 1, 3, 8, 255, 1000, 4099))
 
 
-def _kernel_and_threads(kernel: str, version: str, dtype: str, n: int) -> tuple[str, int]:
-    """Return the kernel's full name, and a thread per access that it makes."""
+# What a thread of a wide kernel loads, of all its inputs together, before it uses the first; see cuda_src/stream.cu.
+WIDE_BYTES_AHEAD = 64
+
+
+def _kernel_and_threads(kernel: str, version: str, dtype: str, n: int, inputs: int = 1) -> tuple[str, int]:
+    """Return the kernel's full name, and a thread per element; of the wide ones per so many as it loads ahead."""
     if version == "wide":
-        return f"{kernel}_{WIDE_SUFFIX[dtype]}", ceil_div(n * bytes_per_element(dtype), 16)
+        return f"{kernel}_{WIDE_SUFFIX[dtype]}", ceil_div(n * bytes_per_element(dtype) * inputs, WIDE_BYTES_AHEAD)
     return f"{kernel}_{SUFFIX[dtype]}", n
 
 
@@ -56,7 +60,7 @@ def _map(
         n = sizes["n"]
         read = tuple(centred(arrays, n, dtype) for _ in range(inputs))
         out = arrays.empty(n, dtype)
-        name, threads = _kernel_and_threads(kernel, version, dtype, n)
+        name, threads = _kernel_and_threads(kernel, version, dtype, n, max(inputs, 1))
         args = (out, *read, *(scalar(value, dtype) for value in scalars), n64(n))
         step = KernelStep("stream.cu", name, *line(threads), args, read, (out,))
 
@@ -157,7 +161,9 @@ def _chain(name: str, stages: tuple[tuple[str, tuple[Any, ...]], ...], fused: bo
         moved = traffic.pointwise_chain(n, len(stages), dtype, fused=fused)
         return Case(tuple(steps), moved, {"out": before}, expected, tolerance)
 
-    shapes = vector_shapes(lambda dtype: traffic.pointwise_chain(1, len(stages), dtype, fused=fused).bytes_moved)
+    # The same n fused or not: then what they take can be compared, and each of the unfused chain's intermediate results
+    # is half of what the fused one moves, which no cache keeps.
+    shapes = vector_shapes(lambda dtype: traffic.pointwise_chain(1, len(stages), dtype, fused=True).bytes_moved)
     return Operation(name, "fused" if fused else "unfused", FLOATS, prepare, shapes, SMALL)
 
 
@@ -198,7 +204,7 @@ def _sweep(kernel: str, *, fma: bool) -> Operation:
         return tuple({**size, "repeats": repeats} for repeats in SWEEP)
 
     small = tuple({"n": n, "repeats": repeats} for n, repeats in ((0, 1), (1, 3), (255, 0), (257, 16), (1001, 37)))
-    return Operation(kernel, "fma" if fma else "add", ALL, prepare, shapes, small)
+    return Operation(kernel, "fma" if fma else "add", ALL, prepare, shapes, small, computes={"float16": "fp16"})
 
 
 OPERATIONS: tuple[Operation, ...] = (

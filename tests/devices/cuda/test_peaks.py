@@ -186,3 +186,24 @@ def _examples(row: Datasheet) -> list[DeviceIdentity]:
     plain = plain.replace("[23]", "2").replace("(16|32)", "16")
     assert re.fullmatch(row.name, plain)
     return [replace(gpu(plain), memory_bytes=int((row.memory_gib or 80) * GIB))]
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps"),
+    [
+        ("NVIDIA B200", 8000),
+        ("NVIDIA B300 SXM6 AC", 8000),
+        ("Tesla V100-SXM2-32GB", 900),
+        ("Tesla V100-SXM3-32GB", None),  # faster than the sheet of the others: NVML's arithmetic
+    ],
+)
+def test_rows_that_were_mended(name: str, gbps: float | None) -> None:
+    row = find_datasheet(DeviceIdentity("cuda", name, 32 << 30, "GPU-0"))
+    assert (row.gbps if row else None) == gbps
+
+
+def test_a_v100_of_a_dgx_2_gets_what_nvml_computes() -> None:
+    identity = DeviceIdentity("cuda", "Tesla V100-SXM3-32GB", 32 << 30, "GPU-0")
+    peak = choose_peak(identity, nvml=MemoryArithmetic(958, 4096, 7))
+    assert peak is not None
+    assert peak.gbps == pytest.approx(981, abs=0.5)
