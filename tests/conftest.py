@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent
 # A test's layer is what its nearest mark says, else its folder, else its fixtures; else it is `pure`.
 LAYERS = ("pure", "emulated", "in_process", "processes", "product")
 OF_FOLDERS = {
+    "card": "processes",
     "devices/cpu/kernels": "emulated",
     "devices/traffic": "emulated",
     "emulated_card": "emulated",

@@ -11,6 +11,7 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
 MIB = 1 << 20
+LONG_SECONDS = 40e-6  # 128 MiB on the fastest cards
 BUDGET = Budget(min_samples=30, max_seconds=0.5)
 
 COPY = """
@@ -67,5 +68,6 @@ def measured(device: CudaDevice, task: Workload, budget: Budget = BUDGET) -> Mea
 
 
 def large(device: CudaDevice) -> int:
-    """Return bytes an array, so that a copy's data is well over five caches, in a size that fits small cards too."""
-    return max(128 * MIB, 4 * int(device.identity.facts["last_cache_bytes"] or 0)) // 256 * 256
+    """Return bytes an array: a copy's data is well over five caches, and a launch is nothing beside it."""
+    least = LONG_SECONDS * device.peak.bytes_per_second if device.peak else 128 * MIB
+    return max(int(least), 4 * int(device.identity.facts["last_cache_bytes"] or 0)) // 256 * 256

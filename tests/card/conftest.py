@@ -1,0 +1,43 @@
+"""The emulated card for tests; all of them skip, with the reason, where it cannot be had."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from card_processes import TESTS, Card
+
+sys.path.append(str(TESTS))  # for emulated_card
+
+
+@pytest.fixture(scope="session")
+def new_card() -> Callable[[Path], Card]:
+    """Make cards, each with its state in a folder of its own."""
+    pytest.importorskip("cupy", exc_type=ImportError)
+    pytest.importorskip("cuda.pathfinder")
+    from emulated_card.cudart import check_version
+    from emulated_card.kernels import NoCompiler
+    from emulated_card.libraries import built_libraries
+
+    try:
+        check_version()
+        built_libraries()
+    except (ImportError, NoCompiler) as reason:
+        pytest.skip(str(reason))
+
+    def make(folder: Path) -> Card:
+        (folder / "card").mkdir()
+        return Card(folder / "card")
+
+    return make
+
+
+@pytest.fixture
+def card(new_card: Callable[[Path], Card], tmp_path: Path) -> Card:
+    return new_card(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_card(new_card: Callable[[Path], Card], tmp_path_factory: pytest.TempPathFactory) -> Card:
+    """One card for a module, whose tests look at what one process told."""
+    return new_card(tmp_path_factory.mktemp("shared"))

@@ -1,0 +1,185 @@
+#include "runtime.h"
+
+#include <stdlib.h>
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
+    ENTER(CARD_CALL_NS);
+    *stream = (cudaStream_t)card_stream_new(card_current_device(), flags, priority);
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+    ENTER(0);
+    STREAM(stream, handle);
+    card_stream_free(stream);
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags) {
+    ENTER(CARD_CALL_NS);
+    STREAM(stream, handle);
+    *flags = stream->flags;
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
+    ENTER(CARD_CALL_NS);
+    STREAM(stream, handle);
+    *priority = stream->priority;
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+    ENTER(CARD_WAIT_CALL_NS);
+    STREAM(stream, handle);
+    LEAVE(card_wait_stream(stream));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+    ENTER(CARD_WAIT_CALL_NS);
+    STREAM(stream, handle);
+    LEAVE(card_query_stream(stream));
+}
+
+typedef struct host_call {
+    card_work work;
+    void (*function)(void *);
+    cudaStreamCallback_t callback;
+    cudaStream_t handle;
+    void *data;
+} host_call;
+
+static int run_host_call(card_work *work, card_stream *stream, double start_ns, double *end_ns) {
+    const host_call *call = (const host_call *)work;
+    (void)stream;
+    /* The host's code may wait for a lock that a thread holds which waits for ours. */
+    card_unlock();
+    if (call->function) call->function(call->data);
+    else call->callback(call->handle, (cudaError_t)card_lost(), call->data);
+    card_lock();
+    *end_ns = start_ns + CARD_LAUNCH_CALL_NS;
+    return 0;
+}
+
+static cudaError_t queue_host_call(
+    cudaStream_t handle, void (*function)(void *), cudaStreamCallback_t callback, void *data) {
+    ENTER(CARD_CALL_NS);
+    STREAM(stream, handle);
+    host_call *call = card_work_new(sizeof *call, run_host_call, NULL);
+    call->function = function;
+    call->callback = callback;
+    call->handle = handle;
+    call->data = data;
+    LEAVE(card_queue(stream, &call->work));
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
+    return queue_host_call(stream, function, NULL, data);
+}
+
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void *data, unsigned flags) {
+    (void)flags;
+    return queue_host_call(stream, NULL, callback, data);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+    ENTER(CARD_CALL_NS);
+    *event = (cudaEvent_t)card_event_new(flags);
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, 0); }
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    ENTER(0);
+    card_event_free((card_event *)event);
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+    ENTER(CARD_RECORD_NS);
+    STREAM(stream, handle);
+    LEAVE(card_event_record((card_event *)event, stream));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
+    (void)flags;
+    ENTER(CARD_CALL_NS);
+    STREAM(stream, handle);
+    LEAVE(card_event_wait_for((card_event *)event, stream));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    ENTER(CARD_WAIT_CALL_NS);
+    LEAVE(card_event_query((card_event *)event));
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    ENTER(CARD_WAIT_CALL_NS);
+    LEAVE(card_event_synchronize((card_event *)event));
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
+    ENTER(CARD_CALL_NS);
+    LEAVE(card_event_elapsed((card_event *)start, (card_event *)end, milliseconds));
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
+    (void)mode;
+    ENTER(CARD_CALL_NS);
+    STREAM(stream, handle);
+    LEAVE(card_capture_begin(stream));
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status) {
+    ENTER(CARD_CALL_NS);
+    STREAM(stream, handle);
+    *status = !stream->capture           ? cudaStreamCaptureStatusNone
+              : stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                         : cudaStreamCaptureStatusActive;
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
+    ENTER(CARD_CALL_NS);
+    STREAM(stream, handle);
+    LEAVE(card_capture_end(stream, (card_graph **)graph));
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *instance, cudaGraph_t graph, unsigned long long flags) {
+    (void)flags;
+    ENTER(CARD_CALL_NS);
+    ++((card_graph *)graph)->references;
+    *instance = (cudaGraphExec_t)graph;
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t instance, cudaStream_t stream) {
+    (void)instance, (void)stream;
+    ENTER(CARD_CALL_NS);
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t handle) {
+    ENTER(CARD_LAUNCH_CALL_NS);
+    STREAM(stream, handle);
+    LEAVE(card_graph_launch((card_graph *)instance, stream));
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t instance) {
+    ENTER(0);
+    card_graph_release((card_graph *)instance);
+    LEAVE(cudaSuccess);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    ENTER(0);
+    card_graph_release((card_graph *)graph);
+    LEAVE(cudaSuccess);
+}

@@ -1,0 +1,31 @@
+"""Put the card's virtual time behind `time.perf_counter`, so that figures are the same on any machine, however busy.
+
+It moves on when the host calls the card, waits for it, sleeps or reads the clock, and by nothing else. `time.time` and
+`time.monotonic` stay real: by them processes wait for one another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+
+
+def install(cuda: ctypes.CDLL) -> None:
+    """Replace `time.perf_counter`, `time.perf_counter_ns` and `time.sleep`, for all that import them from now on."""
+    read = cuda.card_read_clock
+    read.restype = ctypes.c_double
+    slept = cuda.card_host_sleeps
+    slept.argtypes, slept.restype = (ctypes.c_double,), None
+    really_sleep = time.sleep
+
+    def perf_counter() -> float:
+        return read() * 1e-9
+
+    def perf_counter_ns() -> int:
+        return int(read())
+
+    def sleep(seconds: float) -> None:
+        really_sleep(seconds)  # others may be waited for
+        slept(seconds)
+
+    time.perf_counter, time.perf_counter_ns, time.sleep = perf_counter, perf_counter_ns, sleep

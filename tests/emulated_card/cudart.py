@@ -1,0 +1,134 @@
+"""Make the runtime that is linked into CuPy jump into the card, at import: its entries are overwritten one by one.
+
+CuPy's wheels hold cudart whole, but not stripped, so that each entry's name and place are known. What the card lacks
+returns cudaErrorNotSupported and names itself once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.abc
+import importlib.machinery
+import mmap
+import struct
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+MODULE = "cupy_backends.cuda.api.runtime"
+# What has been tried: another may call entries, or lay out structures, that the card does not know.
+KNOWN_CUPY = ("14.2",)
+_JUMP = struct.Struct("<2sQ2s")  # movabs rax, target; jmp rax
+_NAMED_JUMP = struct.Struct("<2sQ2sQ2s")  # movabs rdi, name; movabs rax, target; jmp rax
+_PAGE = mmap.PAGESIZE
+
+
+def install(cuda: ctypes.CDLL) -> None:
+    """Watch for the import of CuPy's runtime module."""
+    sys.meta_path.insert(0, _Finder(cuda))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, cuda: ctypes.CDLL) -> None:
+        self._cuda = cuda
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != MODULE:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None and spec.origin is not None:
+            spec.loader = _Loader(spec.loader, Path(spec.origin), self._cuda)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Load as the real loader does; redirect between the library's loading and the module's first line."""
+
+    def __init__(self, real: importlib.abc.Loader, library: Path, cuda: ctypes.CDLL) -> None:
+        self._real, self._library, self._cuda = real, library, cuda
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        check_version()
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        redirect(self._library, self._cuda)
+        self._real.exec_module(module)
+
+
+def check_version() -> None:
+    """Raise ImportError where CuPy is another than the card knows."""
+    found = metadata.version("cupy-cuda13x")
+    if ".".join(found.split(".")[:2]) not in KNOWN_CUPY:
+        raise ImportError(f"the emulated card knows CuPy {' and '.join(KNOWN_CUPY)}, found {found}: see its README")
+
+
+def redirect(library: Path, cuda: ctypes.CDLL) -> None:
+    """Overwrite every entry of cudart in a loaded library. Raises ImportError where it has none."""
+    entries = runtime_entries(library)
+    if not entries:
+        raise ImportError(f"{library} has no symbols of cudart: the emulated card needs CuPy's own wheel")
+    base = _base_of(library)
+    missing = [name for name in entries if not hasattr(cuda, name)]
+    targets = {name: ctypes.cast(getattr(cuda, name), ctypes.c_void_p).value for name in entries if name not in missing}
+    targets |= _stubs(missing, ctypes.cast(cuda.card_not_done, ctypes.c_void_p).value or 0)
+    first = base + min(entries.values())
+    _protect(first, base + max(entries.values()) + _JUMP.size, mmap.PROT_READ | mmap.PROT_WRITE)
+    for name, offset in entries.items():
+        ctypes.memmove(base + offset, _JUMP.pack(b"\x48\xb8", targets[name], b"\xff\xe0"), _JUMP.size)
+    _protect(first, base + max(entries.values()) + _JUMP.size, mmap.PROT_READ | mmap.PROT_EXEC)
+
+
+def _stubs(names: Sequence[str], target: int) -> dict[str, int]:
+    """Write code that hands its own name to a function, for each name; returns its addresses."""
+    texts = [ctypes.create_string_buffer(name.encode()) for name in names]
+    code = mmap.mmap(-1, max(1, len(names)) * 32, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(code))
+    for i, text in enumerate(texts):
+        jump = _NAMED_JUMP.pack(b"\x48\xbf", ctypes.addressof(text), b"\x48\xb8", target, b"\xff\xe0")
+        code[32 * i : 32 * i + len(jump)] = jump
+    _protect(start, start + len(code), mmap.PROT_READ | mmap.PROT_EXEC)
+    _kept.append((code, texts))
+    return {name: start + 32 * i for i, name in enumerate(names)}
+
+
+_kept: list[object] = []  # the processor runs it
+
+
+def _protect(first: int, end: int, rights: int) -> None:
+    start = first // _PAGE * _PAGE
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(end - start), rights):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def _base_of(library: Path) -> int:
+    real = str(library.resolve())
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5] == real and int(fields[2], 16) == 0:
+            return int(fields[0].partition("-")[0], 16)
+    raise ImportError(f"{library} is not loaded")
+
+
+def runtime_entries(library: Path) -> dict[str, int]:
+    """Return the offset of each function ``cuda…`` in the symbol table of an ELF library."""
+    data = library.read_bytes()
+    sections_at = struct.unpack_from("<Q", data, 40)[0]
+    size, count = struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, sections_at + size * i) for i in range(count)]
+    entries: dict[str, int] = {}
+    for section in sections:
+        if section[1] != 2:  # SHT_SYMTAB
+            continue
+        symbols = data[section[4] : section[4] + section[5]]
+        names_at = sections[section[6]][4]
+        for name, info, _, _, value, length in struct.iter_unpack("<IBBHQQ", symbols):
+            if info & 15 == 2 and length >= _JUMP.size and data[names_at + name : names_at + name + 4] == b"cuda":
+                end = data.index(b"\0", names_at + name)
+                entries[data[names_at + name : end].decode()] = value
+    return entries

@@ -1,0 +1,43 @@
+"""Processes that have the emulated card: programs that print what they saw as JSON, and whatever else Python runs."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+PROGRAMS = TESTS / "card" / "programs"
+HANGS_SECONDS = 3000
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card's folder of state. Each test has its own, so that its first process is number 0, whatever ran before."""
+
+    state: Path
+
+    def environment(self, settings: dict[str, object]) -> dict[str, str]:
+        from emulated_card.environment import card_environment
+
+        return card_environment(self.state, settings)
+
+    def run(self, args: list[str], settings: dict[str, object], **more: Any) -> subprocess.CompletedProcess[str]:
+        """Run Python with the card."""
+        environment = {**self.environment(settings), **more.pop("env", {})}
+        return subprocess.run(
+            [sys.executable, *args],
+            capture_output=True,
+            text=True,
+            timeout=HANGS_SECONDS,
+            env=environment,
+            check=False,
+            **more,
+        )
+
+    def told(self, program: str, **settings: object) -> Any:
+        """Run one of `PROGRAMS` and return what its last line says."""
+        done = self.run([str(PROGRAMS / f"{program}.py")], settings)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
