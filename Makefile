@@ -22,6 +22,11 @@ NONE_IS_FINE = $(if $(PYTEST_ARGS),|| test $$? -eq 5)
 CUDA_MAJOR := $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: \([0-9]*\).*/\1/p')
 DEVICE_EXTRA := $(if $(filter 12,$(CUDA_MAJOR)),cuda12,$(if $(CUDA_MAJOR),cuda13))
 
+# Not empty: a folder of wheels, made by `make gpu-wheels` on a machine with a network, that `make gpu` is to run from.
+WHEELS ?=
+GPU_EXTRA := $(or $(DEVICE_EXTRA),cuda13)
+GPU_VENV := $(if $(WHEELS),.venv-gpu,$(VENV))
+
 # install(name of the list of hashes, extras, groups)
 comma := ,
 LOCK_ARGS = --quiet --require-hashes --requirement .ci/requirements/$(1).txt
@@ -29,7 +34,7 @@ install = $(if $(LOCKED),$(BIN)/python -m pip install $(call LOCK_ARGS,$(1)) && 
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .,\
 	$(BIN)/python -m pip install --quiet --editable '.[$(2)]' $(3))
 
-.PHONY: help demo test test-slow lint coverage venv lock lowest docs traffic bench gpu gpu-venv dist clean
+.PHONY: help demo test test-slow lint coverage venv lock lowest docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
 
 help:
 	@echo "make demo   this machine, a baseline, a kernel slowed on purpose and found, the reports ($(RESULTS)/); two minutes"
@@ -40,7 +45,8 @@ help:
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
 	@echo "make bench  the long experiments behind docs/measurements.md (on a quiet machine)"
-	@echo "make gpu    on a machine with a GPU: tests/gpu, the suite, baselines/<device>.yaml, docs/gpu/<device>.md"
+	@echo "make gpu    on a machine with a GPU: gpu-first, gpu-suite (baselines/<device>.yaml, docs/gpu/<device>.md), gpu-selftest"
+	@echo "make gpu-wheels  gathers what a machine without a network takes: make gpu WHEELS=build/gpu-wheels"
 	@echo "make dist   wheel and source into dist/, checked, and the wheel tried in an environment of its own"
 	@echo "make lock   choose the releases anew that CI installs (.ci/requirements/)"
 
@@ -115,12 +121,25 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/ceiling.py
 	$(BIN)/python benchmarks/gate.py
 
-gpu-venv: $(VENV)/.test
-	$(if $(DEVICE_EXTRA),$(call install,$(DEVICE_EXTRA),$(DEVICE_EXTRA)))
-
+# Three parts of at most eight minutes: what every figure rests on, the suite in ten processes, the self-test. A part goes
+# on after a red test; what each step said stays in gpu-results/.
 gpu: gpu-venv
-	$(BIN)/python -m pytest tests/gpu
-	$(BIN)/python benchmarks/gpu.py
+	$(GPU_VENV)/bin/python benchmarks/gpu_session.py
+gpu-first gpu-suite gpu-selftest: gpu-%: gpu-venv
+	$(GPU_VENV)/bin/python benchmarks/gpu_session.py $*
+
+gpu-venv: $(if $(WHEELS),$(GPU_VENV)/.gpu,$(VENV)/.test)
+	$(if $(WHEELS),,$(if $(DEVICE_EXTRA),$(call install,$(DEVICE_EXTRA),$(DEVICE_EXTRA))))
+
+# What is there already (CuPy, torch) stays in use.
+$(GPU_VENV)/.gpu:
+	$(PYTHON) -m venv --system-site-packages $(GPU_VENV)
+	$(GPU_VENV)/bin/python -m pip install --quiet --no-index --find-links $(WHEELS) 'pytest-bandwidth[$(GPU_EXTRA)]'
+	@touch $@
+
+gpu-wheels: | $(BIN)/python
+	rm -rf build/gpu-wheels
+	$(BIN)/python -m pip wheel --quiet --wheel-dir build/gpu-wheels '.[$(GPU_EXTRA)]'
 
 # What release.yml publishes. The wheel measures in an environment that knows nothing of this folder.
 dist: $(VENV)/.release
@@ -146,4 +165,4 @@ lock: | $(BIN)/python
 	$(LOCK) -c .ci/requirements/test.txt --extra cuda13 -o .ci/requirements/cuda13.txt
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(RESULTS) build dist docs/_build docs/_generated .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-gpu gpu-results $(LOWEST) $(RESULTS) build dist docs/_build docs/_generated .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,6 +33,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # A sample's standard deviation from fewer is a guess.
 FEWEST_PROCESSES = 10
 MIB = 1 << 20
+ARRAY_CACHES = 8
 FINE, FAILED, UNUSABLE = 0, 1, 2
 
 
@@ -38,8 +42,11 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
 
 
-def describe_device(name: str) -> dict[str, Any]:
-    """Return identity, peak and the comparison with other timers; runs in a child, so that its context ends with it."""
+def describe_device(name: str, *, compare: bool) -> dict[str, Any]:
+    """Return identity, peak and perhaps the comparison with other timers.
+
+    It runs in a child, so that its context ends with it.
+    """
     from pytest_bandwidth.devices.cuda.device import open_cuda
 
     device = open_cuda(int(name.partition(":")[2] or 0))
@@ -50,7 +57,7 @@ def describe_device(name: str) -> dict[str, Any]:
         "settings": dict(identity.settings),
         "facts": dict(identity.facts),
         "peak": {"gbps": peak.gbps, "source": peak.source} if peak else None,
-        "comparison": compare_timers(device),
+        "comparison": compare_timers(device) if compare else [],
     }
 
 
@@ -63,7 +70,8 @@ def compare_timers(device: Any) -> list[dict[str, Any]]:
 
     benchmark = import_module("cupyx.profiler").benchmark
     runtime, stream = device.xp.cuda.runtime, device.xp.cuda.get_current_stream()
-    size = max(512 * MIB, 4 * int(device.identity.facts["last_cache_bytes"]))
+    # So large that the cache, which is filled before our samples and not before cupyx's, makes no difference.
+    size = max(512 * MIB, ARRAY_CACHES * int(device.identity.facts["last_cache_bytes"]))
     x, y = device.random(size // 4, "float32"), device.empty(size // 4, "float32")
 
     def memcpy() -> None:
@@ -113,9 +121,10 @@ def run_selftest(device: str) -> tuple[str, int]:
     return f"failed with exit status {done.returncode}: {said[-2000:]}", done.returncode
 
 
-def ask_child(device: str) -> dict[str, Any] | str:
+def ask_child(device: str, *, compare: bool = False) -> dict[str, Any] | str:
     """Return the device as a fresh process sees it, or why there is none."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--device", device, "--describe"]
+    what = "--compare" if compare else "--describe"
+    command = [sys.executable, str(Path(__file__).resolve()), "--device", device, what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
@@ -131,26 +140,39 @@ def main() -> int:
     parser.add_argument("--baselines", type=Path, default=REPOSITORY / "baselines")
     parser.add_argument("--docs", type=Path, default=REPOSITORY / "docs" / "gpu")
     parser.add_argument("--no-selftest", action="store_true", help="leave the selftest out")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no process that would not end in time")
+    parser.add_argument("--documents", type=Path, help="keep each process's document in this folder")
     parser.add_argument("--describe", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--compare", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.describe:
-        return _describe(options.device)
+    begun = time.monotonic()
+    if options.describe or options.compare:
+        return _describe(options.device, compare=options.compare)
     if options.processes < FEWEST_PROCESSES:
         parser.error(f"--processes {options.processes}: a spread needs at least {FEWEST_PROCESSES}")
-    described = ask_child(options.device)
+    described = ask_child(options.device, compare=True)
     if isinstance(described, str):
         print(f"no GPU to measure, nothing written: {described}", file=sys.stderr)
         return UNUSABLE
     name = slug(described["name"])
     options.baselines.mkdir(parents=True, exist_ok=True)
     documents, failed = [], 0
-    with tempfile.TemporaryDirectory() as folder:
+    longest = 0.0
+    with ExitStack() as stack:
+        folder = options.documents or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
         for process in range(options.processes):
+            started = time.monotonic()
+            if documents and started - begun + longest > options.seconds:
+                print(f"no time for more than {process} of {options.processes} processes", file=sys.stderr)
+                failed += 1
+                break
             print(f"{described['name']}: process {process + 1} of {options.processes}", flush=True)
-            out = Path(folder) / f"{process}.json"
+            out = folder.resolve() / f"{process}.json"
             document, status = run_suite(options.device, options.profile, options.baselines, out)
             documents.append(document)
             failed += status != FINE
+            longest = max(longest, time.monotonic() - started)
     selftest, status = ("left out", FINE) if options.no_selftest else run_selftest(options.device)
     command = f"python benchmarks/gpu.py --processes {options.processes} --profile {options.profile}"
     page = options.docs / f"{name}.md"
@@ -164,11 +186,11 @@ def main() -> int:
     return FAILED if failed or status != FINE else FINE
 
 
-def _describe(device: str) -> int:
+def _describe(device: str, *, compare: bool) -> int:
     from pytest_bandwidth.domain.errors import BandwidthError
 
     try:
-        print(json.dumps(describe_device(device)))
+        print(json.dumps(describe_device(device, compare=compare)))
     except BandwidthError as error:
         print(error, file=sys.stderr)
         return UNUSABLE

@@ -5,12 +5,13 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpu_model import Gpu, opened_model, skip_beside_a_gpu
+from gpu_model import MODEL_FACTS, Gpu, opened_model, skip_beside_a_gpu
 
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 
@@ -107,17 +108,17 @@ def test_a_comparison_without_a_figure_says_why(pages: Any) -> None:
 def test_an_invalid_measurement_of_ours_has_no_figure_in_the_comparison(
     script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu = Gpu(clock_mhz=100.0)  # all throttled
-    device = CudaDevice(opened_model(gpu))
+    gpu = Gpu()
+    device = CudaDevice(opened_model(gpu, facts=replace(MODEL_FACTS, name="NVIDIA GeForce RTX 4090")))
     times = SimpleNamespace(gpu_times=[SimpleNamespace(tolist=lambda: [1e-3])])
     monkeypatch.setitem(sys.modules, "cupyx.profiler", SimpleNamespace(benchmark=lambda *_, **__: times))
     monkeypatch.setattr(script, "MIB", 1 << 10)
     runtime = device.xp.cuda.runtime
     runtime.memcpyDeviceToDevice = 3
-    runtime.memcpyAsync = lambda *_: gpu.launch(1e-3)
+    runtime.memcpyAsync = lambda *_: gpu.launch(1e-6)
     ours, theirs = script.compare_timers(device)[:2]
     assert ours["gbps"] is None
-    assert "no sample was left" in ours["why"]
+    assert "is more than the peak of 1008 GB/s" in ours["why"]
     assert theirs["gbps"] > 0
 
 
@@ -128,11 +129,12 @@ DESCRIBED = {"name": "NVIDIA X", "comparison": []}
 def run(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The script's exit status where all processes measure the same and suite and selftest end as told; its page."""
 
-    def main(selftest: tuple[str, int] = ("fine", 0), suite: int = 0) -> tuple[int, str]:
-        monkeypatch.setattr(script, "ask_child", lambda _: DESCRIBED)
+    def main(selftest: tuple[str, int] = ("fine", 0), suite: int = 0, more: tuple[str, ...] = ()) -> tuple[int, str]:
+        monkeypatch.setattr(script, "ask_child", lambda _, **__: DESCRIBED)
         monkeypatch.setattr(script, "run_suite", lambda *_: ({"results": [result("t", 100.0)]}, suite))
         monkeypatch.setattr(script, "run_selftest", lambda _: selftest)
-        monkeypatch.setattr(sys, "argv", ["gpu.py", f"--baselines={tmp_path / 'b'}", f"--docs={tmp_path / 'd'}"])
+        where = (f"--baselines={tmp_path / 'b'}", f"--docs={tmp_path / 'd'}")
+        monkeypatch.setattr(sys, "argv", ["gpu.py", *where, *more])
         status = script.main()
         (page,) = (tmp_path / "d").iterdir()  # and nothing of how it was written
         assert page.name == "nvidia-x.md"
@@ -146,6 +148,30 @@ def test_the_page_of_a_run(run: Any) -> None:
     assert status == 0
     assert "Recommended: 3 %" in page
     assert "| t | 100.0 | 80.0 % | 0.900 | 0.00 % | 0.00 % |" in page
+
+
+def test_a_run_whose_time_is_over_writes_the_page_of_what_there_is(
+    run: Any, script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(script.time, "monotonic", lambda: now.__setitem__(0, now[0] + 10) or now[0])
+    status, page = run(more=("--seconds=95", f"--documents={tmp_path / 'kept'}"))
+    assert status == 1
+    assert "over 4 fresh processes" in page
+    assert (tmp_path / "kept").is_dir()
+
+
+def test_the_copies_that_are_compared_are_far_larger_than_the_cache(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = CudaDevice(opened_model(Gpu(), facts=replace(MODEL_FACTS, l2_bytes=126 << 20)))
+    asked: list[int] = []
+    monkeypatch.setattr(type(device), "random", lambda _, n, *__: asked.append(4 * n))
+    monkeypatch.setattr(type(device), "empty", lambda *_: 1 / 0)
+    monkeypatch.setitem(sys.modules, "cupyx.profiler", SimpleNamespace(benchmark=None))
+    with pytest.raises(ZeroDivisionError):
+        script.compare_timers(device)
+    assert asked == [8 * 126 << 20]
 
 
 def test_a_failed_selftest_fails_and_the_page_says_so(run: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from test_operations_table import HostArrays
 
+from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.suite.access_cost import bottleneck_finding
 from pytest_bandwidth.suite.correctness import wrong_at_full_size, wrong_at_small_sizes
 from pytest_bandwidth.suite.operations import OPERATIONS, CallStep, poison
@@ -216,3 +217,18 @@ def test_elements_left_out_are_counted_on_the_gpu_that_holds_them():
     fixture.xp = xp
     assert wrong_at_full_size(fixture, COPY, "float32", case, "quick") == []
     assert asked == [True]
+
+
+def test_a_product_without_its_library_skips_and_says_what_to_install():
+    def matmul(*_):
+        raise ImportError('Failure finding "libcublasLt.so.13": No such file\n  listdir("/somewhere")')
+
+    fixture = Host()
+    fixture.xp = SimpleNamespace(ones=np.ones, matmul=matmul)
+    library = next(o for o in OPERATIONS if o.title == "gemm-library" and "float16" in o.dtypes)
+    with pytest.raises(NotOnThisDevice) as caught:
+        library.prepare(fixture, "float16", {"m": 3, "n": 3, "k": 3})
+    assert str(caught.value) == (
+        'CuPy\'s matrix product needs cuBLAS, which does not load (Failure finding "libcublasLt.so.13": No such file): '
+        "pip install 'cuda-toolkit[cublas]==13.*' (for CUDA 12: nvidia-cublas-cu12)"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_bandwidth.domain import traffic
+from pytest_bandwidth.domain.errors import NotOnThisDevice
 from pytest_bandwidth.suite.operations import references
 from pytest_bandwidth.suite.operations.model import Arrays, CallStep, Case, KernelStep, Operation, Sizes, Tolerance
 from pytest_bandwidth.suite.operations.support import (
@@ -66,6 +67,7 @@ def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
 
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         m, n, k = sizes["m"], sizes["n"], sizes["k"]
+        _check_product(arrays.xp)
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
         step = CallStep(lambda: arrays.xp.matmul(a, b, out=c), (a, b), (c,))
         return Case(
@@ -86,6 +88,18 @@ def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
         frozenset({"cuda", "cpu"}) if on_cpu else frozenset({"cuda"}),
         computes={"float16": "fp16-tensor"},
     )
+
+
+def _check_product(xp: Any) -> None:
+    """Raise NotOnThisDevice where CuPy finds no cuBLAS, whose half gigabyte no extra brings."""
+    try:
+        xp.matmul(xp.ones((1, 1), "float32"), xp.ones((1, 1), "float32"))
+    except ImportError as error:
+        why = str(error).partition("\n")[0]
+        raise NotOnThisDevice(
+            f"CuPy's matrix product needs cuBLAS, which does not load ({why}): "
+            "pip install 'cuda-toolkit[cublas]==13.*' (for CUDA 12: nvidia-cublas-cu12)"
+        ) from None
 
 
 def q4_0_weights(arrays: Arrays, blocks: int) -> Any:
