@@ -70,6 +70,8 @@ class BandwidthSession:
         self._line = ProgressLine(config)
         self._writes = False
         self._unmeasurable = Unmeasurable()
+        # Node ids of the run's tests by name, once one is shown.
+        self._named: dict[str, list[str]] = {}
 
     def header(self) -> str:
         """Name device, peak and baseline in a line."""
@@ -241,12 +243,12 @@ class BandwidthSession:
         for key, one in judged.items():
             message = None
             if one.verdict.status.fails(strict=self._run.strict):
-                name = _shown_name(item, one.measurement)
+                name = self._shown_name(item, one.measurement)
                 causes = likely_causes(one.measurement, one.entry)
                 against = self._run.settings.against is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)
             elif self._run.strict:
-                message = strict_message(_shown_name(item, one.measurement), one.measurement)
+                message = strict_message(self._shown_name(item, one.measurement), one.measurement)
             if message is not None:
                 failures[key] = message
             outcome = outcome_of(
@@ -269,6 +271,15 @@ class BandwidthSession:
             item.user_properties.append((f"bandwidth_gbps{suffix}", outcome.gbps))
             item.user_properties.append((f"bandwidth_verdict{suffix}", outcome.status))
         return failures
+
+    def _shown_name(self, item: pytest.Item, measurement: Measurement) -> str:
+        """Return the test's name with its label; among tests of one name as much of its path as tells it apart."""
+        if not self._named:
+            for other in item.session.items:
+                self._named.setdefault(other.name, []).append(other.nodeid)
+        alike = self._named.get(item.name, [item.nodeid])
+        name = item.name if len(alike) == 1 else shortest_unique(alike)[item.nodeid]
+        return f"{name} @ {measurement.label}" if measurement.label else name
 
 
 def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:
@@ -323,13 +334,6 @@ def target_of(item: pytest.Item) -> str:
     """Return the test as a command-line argument that does not depend on the current folder."""
     _, _, rest = key_of(item).partition("::")
     return f"{item.path}::{rest}"
-
-
-def _shown_name(item: pytest.Item, measurement: Measurement) -> str:
-    """Return the test's name with its label; among tests of one name as much of its path as tells it apart."""
-    alike = [other.nodeid for other in item.session.items if other.name == item.name]
-    name = item.name if len(alike) == 1 else shortest_unique(alike)[item.nodeid]
-    return f"{name} @ {measurement.label}" if measurement.label else name
 
 
 @contextmanager

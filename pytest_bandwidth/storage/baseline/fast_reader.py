@@ -46,6 +46,7 @@ _HEAD = re.compile(
     rf"(?:    settings: \{{({_TEXTS})\}}\n)?"
     rf"(?:    counts: \{{({_WHOLES})\}}\n)?"
     rf"(?:    anchor: {_RUN}\n)?"
+    rf"(?:    pattern: ({_TEXT})\n)?"  # of what the traffic device counted
     r"(    runs:\n)?",
     re.ASCII,
 )
@@ -114,8 +115,16 @@ class CanonicalReader:
             counts,
             runs,
             line,
-            _NONE,
+            self._pattern(fields[-2]),
         )
+
+    def _pattern(self, found: str) -> Mapping[str, str]:
+        if not found:
+            return _NONE
+        text = _text(found)
+        if text is None or text not in (found, found[1:-1]):
+            raise _Doubt
+        return {"pattern": text}
 
     def _check_derived(
         self, bandwidth: str, gbps: float | None, exact: float | None, utilization: str, share: float | None

@@ -25,6 +25,7 @@ FULL = Baseline(
         key: Entry(
             key, 1747.1, tolerance=0.03, judged_on="relative", bytes_read=4, bytes_written=2**40, method="events+block",
             note="a note", anchor=Run(1747.1), settings={"mig": "off"}, counts={"loads": 3},
+            extra={"pattern": "loads coalesced, stores strided (32 bytes)"},
             runs=(Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z", {"driver": "580.65"}),),
         )
         for key in ("tests/test_a.py::test_a[1-x] @ label", "tests/test_b.py::test_b")
@@ -173,3 +174,19 @@ def test_what_updates_write_takes_the_fast_path() -> None:
 def test_the_fast_path_leaves_doubtful_blocks_to_the_parser(line: str) -> None:
     block = f"  a:\n{line}\n"
     assert CanonicalReader(None).entry(block, 0, len(block), 1) is None
+
+
+def test_what_updates_write_of_the_traffic_device_needs_no_parser() -> None:
+    """Some 8,000 such entries went past what the parser takes: an update wrote a file that no run could read."""
+    for pattern in ("loads coalesced, stores strided (32 bytes)", "none"):
+        entry = Entry(
+            "tests/test_a.py::test_a[1]", method="ptx", counts={"load_sectors": 3}, extra={"pattern": pattern}
+        )
+        text = render(Baseline(None, {entry.key: entry}))
+        layout = divide(text)
+        assert layout is not None
+        ((start, end),) = layout.blocks
+        found = CanonicalReader(None).entry(text, start, end, 3)
+        assert found is not None
+        assert (found.counts, found.extra) == (entry.counts, entry.extra)
+        assert agree(text) == "baseline"
