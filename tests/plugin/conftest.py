@@ -1,12 +1,15 @@
 """Set up a user's project in a temporary folder, run by real pytest processes on the host's memory."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import virtual_time
+from children import SUPPORT
 
 import pytest_bandwidth.session.publish
 import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it loads
@@ -73,3 +76,14 @@ def project(pytester: pytest.Pytester) -> Iterator[Project]:
         process.kill()  # nothing, where it has been waited for
         with process:
             pass
+
+
+@pytest.fixture
+def slept(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return a project on a device whose kernels take what they `virtual_time.sleep`: here and in processes."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(virtual_time.SITE)
+    found = (str(site), str(SUPPORT), os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+    monkeypatch.setattr("pytest_bandwidth.session.measuring.open_device", virtual_time.open_device)
+    return project

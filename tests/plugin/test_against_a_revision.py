@@ -11,7 +11,7 @@ import pytest
 from children import HANGS_SECONDS
 from repositories import git
 
-KERNEL = "import time\ndef pause():\n    time.sleep({})\n"
+KERNEL = "from virtual_time import sleep\ndef pause():\n    sleep({})\n"
 TEST = """
 import numpy as np
 import pytest
@@ -29,20 +29,20 @@ NEW = "\ndef test_new(bandwidth):\n    bandwidth(len, 'abc', reads=100)\n"
 
 
 @pytest.fixture
-def repo(project, monkeypatch):
+def repo(slept, monkeypatch):
     """One commit; in the working tree the kernel takes ten times as long and there is a test more."""
     # Plugins that take no part would only cost time in every process.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth")
-    project.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
-    project.file("kern.py", KERNEL.format(0.002))
-    project.file("test_kernel.py", TEST)
-    git(project.path, "init", "-q")
-    git(project.path, "add", "-A")
-    git(project.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
-    project.file("kern.py", KERNEL.format(0.02))
-    project.file("test_kernel.py", TEST + NEW)
-    return project
+    slept.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
+    slept.file("kern.py", KERNEL.format(0.002))
+    slept.file("test_kernel.py", TEST)
+    git(slept.path, "init", "-q")
+    git(slept.path, "add", "-A")
+    git(slept.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "one")
+    slept.file("kern.py", KERNEL.format(0.02))
+    slept.file("test_kernel.py", TEST + NEW)
+    return slept
 
 
 def worktrees(project):

@@ -7,27 +7,27 @@ import pytest
 pytestmark = pytest.mark.in_process
 
 STEADY = """
-import time
 import pytest
+from virtual_time import sleep
 
 @pytest.mark.bandwidth(judged_on="gbps")
 def test_copy(bandwidth):
-    bandwidth(time.sleep, 0.002, reads=1 << 20)
+    bandwidth(sleep, 0.002, reads=1 << 20)
 """
 
 
 @pytest.fixture
-def crept(project):
+def crept(slept):
     """The entry's anchor stands at twenty times what its runs reach."""
-    project.file("test_copy.py", STEADY)
-    project.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
-    text = (project.path / "b.yaml").read_text()
+    slept.file("test_copy.py", STEADY)
+    slept.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    text = (slept.path / "b.yaml").read_text()
     gbps, relative = (float(re.search(rf"{name}: ([\d.e+-]+)", text)[1]) for name in ("bandwidth", "relative"))
     anchor = f"anchor: {{gbps: {20 * gbps:.6g}, relative: {20 * relative:.6g}}}"
     text, count = re.subn(r"anchor: \{[^}]*\}", anchor, text)
     assert count == 1, text
-    (project.path / "b.yaml").write_text(text)
-    return project
+    (slept.path / "b.yaml").write_text(text)
+    return slept
 
 
 def test_drift_is_told_and_fails_with_strict(crept):

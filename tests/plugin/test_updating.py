@@ -57,35 +57,35 @@ INVALID_ONCE = """
 import os
 from pathlib import Path
 
-from pytest_bandwidth.domain import validity
-from pytest_bandwidth.domain.measurement import Finding
+import virtual_time
 
 if "PYTEST_BANDWIDTH_REQUEST" in os.environ and not Path("was_invalid").exists():
     Path("was_invalid").touch()
-    validity.why_invalid = lambda measurement: Finding("no-samples", "all were dropped")
+    virtual_time.LEAST_SECONDS = 0.0  # a sample that took no time
 """
 
 
-def test_an_invalid_further_run_never_enters(project):
-    project.file("test_copy.py", COPY)
-    project.file("conftest.py", INVALID_ONCE)
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+def test_an_invalid_further_run_never_enters(slept):
+    slept.file("test_copy.py", COPY)
+    slept.file("conftest.py", INVALID_ONCE)
+    result = slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
     result.assert_outcomes(passed=1)
-    assert (project.path / "was_invalid").exists()
-    assert len(baseline_files.load(project.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 2
+    assert (slept.path / "was_invalid").exists()
+    assert len(baseline_files.load(slept.path / "b.yaml").entries["test_copy.py::test_copy"].runs) == 2
 
 
 SUSPECT = """
-import os, time
+import os
 import numpy as np
 import pytest
+from virtual_time import sleep
 
 @pytest.mark.bandwidth(judged_on="gbps", tolerance="50%")
 def test_known(bandwidth):
     a, b = bandwidth.random(1 << 14, "float32"), bandwidth.empty(1 << 14, "float32")
     def kernel():
         np.copyto(b, a)
-        time.sleep(float(os.environ.get("SLOW", "0.002")))  # what the kernel takes, however busy the machine is
+        sleep(float(os.environ.get("SLOW", "0.002")))
     bandwidth(kernel, reads=a, writes=b)
 """
 # One measurement more in the suspect's test: its fresh processes measure that, too.
@@ -94,20 +94,20 @@ HERE_ONLY = 'import os\nif "PYTEST_BANDWIDTH_REQUEST" in os.environ:\n    os.env
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_fresh_processes_of_a_suspect_never_enter(project, monkeypatch, confirmed):
-    project.file("test_known.py", SUSPECT)
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
-    known = baseline_files.load(project.path / "b.yaml").entries
-    project.file("test_known.py", SUSPECT + LABELLED)
-    project.file("test_new.py", COPY.replace("test_copy", "test_new"))
+def test_fresh_processes_of_a_suspect_never_enter(slept, monkeypatch, confirmed):
+    slept.file("test_known.py", SUSPECT)
+    slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    known = baseline_files.load(slept.path / "b.yaml").entries
+    slept.file("test_known.py", SUSPECT + LABELLED)
+    slept.file("test_new.py", COPY.replace("test_copy", "test_new"))
     if not confirmed:
-        project.file("conftest.py", HERE_ONLY)
+        slept.file("conftest.py", HERE_ONLY)
     monkeypatch.setenv("SLOW", "0.02")
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-json=run.json")
+    result = slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update-new", "--bandwidth-json=run.json")
     result.assert_outcomes(**({"failed": 1, "passed": 1} if confirmed else {"passed": 2}))
-    rows = {row["key"]: row for row in json.loads((project.path / "run.json").read_text())["results"]}
+    rows = {row["key"]: row for row in json.loads((slept.path / "run.json").read_text())["results"]}
     assert rows["test_known.py::test_known"]["verdict"]["confirmations"]
-    entries = baseline_files.load(project.path / "b.yaml").entries
+    entries = baseline_files.load(slept.path / "b.yaml").entries
     assert entries["test_known.py::test_known"] == known["test_known.py::test_known"]
     runs = {key: len(entry.runs) for key, entry in entries.items() if key not in known}
     with_suspect = {} if confirmed else {"test_known.py::test_known @ new": 1}
@@ -144,13 +144,13 @@ def test_teardown_failures_never_enter(project):
 @pytest.mark.parametrize(
     ("marker", "runs"), [("tolerance='95%'", 2), ("tolerance='95%', judged_on='gbps'", 2), ("", 1)]
 )
-def test_runs_are_held_to_what_the_marker_says(project, monkeypatch, marker, runs):
+def test_runs_are_held_to_what_the_marker_says(slept, monkeypatch, marker, runs):
     text = SUSPECT.replace('judged_on="gbps", tolerance="50%"', marker)
-    project.file("test_known.py", text)
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    slept.file("test_known.py", text)
+    slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     monkeypatch.setenv("SLOW", "0.02")
-    project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
-    assert len(baseline_files.load(project.path / "b.yaml").entries["test_known.py::test_known"].runs) == runs
+    slept.run("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    assert len(baseline_files.load(slept.path / "b.yaml").entries["test_known.py::test_known"].runs) == runs
 
 
 def test_comments_and_handwriting_survive(project):

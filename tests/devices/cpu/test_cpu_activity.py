@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from children import HANGS_SECONDS
 
 from pytest_bandwidth.devices.cpu.activity import Activity, ActivityWatch, clock_mhz, shares_between, told
 
@@ -64,10 +65,12 @@ def test_a_system_without_proc_is_no_error(tmp_path):
 
 
 @LINUX
-def test_a_process_that_burns_time_is_seen_by_name():
+def test_a_process_that_burns_time_is_seen_by_name(monkeypatch):
+    # Those that keep this machine busy while the tests run may be busier, and more than are told.
+    monkeypatch.setattr("pytest_bandwidth.devices.cpu.activity.MOST_TOLD", 1000)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + HANGS_SECONDS
         while time.monotonic() < deadline:
             watch = ActivityWatch()
             time.sleep(0.3)

@@ -1,0 +1,36 @@
+"""Give time that only a test's kernels spend: they take as long as they say that they sleep, however busy the machine.
+
+Nothing waits, so that verdicts do not depend on when a processor was free; processes, files and all else are real.
+"""
+
+from __future__ import annotations
+
+from scripted import ScriptedDevice
+
+# What a callable takes that does not sleep, and what a probe does.
+LEAST_SECONDS = PROBE_SECONDS = 1e-4
+# What `sitecustomize.py` holds for the processes of a run.
+SITE = """
+import pytest_bandwidth.devices.open as opening
+import virtual_time
+
+opening.open_device = virtual_time.open_device
+"""
+_slept: list[float] = []
+
+
+def sleep(seconds: float) -> None:
+    """Take so long."""
+    _slept.append(seconds)
+
+
+def open_device(name: str = "cpu") -> ScriptedDevice:
+    """Return a device that runs the callables and takes what they slept for their samples."""
+    del name
+    return ScriptedDevice(lambda _: LEAST_SECONDS + _taken(), lambda _: PROBE_SECONDS)
+
+
+def _taken() -> float:
+    seconds = sum(_slept)
+    _slept.clear()
+    return seconds
