@@ -77,15 +77,16 @@ uint32_t same_window(
         fail(k, CARD_ILLEGAL_ADDRESS, first);
         return 0;
     }
+    const uint64_t start = (*window)->first, room = (*window)->end - start - width;
     uint32_t together = 0;
-    for (uint32_t rest = left; rest; rest &= rest - 1) {
-        const int l = __builtin_ctz(rest);
-        if (address[l] >= (*window)->first && address[l] + width <= (*window)->end) together |= 1u << l;
-    }
-    return together;
+    LANES together |= (uint32_t)(address[l] - start <= room) << l;
+    return together & left;
 }
 
 bool aligned(struct run *k, uint32_t mask, const uint64_t *address, unsigned width) {
+    uint64_t any = 0;
+    LANES any |= address[l];
+    if (!(any & (width - 1))) return true;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         const uint64_t at = address[__builtin_ctz(rest)];
         if (at & (width - 1)) {
@@ -112,10 +113,8 @@ static __attribute__((noinline)) void load_scattered(
             return;
         const struct request r = {here, address, width, shape_of(here, address, width), CARD_L2_READ};
         if (space != CONSTANT) account_for(k, window, &r, &k->account.loads);
-        for (uint32_t rest = here; rest; rest &= rest - 1) {
-            const int l = __builtin_ctz(rest);
-            memcpy(out + l * width, (const char *)(address[l] + (uint64_t)window->shift), width);
-        }
+        const char *shift = (const char *)window->shift;
+        BY_WIDTH(width, LANES if (here >> l & 1) memcpy(out + l * W, shift + address[l], W))
     }
 }
 
@@ -149,10 +148,8 @@ static __attribute__((noinline)) void store_scattered(
         if (window->read_only) return (void)fail(k, CARD_ILLEGAL_ADDRESS, address[__builtin_ctz(here)]);
         const struct request r = {here, address, width, shape_of(here, address, width), CARD_L2_WRITE};
         account_for(k, window, &r, &k->account.stores);
-        for (uint32_t rest = here; rest; rest &= rest - 1) {
-            const int l = __builtin_ctz(rest);
-            memcpy((char *)(address[l] + (uint64_t)window->shift), in + l * width, width);
-        }
+        char *shift = (char *)window->shift;
+        BY_WIDTH(width, LANES if (here >> l & 1) memcpy(shift + address[l], in + l * W, W))
     }
 }
 

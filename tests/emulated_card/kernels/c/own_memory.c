@@ -1,38 +1,64 @@
 #include "own_memory.h"
 
+#include "coalesce.h"
+
 /* Counts passes over the 32 four-byte banks as pytest_bandwidth/ptx/loops/sectors.py does: a bank serves one word a
  * pass, to any number of lanes; 8-byte accesses go by half warps, 16-byte ones by quarters.
  */
+static void count_group(uint32_t mask, const uint64_t *offset, unsigned width, unsigned first, card_shared *to) {
+    const unsigned group = width <= 4 ? 32 : 32 * 4 / width;
+    uint8_t depth[32] = {0}, last[32];
+    uint64_t words[128];
+    uint8_t before[128]; /* the word of the same bank that was met before */
+    unsigned n = 0, most = 0;
+    for (unsigned l = first; l < first + group; ++l) {
+        if (!(mask >> l & 1)) continue;
+        for (uint64_t word = offset[l] >> 2; word < (offset[l] + width + 3) >> 2; ++word) {
+            const unsigned bank = word & 31;
+            bool known = false;
+            for (unsigned d = depth[bank], i = last[bank]; d && !known; --d, i = before[i]) known = words[i] == word;
+            if (known) continue;
+            words[n] = word;
+            before[n] = last[bank];
+            last[bank] = (uint8_t)n++;
+            if (++depth[bank] > most) most = depth[bank];
+        }
+    }
+    to->passes += most;
+    to->least_passes += n > 0;
+}
+
+/* Tells whether no bank is asked for two words: a row of words, one word for all, or a bank for each lane. */
+static bool without_conflict(const uint64_t *offset, unsigned width) {
+    uint64_t same = 0;
+    uint32_t banks = 0;
+    LANES same |= offset[l] ^ offset[0];
+    if (!same || is_unit(offset, width)) return true;
+    if (width != 4) return false;
+    LANES banks |= 1u << (offset[l] >> 2 & 31);
+    return banks == ALL;
+}
+
 void count_banks(uint32_t mask, const uint64_t *offset, unsigned width, card_shared *to) {
     const unsigned group = width <= 4 ? 32 : 32 * 4 / width;
     to->requests += 1;
     to->lanes += (unsigned)__builtin_popcount(mask);
-    for (unsigned first = 0; first < 32; first += group) {
-        uint8_t depth[32] = {0}, last[32];
-        uint64_t words[128];
-        uint8_t before[128]; /* the word of the same bank that was met before */
-        unsigned n = 0, most = 0;
-        for (unsigned l = first; l < first + group; ++l) {
-            if (!(mask >> l & 1)) continue;
-            for (uint64_t word = offset[l] >> 2; word < (offset[l] + width + 3) >> 2; ++word) {
-                const unsigned bank = word & 31;
-                bool known = false;
-                for (unsigned d = depth[bank], i = last[bank]; d && !known; --d, i = before[i])
-                    known = words[i] == word;
-                if (known) continue;
-                words[n] = word;
-                before[n] = last[bank];
-                last[bank] = (uint8_t)n++;
-                if (++depth[bank] > most) most = depth[bank];
-            }
-        }
-        to->passes += most;
-        to->least_passes += n > 0;
+    if (mask == ALL && without_conflict(offset, width)) {
+        to->passes += 32 / group;
+        to->least_passes += 32 / group;
+        return;
     }
+    for (unsigned first = 0; first < 32; first += group) count_group(mask, offset, width, first, to);
 }
 
 /* The lanes' place in shared memory: NULL, and an error, where one lies outside or is misaligned. */
 char *shared_place(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width) {
+    uint64_t together = 0, beyond = 0;
+    if (mask == ALL && width <= k->shared_bytes) { /* the usual case, without a branch a lane */
+        const uint64_t most = k->shared_bytes - width;
+        LANES together |= offset[l], beyond |= offset[l] > most;
+        if (!(together & (width - 1)) && !beyond) return k->shared;
+    }
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         const uint64_t at = offset[__builtin_ctz(rest)];
         if (UNLIKELY(at & (width - 1))) return (void)fail(k, CARD_MISALIGNED, at), NULL;
@@ -43,15 +69,15 @@ char *shared_place(struct run *k, uint32_t mask, const uint64_t *offset, unsigne
 }
 
 void load_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned width, char *out) {
-    memset(out, 0, 32 * width);
+    if (mask != ALL) memset(out, 0, 32 * width);
     if (!mask) return;
     const char *shared = shared_place(k, mask, offset, width);
     if (!shared) return;
     count_banks(mask, offset, width, &k->account.shared_loads);
     if (mask == ALL) {
-        LANES memcpy(out + l * width, shared + offset[l], width);
+        BY_WIDTH(width, LANES memcpy(out + l * W, shared + offset[l], W))
     } else {
-        LANES if (mask >> l & 1) memcpy(out + l * width, shared + offset[l], width);
+        BY_WIDTH(width, LANES if (mask >> l & 1) memcpy(out + l * W, shared + offset[l], W))
     }
 }
 
@@ -60,7 +86,7 @@ void store_shared(struct run *k, uint32_t mask, const uint64_t *offset, unsigned
     char *shared = shared_place(k, mask, offset, width);
     if (!shared) return;
     count_banks(mask, offset, width, &k->account.shared_stores);
-    LANES if (mask >> l & 1) memcpy(shared + offset[l], in + l * width, width);
+    BY_WIDTH(width, LANES if (mask >> l & 1) memcpy(shared + offset[l], in + l * W, W))
 }
 
 /* Local memory: `bytes` a thread, one thread after the other. */

@@ -13,6 +13,16 @@
 
 #define ALL 0xFFFFFFFFu
 #define LANES for (int l = 0; l < 32; ++l)
+/* Runs a statement with W as a constant, by which copies become single instructions. */
+#define BY_WIDTH(width, statement)                                                                                   \
+    switch (width) {                                                                                                 \
+        case 1: { enum { W = 1 }; statement; break; }                                                                \
+        case 2: { enum { W = 2 }; statement; break; }                                                                \
+        case 4: { enum { W = 4 }; statement; break; }                                                                \
+        case 8: { enum { W = 8 }; statement; break; }                                                                \
+        case 16: { enum { W = 16 }; statement; break; }                                                              \
+        default: { enum { W = 32 }; statement; break; }                                                              \
+    }
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 /* Windows of state spaces that each block or thread has of its own, where pytest_bandwidth/ptx/addresses.py has
