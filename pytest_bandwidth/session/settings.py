@@ -219,7 +219,7 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
                 f"{places['strict']} and {places[name]} exclude each other, for nothing is judged: drop one (on the "
                 f"command line {name} goes with strict = true in the ini file, and is said)"
             )
-    update = next((places[name] for name in ("update", "update-new") if name in places), "")
+    update = places["update" if settings.update else "update-new"] if settings.writes_baseline else ""
     if settings.writes_baseline and settings.baseline is None:
         raise pytest.UsageError(f"{update} needs --bandwidth-baseline=PATH to write to")
     if settings.writes_baseline and settings.disable:
