@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent
 LAYERS = ("pure", "emulated", "in_process", "processes", "product")
 OF_FOLDERS = {
     "card": "processes",
+    "devices/code": "emulated",
     "devices/cpu/kernels": "emulated",
     "devices/traffic": "emulated",
     "emulated_card": "emulated",

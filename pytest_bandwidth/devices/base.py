@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from pytest_bandwidth.domain.code_identity import MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -158,6 +159,9 @@ class Device(Protocol):
         """Return a callable that runs the launch. Raises UsageError for arguments that the kernel would misread."""
 
     def resources(self, launch: Launch) -> KernelResources | None: ...
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Identify what the launch runs, as far as that can be told."""
+
     def peak_flops(self, precision: str) -> float | None:
         """Return datasheet FLOP/s of a precision, None where unknown."""
 

@@ -18,7 +18,11 @@ Metric = Literal["relative", "gbps"]
 # Nobody changes one; frozen, each of a large file's 100,000 would take several times as long to make.
 @dataclass(slots=True)
 class Run:
-    """Hold one fresh process's evidence. probe_gbps: the probe in the same rounds; extra: keys this version ignores."""
+    """Hold one fresh process's evidence. probe_gbps: the probe in the same rounds.
+
+    commit, dirty: what was checked out, and whether tracked files differed from it. extra: driver, runtime and versions
+    of loaded libraries, by which a drop may be explained, and keys of later versions.
+    """
 
     gbps: float
     probe_gbps: float | None = None
@@ -28,6 +32,7 @@ class Run:
     commit: str | None = None
     at: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
+    dirty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Entry:
     gbps: achieved GB/s that the entry stands for; exact where there are no runs (written by hand).
     anchor: relative and GB/s of the first generation of runs, fixed while small drops are accepted.
     counts: what the traffic device counted, by name (``load_sectors`` …); empty for timed devices.
+    code: hashes that identify what the newest runs ran, by name (`CodeIdentity`); empty where that is not known.
     line: where the entry begins in its file; no part of what the entry says.
     extra: text of scalar keys that this version does not know, kept on a rewrite.
     """
@@ -55,6 +61,7 @@ class Entry:
     resources: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     line: int | None = field(default=None, compare=False)
     extra: Mapping[str, str] = field(default_factory=dict)

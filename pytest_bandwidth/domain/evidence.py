@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
 from pytest_bandwidth.domain.baseline import Entry, Run
@@ -22,10 +23,13 @@ def entries_of(
     further: Sequence[Sequence[Plain]],
     commit: str | None,
     at: str,
+    *,
+    dirty: bool = False,
 ) -> dict[str, Entry]:
     """Make an entry for each measurement of one device's update, by key.
 
-    outcomes: this run's; further: whole runs' rows; commit, at: of every run, the moment as ISO 8601.
+    outcomes: this run's; further: whole runs' rows; commit, at: of every run, the moment as ISO 8601; dirty: whether
+    what is tracked differed from the commit.
     """
     found = {outcome.key: [outcome] for outcome in outcomes}
     for outcome in map(from_plain, chain.from_iterable(further)):
@@ -33,11 +37,12 @@ def entries_of(
         measured = outcome.is_valid and (outcome.gbps or outcome.counts)
         if measured and outcome.key in found:
             found[outcome.key].append(outcome)
-    return {key: _entry(outcomes_of_key, identity, commit, at) for key, outcomes_of_key in found.items()}
+    run = Run(0.0, gpu=identity.serial, commit=commit, dirty=dirty and commit is not None, at=at)
+    return {key: _entry(outcomes_of_key, identity, run) for key, outcomes_of_key in found.items()}
 
 
-def _entry(found: Sequence[Outcome], identity: DeviceIdentity, commit: str | None, at: str) -> Entry:
-    """Join one measurement's processes: the newest set-up, and one run for each."""
+def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entry:
+    """Join one measurement's processes: the newest set-up, and one run for each. run: what all runs have in common."""
     last = found[-1]
     figures = Metrics(last.gbps or 0.0, last.relative, last.probe_gbps)
     judged_on = choose_metric(None, None, figures, last.regime) if last.gbps else None
@@ -53,17 +58,17 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, commit: str | Non
         resources=recorded_resources(last.resources),
         settings=dict(identity.settings),
         counts=dict(last.counts),
+        # Where processes ran different code (generated anew, say), the entry is of none of it.
+        code=dict(last.code_identity) if all(o.code_identity == last.code_identity for o in found) else {},
         extra={"pattern": pattern_of(last.detail)} if last.counts else {},
         runs=tuple(
-            Run(
+            replace(
+                run,
                 gbps=o.gbps,
                 probe_gbps=o.probe_gbps,
                 relative=o.relative,
                 samples=len(o.samples),
-                gpu=identity.serial,
-                commit=commit,
-                at=at,
-                extra=explaining,
+                extra={**explaining, **o.software},
             )
             for o in found
             if o.gbps is not None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pytest_bandwidth.domain.code_identity import UNKNOWN_CODE, CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
@@ -41,7 +42,8 @@ class Measurement:
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
-    value: the callable's last return value (not part of any comparison or document).
+    code: what identifies the code that ran. software: versions of the libraries that the process had loaded, by name.
+    ptx: the kernel's PTX in its normal form; value: the callable's last return value (neither is part of a document).
     """
 
     label: str | None
@@ -61,6 +63,9 @@ class Measurement:
     detail: Mapping[str, Any] = field(default_factory=dict)
     flop_declared: bool = True
     regime: str | None = None
+    code: CodeIdentity = UNKNOWN_CODE
+    software: Mapping[str, str] = field(default_factory=dict)
+    ptx: str | None = field(default=None, compare=False, repr=False)
     value: Any = field(default=None, compare=False, repr=False)
 
     def with_finding(self, finding: Finding) -> Measurement:

@@ -31,6 +31,7 @@ class Outcome:
     bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
     detail: what one kind of device adds (the traffic device: per kernel and source line).
     tags: what a suite says of a row (operation, precision, M, N, K, …).
+    code_identity: hashes of what ran, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
     """
 
     nodeid: str
@@ -84,6 +85,8 @@ class Outcome:
     counts: Mapping[str, int] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, Any] = field(default_factory=dict)
+    code_identity: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def bytes_moved(self) -> int:
@@ -200,6 +203,8 @@ def outcome_of(
         counts=dict(measurement.counts),
         detail=dict(measurement.detail),
         tags=dict(tags or {}),
+        code_identity=measurement.code.known(),
+        software=dict(measurement.software),
     )
 
 

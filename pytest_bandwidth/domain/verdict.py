@@ -21,6 +21,7 @@ class Status(str, Enum):
     NO_BASELINE = "NO_BASELINE"
     IMPROVED = "IMPROVED"
     WITHIN = "WITHIN"
+    UNCHANGED = "UNCHANGED"
     UPDATED = "UPDATED"
     SUSPECT = "SUSPECT"
 

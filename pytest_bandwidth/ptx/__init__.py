@@ -18,9 +18,10 @@ from pytest_bandwidth.ptx.counts import (
 from pytest_bandwidth.ptx.launch import execute
 from pytest_bandwidth.ptx.loading import Program, load
 from pytest_bandwidth.ptx.nvrtc.compile import (
+    CubinModule,
     PtxModule,
+    compile_cubin,
     compile_ptx,
-    kernel_resources,
     nvrtc_version,
     supported_architectures,
 )
@@ -30,16 +31,17 @@ __all__ = [
     "AccessFault",
     "ArrayCounts",
     "Counts",
+    "CubinModule",
     "Execution",
     "LineCounts",
     "LocalCounts",
     "Program",
     "PtxModule",
     "SharedCounts",
+    "compile_cubin",
     "compile_ptx",
     "execute",
     "fill_untouched",
-    "kernel_resources",
     "load",
     "nvrtc_version",
     "supported_architectures",

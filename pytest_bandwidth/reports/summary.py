@@ -24,6 +24,7 @@ _WORDS = {
     Status.NO_BASELINE: "without a baseline",
     Status.IMPROVED: "improved",
     Status.WITHIN: "within what is allowed",
+    Status.UNCHANGED: "of unchanged code",
     Status.UPDATED: "written to the baseline",
     Status.SUSPECT: "suspect",
 }

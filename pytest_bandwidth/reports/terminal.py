@@ -31,8 +31,10 @@ _MARKUP = {
     Status.IMPROVED: ("cyan",),
     Status.UPDATED: ("cyan",),
     Status.WITHIN: ("green",),
+    Status.UNCHANGED: ("green",),
 }
 _ATTENTION = list(_MARKUP)
+_FINE = (Status.WITHIN.value, Status.UNCHANGED.value, Status.UPDATED.value)
 # With more rows, those that are fine are counted instead of listed (all of them with -v).
 MOST_QUIET_ROWS = 30
 NARROWEST_NAME = 20
@@ -112,9 +114,9 @@ def disabled_line(device: str, kind: str) -> str:
 
 def _shown(rows: list[Outcome]) -> list[Outcome]:
     """Return the rows to list: of those that are fine none where they are many, of improved ones so many at most."""
-    fine = [o for o in rows if o.status in (Status.WITHIN.value, Status.UPDATED.value)]
+    fine = [o for o in rows if o.status in _FINE]
     improved = [o for o in rows if o.status == Status.IMPROVED.value]
-    loud = [o for o in rows if o.status not in (Status.WITHIN.value, Status.UPDATED.value, Status.IMPROVED.value)]
+    loud = [o for o in rows if o.status not in (*_FINE, Status.IMPROVED.value)]
     return [*loud, *improved[:MOST_QUIET_ROWS], *(fine if len(fine) <= MOST_QUIET_ROWS else ())]
 
 

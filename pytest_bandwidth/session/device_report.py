@@ -32,19 +32,20 @@ _Told = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one judged measurement, and what its test's marker asks for: an update goes by that."""
+    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the PTX to keep."""
 
     outcome: Outcome
     asked: MarkerOptions = field(default_factory=MarkerOptions)
+    ptx: str | None = None
 
     def to_plain(self) -> Plain:
         """Make it plain data, which travels with pytest's report of the test."""
-        return {"outcome": self.outcome.to_plain(), "asked": asdict(self.asked)}
+        return {"outcome": self.outcome.to_plain(), "asked": asdict(self.asked), "ptx": self.ptx}
 
 
 def row_of(plain: Plain) -> Row:
     """Make a row of `Row.to_plain`'s data."""
-    return Row(from_plain(plain["outcome"]), MarkerOptions(**plain["asked"]))
+    return Row(from_plain(plain["outcome"]), MarkerOptions(**plain["asked"]), plain.get("ptx"))
 
 
 @dataclass(slots=True)

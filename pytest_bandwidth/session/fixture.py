@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.domain.code_identity import MeasuredCode
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
@@ -23,6 +25,7 @@ from pytest_bandwidth.session.user_errors import with_named_errors
 from pytest_bandwidth.session.user_input import (
     Declaration,
     checked_callable,
+    checked_code,
     checked_label,
     checked_launch,
     checked_shape,
@@ -150,7 +153,8 @@ class Bandwidth:
         declaration = self._declared(reads, writes, flop, precision)
         call = self._run.device.launcher(launch, stream)
         workload = self._workload(declaration, call, label, setup, doubled, stream)
-        return self._measure(replace(workload, launch=launch, blocks=self.marker.blocks))
+        whole = replace(workload, launch=launch, blocks=self.marker.blocks)
+        return self._measure(whole, lambda: self._run.device.code(launch))
 
     def __call__(
         self,
@@ -164,9 +168,14 @@ class Bandwidth:
         setup: Callable[[], object] | None = None,
         doubled: Callable[[], object] | None = None,
         stream: Any = None,
+        code: bytes | str | None = None,
         **kwargs: Any,
     ) -> Measurement:
-        """Measure ``function(*args, **kwargs)``; keywords as in `launch`. The last return value is `.value`."""
+        """Measure ``function(*args, **kwargs)``; keywords as in `launch`. The last return value is `.value`.
+
+        code: bytes or text that identify its machine code, such as a Triton kernel's ``asm["cubin"]``: where a baseline
+        has the same, nothing has regressed. Numba functions identify themselves.
+        """
         if not callable(function):
             raise UsageError(f"bandwidth(...): found a {type(function).__name__}, expected a callable")
         refuse_near_misses(kwargs, reads, writes)
@@ -175,7 +184,9 @@ class Bandwidth:
         def call() -> Any:
             return function(*args, **kwargs)
 
-        return self._measure(self._workload(declaration, call, label, setup, doubled, stream))
+        said = checked_code(code)
+        workload = self._workload(declaration, call, label, setup, doubled, stream)
+        return self._measure(workload, lambda: callable_code(function, args, kwargs, said))
 
     def compare(
         self,
@@ -228,11 +239,15 @@ class Bandwidth:
             stream=stream,
         )
 
-    def _measure(self, workload: Workload) -> Measurement:
+    def _measure(self, workload: Workload, code: Callable[[], MeasuredCode]) -> Measurement:
+        """Measure, then identify the code: what compiles at its first call is compiled by then."""
         self._refuse_second(workload.label)
         measurement = with_regime(
             with_doubled_batch(self._run.measure(with_named_errors(workload), self.marker, self.progress))
         )
+        if not self._run.settings.disable:
+            found = code()
+            measurement = replace(measurement, code=found.identity, ptx=found.ptx)
         self.measurements[workload.label] = measurement
         return measurement
 

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from pytest_bandwidth.domain.validity import OF_OTHERS, validated, with_earlier_
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.software import loaded_versions
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2
@@ -183,7 +184,8 @@ class MeasuringRun(ABC):
         while True:
             measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
             self._spend_wait(measured.rounds.waited_seconds)
-            measurement = validated(measured, self.peak, self.settings.busy_processors)
+            told = replace(measured, software=loaded_versions())
+            measurement = validated(told, self.peak, self.settings.busy_processors)
             why = measurement.invalid
             waits = why is not None and why.code in OF_OTHERS and self._quiet_wait_seconds > 0
             if why is None or (len(earlier) >= INVALID_RETRIES and not waits):

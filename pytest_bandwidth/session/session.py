@@ -21,6 +21,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.same_code import SAME_CODE
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
@@ -244,7 +245,7 @@ class BandwidthSession:
             message = None
             if one.verdict.status.fails(strict=self._run.strict):
                 name = self._shown_name(item, one.measurement)
-                causes = likely_causes(one.measurement, one.entry)
+                causes = () if one.verdict.code == SAME_CODE else likely_causes(one.measurement, one.entry)
                 against = self._run.settings.against is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)
             elif self._run.strict:
@@ -264,8 +265,9 @@ class BandwidthSession:
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
                 fresh=one.fresh,
             )
-            item.stash[_ROWS].append(Row(outcome, fixture.marker))
-            self._writes |= one.verdict.status is Status.UPDATED
+            written = one.verdict.status is Status.UPDATED
+            item.stash[_ROWS].append(Row(outcome, fixture.marker, one.measurement.ptx if written else None))
+            self._writes |= written
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""
             item.user_properties.append((f"bandwidth_gbps{suffix}", outcome.gbps))

@@ -29,7 +29,7 @@ from pytest_bandwidth.session.device_report import DeviceReport
 from pytest_bandwidth.session.environment import now
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
-from pytest_bandwidth.session.git import current_commit
+from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -75,9 +75,10 @@ def _update_files(config: pytest.Config, settings: Settings, reports: Sequence[D
 
 
 def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, alone: bool) -> None:
-    known_commit = current_commit(config.rootpath)
+    known_commit, dirty = current_commit(config.rootpath), has_uncommitted_changes(config.rootpath) is True
     evidence: list[Mapping[str, Entry]] = []
     asked: dict[str, MarkerOptions] = {}
+    ptx: dict[str, str] = {}
     written: list[DeviceReport] = []
     for report in reports:
         updated = [o for o in report.succeeded if o.status == Status.UPDATED.value]
@@ -96,13 +97,14 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
             _interrupted([report, *reports])
             return
-        evidence.append(entries_of(identity, updated, further, known_commit, now()))
+        evidence.append(entries_of(identity, updated, further, known_commit, now(), dirty=dirty))
         asked.update({row.outcome.key: row.asked for row in report.rows})
+        ptx.update({row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None})
         written.append(report)
     if not evidence:
         return
     try:
-        summary = update_baseline(settings, identity_of(written[0].device), evidence, asked)
+        summary = update_baseline(settings, identity_of(written[0].device), evidence, asked, ptx)
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
@@ -181,8 +183,10 @@ def update_baseline(
     identity: DeviceIdentity,
     evidence: Sequence[Mapping[str, Entry]],
     asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
+    ptx: Mapping[str, str] = MappingProxyType({}),
 ) -> Update:
-    """Write what devices of one model showed to its file. asked: by key, what the tests' markers say.
+    """Write what devices of one model showed to its file. asked: by key, what the tests' markers say. ptx: by
+    hash, the kernels' modules.
 
     Raises BandwidthError; the file is then as it was.
     """
@@ -192,7 +196,7 @@ def update_baseline(
     entries = [joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host) for key in keys]
     path = baseline_files.find_file(settings.baseline, identity)
     summary = baseline_files.update(
-        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked)
+        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked), ptx=ptx
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
     return Update(summary.path, change_lines(str(path), changes))

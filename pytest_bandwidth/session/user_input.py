@@ -191,6 +191,13 @@ def checked_callable(name: str, value: Any) -> Any:
     return value
 
 
+def checked_code(code: bytes | str | None) -> bytes | str | None:
+    """Return what identifies a callable's code. Raises UsageError for what does not."""
+    if code is None or (isinstance(code, (bytes, str)) and code):
+        return code
+    raise UsageError(f"code={shown(code)}, expected bytes or text that identify the machine code, such as a cubin")
+
+
 def checked_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the tags, which travel as JSON: between processes, and into the document."""
     for name, value in tags.items():

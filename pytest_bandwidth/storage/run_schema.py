@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code_identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact
 from pytest_bandwidth.domain.measurement import KernelResources
 from pytest_bandwidth.domain.rounds import Dropped
@@ -121,6 +122,7 @@ class DetailForm:
 
 # What an `Outcome` declares as plain mappings.
 NESTED_FORMS: Mapping[str, type] = {
+    "code_identity": CodeIdentity,
     "verdict": Verdict,
     "baseline": Entry,
     "conditions": ConditionsForm,

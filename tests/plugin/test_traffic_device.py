@@ -43,14 +43,14 @@ def counted(project):
     return project
 
 
-def test_unchanged_is_within_and_the_results_are_identical(counted):
+def test_unchanged_code_is_unchanged_and_the_results_are_identical(counted):
     results = []
     for _ in range(2):
         counted.run("--bandwidth-json=run.json", "--bandwidth-strict").assert_outcomes(passed=1)
         results.append(json.loads((counted.path / "run.json").read_text())["results"])
     assert results[0] == results[1]
     (row,) = results[0]
-    assert row["status"] == "WITHIN"
+    assert row["status"] == "UNCHANGED"
     assert row["loads"]["sectors_per_request"] == row["stores"]["sectors_per_request"] == 4.0
     assert row["counts"]["load_sectors"] == (1 << 14) * 4 // 32
     assert row["gbps"] is None, "nothing was timed"
@@ -79,7 +79,7 @@ def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run
     again = project.run(*options, "--bandwidth-json=run.json", "-k", "gather")
     again.assert_outcomes(passed=1, deselected=1)
     (row,) = json.loads((project.path / "run.json").read_text())["results"]
-    assert row["status"] == "WITHIN"
+    assert row["status"] == "UNCHANGED"
     assert row["loads"]["sectors_per_request"] > 16, "random"
 
 

@@ -18,12 +18,14 @@ from pathlib import Path
 import pytest
 from children import SUPPORT
 
+from pytest_bandwidth.domain.code_identity import digest
 from pytest_bandwidth.domain.statistics import t_quantile
 
 STEP = 1e-6
 TOLERANCE = 0.05
 BYTES = 100_000_000
 PEAK_GBPS = 1000.0
+CODE = "what identifies the code"
 PROBE_GBPS = 100.0
 RUNS = 5
 
@@ -79,7 +81,7 @@ opening.open_device = scripted
 class Case:
     """One test of the project: GB/s of kernel and probe here and in the fresh processes, and of the probe alone.
 
-    dies: its fresh processes end before they have measured anything.
+    dies: its fresh processes end before they have measured anything. code: whether what it runs is the entry's code.
     """
 
     status: str
@@ -91,6 +93,7 @@ class Case:
     entry: dict[str, object] | None = field(default_factory=dict)
     moved: int = BYTES
     dies: bool = False
+    code: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,11 @@ CASES = {
     "device_as_it_was": Case("REGRESSED", 100.0, probe=just(False, FASTEST_ALIKE)),
     "device_up_and_as_fast": Case("DEVICE", just(True, 95.0), probe=120.0),
     "device_up_and_slower": Case("REGRESSED", just(False, 95.0), probe=120.0),
+    "same_code": Case("UNCHANGED", just(True, 95.0), code=True),
+    "same_code_however_noisy": Case("UNCHANGED", marker=f"tolerance={just(False, GATE)!r}", code=True),
+    "same_code_dropped": Case("DEVICE", just(False, 95.0), code=True),
+    "same_code_dropped_once": Case("UNCHANGED", just(False, 95.0), fresh=just(True, 95.0), code=True),
+    "same_code_below_its_floor": Case("REGRESSED", just(False, 97.0), marker="min_gbps=97.0", code=True),
     "no_baseline": Case("NO_BASELINE", entry=None),
     "not_comparable": Case("NOT_COMPARABLE", entry={"bytes_read": BYTES - 1}),
     "at_the_peak": Case("WITHIN", PEAK_GBPS, probe=PEAK_GBPS, marker="judged_on='relative'"),
@@ -161,10 +169,11 @@ def project(folder: Path) -> None:
     for name, case in CASES.items():
         tests.append(
             f"@pytest.mark.bandwidth({case.marker})\n"
-            f"def test_{name}(bandwidth):\n    bandwidth(lambda: None, reads={case.moved})\n"
+            f"def test_{name}(bandwidth):\n    bandwidth(lambda: None, reads={case.moved}, code={CODE!r})\n"
         )
         if case.entry is not None:
-            entries.append(entry(f"test_all.py::test_{name}", {"bytes_read": case.moved, **case.entry}))
+            code = {"code": f"{{function: {digest('said', CODE)}, launch: {digest()}}}"} if case.code else {}
+            entries.append(entry(f"test_all.py::test_{name}", {"bytes_read": case.moved, **case.entry, **code}))
     (folder / "test_all.py").write_text("\n".join(tests))
     # The peak stands in the baseline alone, which fresh processes do not read.
     device = f"device: {{name: scripted device, memory_gib: 1, kind: cpu, peak: {PEAK_GBPS} GB/s}}\n"

@@ -14,6 +14,7 @@ from making import run
 SMALLEST = {
     "against.py": (("--rounds=1",), r"right|WRONG"),
     "ceiling.py": (("--rounds=1", "--mib=8"), r"\| triad \|"),
+    "code_identity.py": (("--repeat=1",), r"\| Numba function \|"),
     "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
     "faster_memory.py": (("--seconds=3", "--mib=8"), r"\| NumPy's copy \|"),
     "gate.py": (("--judged=1", "--drop=10%", "--mib=8"), r"pytest-benchmark, min:5% +\d of 1"),
@@ -45,7 +46,7 @@ NEEDS = {
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
-    "traffic.py": ("cuda.bindings", "traffic"),
+    **dict.fromkeys(("code_identity.py", "traffic.py"), ("cuda.bindings", "traffic")),
 }
 
 

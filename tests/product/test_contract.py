@@ -117,7 +117,7 @@ def both_known(one: Any, other: Any) -> tuple[Any, Any]:
 
 
 # What depends on the machine, by its place in a document.
-OF_THE_MACHINE = ("environment", "facts", "settings", "conditions", "findings", "dropped", "run_delay")
+OF_THE_MACHINE = ("environment", "software", "facts", "settings", "conditions", "findings", "dropped", "run_delay")
 
 
 def without_machine(value: Any) -> Any:

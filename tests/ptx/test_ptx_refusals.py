@@ -273,7 +273,7 @@ def test_progress_is_told() -> None:
 
 
 def test_resources_as_ptxas_reports_them() -> None:
-    found = ptx.kernel_resources(REDUCTION, arch="sm_90")
+    found = ptx.compile_cubin(REDUCTION, arch="sm_90").resources
     assert found["total"].shared_bytes == 1024
     assert 8 <= found["total"].registers <= 64
     assert found["total"].local_bytes == 0

@@ -140,3 +140,32 @@ def test_invalid_further_runs_are_no_evidence():
     further = [[row(90.0, verdict=invalid).to_plain()], [row(101.0, verdict=fresh).to_plain()]]
     entry = entries_of(GPU, [row(100.0)], further, None, NOW)[KEY]
     assert [round(run.gbps, 6) for run in entry.runs] == [100.0, 101.0]
+
+
+CODE, OTHER_CODE = ({"ptx": digit * 32, "sass": digit * 32, "launch": digit * 32} for digit in "ab")
+
+
+def ran(gbps: float, code: dict[str, str]):
+    return replace(row(gbps), code_identity=code, software={"numpy": "2.0.0"})
+
+
+def test_an_entry_keeps_the_code_that_all_its_processes_ran():
+    entry = entries_of(GPU, [ran(100.0, CODE)], [[ran(101.0, CODE).to_plain()]], "0123456", NOW, dirty=True)[KEY]
+    assert entry.code == CODE
+    assert [(run.dirty, dict(run.extra)) for run in entry.runs] == [(True, {"numpy": "2.0.0"})] * 2
+    for further in (ran(101.0, OTHER_CODE), row(101.0)):
+        assert entries_of(GPU, [ran(100.0, CODE)], [[further.to_plain()]], None, NOW)[KEY].code == {}
+
+
+def test_an_entry_is_of_the_code_of_its_newest_runs(path):
+    """Whether the new runs continue the old ones or not."""
+    for gbps, code in ((100.0, CODE), (101.0, OTHER_CODE), (50.0, CODE), (50.0, {})):
+        evidence = entries_of(GPU, [ran(gbps, code)], [], None, NOW)
+        update_baseline(Settings(baseline=path, update=True, runs=1), GPU, [evidence])
+        assert baseline_files.load(path).entries[KEY].code == code
+
+
+def test_devices_of_one_model_that_ran_different_code_leave_none(path):
+    evidence = [entries_of(GPU, [ran(100.0, code)], [], None, NOW) for code in (CODE, OTHER_CODE)]
+    update_baseline(Settings(baseline=path, update=True, runs=1), GPU, evidence)
+    assert baseline_files.load(path).entries[KEY].code == {}

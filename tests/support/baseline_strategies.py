@@ -45,6 +45,7 @@ figures = st.one_of(
 )
 counts = st.integers(0, 2**63 - 1)
 instants = st.sampled_from(["2026-11-21T04:00:00Z", "1970-01-01T00:00:00Z", "2026-11-21 04:00:00+01:00"])
+hashes = st.text("0123456789abcdef", min_size=32, max_size=32)
 unknown_names = names.map(lambda name: f"zz_{name}")
 
 
@@ -62,6 +63,7 @@ runs = st.builds(
     commit=optional(st.one_of(st.sampled_from(["0123456", "3f2c1ab", "12345e6", "0000000"]), texts)),
     at=optional(instants),
     extra=st.dictionaries(unknown_names, texts, max_size=1),
+    dirty=st.booleans(),
 )
 
 
@@ -82,6 +84,9 @@ def entries_with(key: st.SearchStrategy) -> st.SearchStrategy:
         resources=st.dictionaries(names, counts, max_size=3),
         settings=st.dictionaries(st.one_of(names, texts), texts, max_size=3),
         counts=st.dictionaries(names, counts, max_size=3),
+        code=st.dictionaries(
+            st.one_of(st.sampled_from(["ptx", "sass", "launch", "function"]), names), hashes, max_size=3
+        ),
         runs=st.lists(runs, max_size=4).map(tuple),
         extra=st.dictionaries(unknown_names, texts, max_size=1),
     )
@@ -166,5 +171,8 @@ odd_lines = st.sampled_from(
         "    bandwidth: 1e3",
         "    utilization: 50%",
         "    counts: {x: 5}",
+        "    code: {ptx: 5}",
+        "    code: {ptx: 0123456789abcdef0123456789abcdef}",
+        "      - {gbps: 5, dirty: true}",
     ]
 )

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from pytest_bandwidth.domain.measurement import KernelResources
-from pytest_bandwidth.ptx.nvrtc.compile import kernel_resources, nvrtc_version
+from pytest_bandwidth.ptx.nvrtc.compile import compile_cubin, nvrtc_version
 
 ROOT = Path(__file__).parents[2]
 CUDA_SRC = ROOT / "cuda_src"
@@ -40,7 +40,7 @@ def compiled(text: str, filename: str, architectures: Sequence[str] = ARCHITECTU
     """
 
     def for_architecture(arch: str) -> Mapping[str, KernelResources]:
-        return kernel_resources(text, arch=arch, options=WARNINGS_ARE_ERRORS, filename=filename)
+        return compile_cubin(text, arch=arch, options=WARNINGS_ARE_ERRORS, filename=filename).resources
 
     # NVRTC works outside of the interpreter's lock, so that two threads take half the time.
     with ThreadPoolExecutor(max_workers=2) as pool:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
@@ -116,6 +118,11 @@ class ScriptedDevice:
     def resources(self, launch: Launch) -> KernelResources | None:
         del launch
         return None
+
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Identify a launch by what the callable says is its code; unknown where it says nothing."""
+        said = getattr(launch.kernel, "code", None)
+        return MeasuredCode() if said is None else with_launch(MeasuredCode(CodeIdentity(function=said)), launch)
 
     def peak_flops(self, precision: str) -> float | None:
         return self.flops.get(precision)

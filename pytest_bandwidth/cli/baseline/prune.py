@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_bandwidth.cli.baseline.files import load_all, matching
@@ -12,8 +12,10 @@ from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import identity_of
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.code_files import prune_ptx, unused_ptx
 from pytest_bandwidth.storage.saved_run import load_run
 
 
@@ -22,15 +24,16 @@ class _Pruned:
     path: str
     keys: list[str]
     kept: int
+    ptx: int = 0
 
 
 def run(options: argparse.Namespace) -> int:
     if not options.keys and not options.not_in:
         raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
     plans = _plans(options.path, options.keys, options.not_in)
-    pruned = plans if options.dry_run else [_remove(plan) for plan in plans]
+    pruned = [_foreseen(plan) if options.dry_run else _remove(plan) for plan in plans]
     if options.json:
-        files = [{"path": one.path, "removed": one.keys, "kept": one.kept} for one in pruned]
+        files = [{"path": one.path, "removed": one.keys, "kept": one.kept, "ptx_removed": one.ptx} for one in pruned]
         print_json({"dry_run": options.dry_run, "files": files})
     else:
         print("\n".join(line for one in pruned for line in _lines(one, options.dry_run)))
@@ -76,13 +79,18 @@ def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path],
 
 
 def _remove(plan: _Pruned) -> _Pruned:
-    if not plan.keys:
-        return plan
-    removed = [change.key for change in baseline_files.remove(Path(plan.path), plan.keys).removed]
-    return _Pruned(plan.path, removed, plan.kept)
+    """Remove a plan's entries, and every PTX that no baseline beside the file names any more."""
+    removed = [change.key for change in baseline_files.remove(Path(plan.path), plan.keys).removed] if plan.keys else []
+    return _Pruned(plan.path, removed, plan.kept, len(prune_ptx(Path(plan.path))))
+
+
+def _foreseen(plan: _Pruned) -> _Pruned:
+    return replace(plan, ptx=len(unused_ptx(Path(plan.path), plan.keys)))
 
 
 def _lines(pruned: _Pruned, dry_run: bool) -> list[str]:
     did = "would remove" if dry_run else "removed"
     lines = [f"baseline {printable(pruned.path)}: {did} {len(pruned.keys)}, {pruned.kept} stay"]
+    if pruned.ptx:
+        lines.append(f"{did} the PTX of {counted(pruned.ptx, 'kernel')} that no entry names")
     return [*lines, *(f"- {printable(key)}" for key in pruned.keys)]

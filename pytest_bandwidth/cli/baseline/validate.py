@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
 from pytest_bandwidth.domain.errors import BaselineError, Problem, UsageError
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.code_files import problems_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def _nothing_at(path: Path, message: str) -> _Looked:
 
 def _read(file: Path) -> _Looked:
     try:
-        return _Looked(file, baseline_files.load(file), ())
+        baseline = baseline_files.load(file)
+        return _Looked(file, baseline, tuple(problems_of(file, baseline.entries.values())))
     except BaselineError as error:
         return _Looked(file, None, error.problems)
 

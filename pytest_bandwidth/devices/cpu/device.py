@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.code.launch import with_launch
+from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.cpu.activity import ActivityWatch
 from pytest_bandwidth.devices.cpu.caches import CacheEviction
 from pytest_bandwidth.devices.cpu.ceilings import HostCeilings
@@ -29,6 +31,7 @@ from pytest_bandwidth.devices.cpu.run_delay import RunDelay, longest_wait, why_d
 from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
@@ -127,6 +130,16 @@ class CpuDevice:
         """Return None: a processor shares nothing out among threads."""
         del launch
         return None
+
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Identify a twin by its Numba function; of its grid only what the function is given makes a difference."""
+        from pytest_bandwidth.devices.cpu.kernels.signature import HostKernel
+
+        kernel = launch.kernel
+        if not isinstance(kernel, HostKernel) or (found := function_digest(kernel.function)) is None:
+            return MeasuredCode()
+        function = digest(found, repr((kernel.parameters, kernel.takes_blocks, kernel.bits)))
+        return with_launch(MeasuredCode(CodeIdentity(function=function)), launch)
 
     def peak_flops(self, precision: str) -> float | None:
         """Measure what a matrix product reaches here, once: no datasheet tells for this machine."""

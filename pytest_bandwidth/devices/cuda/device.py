@@ -16,6 +16,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
@@ -29,6 +30,7 @@ from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
 from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.domain.code_identity import MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
@@ -161,6 +163,10 @@ class CudaDevice:
     def resources(self, launch: Launch) -> KernelResources | None:
         with self._current():
             return kernel_resources(self._cupy, launch, self._facts.threads_per_sm)
+
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Identify the launch's kernel where it was compiled here, from the user's or a shipped source."""
+        return with_launch(MeasuredCode(), launch)
 
     def peak_flops(self, precision: str) -> float | None:
         return datasheet_flops(self._identity, precision)

@@ -9,7 +9,7 @@ import functools
 import math
 import platform
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ import numpy as np
 
 from pytest_bandwidth.devices.argument_types import misread_arrays
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Progress, Workload
+from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.host import memory_bytes
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import run_untimed
@@ -26,18 +28,20 @@ from pytest_bandwidth.devices.traffic.findings import (
     plain_counts,
     plain_lines,
 )
+from pytest_bandwidth.domain.code_identity import MeasuredCode
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.ptx import (
     AccessFault,
+    CubinModule,
     Execution,
     Program,
+    compile_cubin,
     compile_ptx,
     execute,
     fill_untouched,
-    kernel_resources,
     load,
     nvrtc_version,
     supported_architectures,
@@ -54,11 +58,12 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class TrafficKernel:
-    """Hold a compiled kernel: its program, its name, and the registers that the compiler gave it."""
+    """Hold a compiled kernel: its program, its name, the registers that the compiler gave it, and its identity."""
 
     program: Program
     name: str
     resources: KernelResources | None
+    code: MeasuredCode
 
 
 def open_traffic(arch: str | None = None) -> TrafficDevice:
@@ -122,11 +127,12 @@ class TrafficDevice:
     def kernel(self, source: KernelSource) -> Any:
         """Compile for the device's architecture. Raises KernelError with the log, or with the names that exist."""
         filename = source.file.name if source.file is not None else "kernel.cu"
-        program, resources = _compiled(
+        program, cubin = _compiled(
             source.text, self._arch, source.options, source.name_expressions, filename, self._timeout
         )
         name = program.resolve(source.name)
-        return TrafficKernel(program.renewed(), name, resources.get(name))
+        code = kernel_code(program.compiled.ptx, cubin.data, name)
+        return TrafficKernel(program.renewed(), name, cubin.resources.get(name), code)
 
     def launcher(self, launch: Launch, stream: Any) -> Call:
         """Return a call that executes the launch. It raises UsageError for what it would misread, KernelFault for what
@@ -142,6 +148,10 @@ class TrafficDevice:
     def resources(self, launch: Launch) -> KernelResources | None:
         """Return what the compiler gave the launch's kernel."""
         return launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
+
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""
+        return with_launch(launch.kernel.code, launch) if isinstance(launch.kernel, TrafficKernel) else MeasuredCode()
 
     def peak_flops(self, precision: str) -> float | None:
         """Return None: nothing is timed."""
@@ -215,15 +225,15 @@ class TrafficDevice:
 @functools.lru_cache(SOURCES_KEPT)
 def _compiled(
     text: str, arch: str, options: tuple[str, ...], names: tuple[str, ...], filename: str, seconds: float
-) -> tuple[Program, Mapping[str, KernelResources]]:
-    """Compile a source and its kernels' resources; most tests take a kernel of a source that is known already."""
+) -> tuple[Program, CubinModule]:
+    """Compile a source to PTX and to machine code; most tests take a kernel of a source that is known already."""
     module = compile_ptx(
         text, arch=arch, options=options, name_expressions=names, filename=filename, max_seconds=seconds
     )
-    resources = kernel_resources(
+    cubin = compile_cubin(
         text, arch=arch, options=options, name_expressions=names, filename=filename, max_seconds=seconds
     )
-    return load(module), resources
+    return load(module), cubin
 
 
 def _faults_text(kernel: str, faults: Sequence[AccessFault]) -> str:

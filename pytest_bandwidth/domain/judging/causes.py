@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code_identity import identity_of_plain
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 
@@ -34,20 +35,26 @@ def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, .
     """Return sentences, the most telling first; empty where nothing that is recorded has changed."""
     if entry is None:
         return ()
-    causes = []
+    causes = list(measurement.code.changes_since(identity_of_plain(entry.code)))
     resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
     for name, text in _RESOURCES.items():
         then, now = entry.resources.get(name), resources.get(name)
         if then is not None and now is not None and then != now:
             causes.append(text.format(then=then, now=now))
-    recorded = entry.runs[-1].extra if entry.runs else {}
-    for name, value in measurement.device.facts.items():
-        known = recorded.get(name)
-        if known is not None and str(value) != known:
-            causes.append(f"{name.replace('_', ' ')} {known} → {value}")
+    causes += recorded_changes(measurement, entry)
     if (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)
     return tuple(causes)
+
+
+def recorded_changes(measurement: Measurement, entry: Entry) -> list[str]:
+    """Say which of the facts and versions that the entry's newest run recorded are others now."""
+    recorded = entry.runs[-1].extra if entry.runs else {}
+    return [
+        f"{name.replace('_', ' ')} {known} → {value}"
+        for name, value in {**measurement.device.facts, **measurement.software}.items()
+        if (known := recorded.get(name)) is not None and str(value) != known
+    ]
 
 
 def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging import device_change
+from pytest_bandwidth.domain.judging import device_change, same_code
 from pytest_bandwidth.domain.judging.confirmation import (
     Case,
     Confirmation,
@@ -21,6 +21,7 @@ from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparab
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.judging.same_code import is_same_code
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.regime import regime_of
@@ -94,6 +95,9 @@ def judge_test(
     fresh, trouble = measure_again(Confirmation(limits.confirm, dropped, floors=bool(by_floor)))
     for key, case in suspects.items():
         verdict = judge_by_fresh(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
+        entry = judged[key].entry
+        if entry is not None and key not in by_floor and is_same_code(case.measurement, entry):
+            verdict = same_code.in_fresh_processes(verdict, case.measurement, entry)
         # What was allowed at first stays so, unless it is a regression after all.
         if judged[key].verdict.status is Status.SUSPECT or verdict.status is Status.REGRESSED:
             judged[key] = replace(judged[key], verdict=verdict)
@@ -139,10 +143,13 @@ def _first_look(
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
     verdict = look(figures, case.reference, case.tolerance, limits.confirm)
     try:
-        return case, _device_trouble(verdict, case, probe_alone) or _not_gained(verdict, case)
+        verdict = _device_trouble(verdict, case, probe_alone) or _not_gained(verdict, case)
     except BandwidthError as error:  # without that evidence the kernel is judged as if the device were well
         told = Finding(device_change.PROBE_ALONE, f"{error}; judged as if the device were well")
-        return replace(case, measurement=measurement.with_finding(told)), _not_gained(verdict, case)
+        case, verdict = replace(case, measurement=measurement.with_finding(told)), _not_gained(verdict, case)
+    if is_same_code(measurement, entry):
+        verdict = same_code.at_first_look(verdict, measurement, entry)
+    return case, verdict
 
 
 def _on_floors(figures: Metrics, floors: Floors) -> Verdict | None:
@@ -174,6 +181,8 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
     tolerance = next((t for t in (limits.marker.tolerance, entry.tolerance) if t is not None), 0.0)
     lines = measurement.detail.get("lines", ())
     verdict = judge_counts(measurement.counts, entry.counts, measurement.traffic, lines, tolerance)
+    if is_same_code(measurement, entry):
+        verdict = same_code.of_counts(verdict, measurement, entry)
     known = entry.extra.get("pattern")
     if verdict.status is not Status.REGRESSED or not known:
         return verdict

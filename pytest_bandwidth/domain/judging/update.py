@@ -67,7 +67,8 @@ def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
                     "for all that share a file: update from one of them"
                 )
     in_turn = chain.from_iterable(zip_longest(*(entry.runs for entry in of_devices)))
-    entry = replace(first, runs=tuple(run for run in in_turn if run is not None))
+    code = first.code if all(entry.code == first.code for entry in of_devices) else {}
+    entry = replace(first, code=code, runs=tuple(run for run in in_turn if run is not None))
     if entry.judged_on is None:
         return entry
     return replace(entry, judged_on=steadier_of_runs(entry.judged_on, entry, on_host))
@@ -92,7 +93,7 @@ def _anchor(runs: tuple[Run, ...]) -> Run | None:
     if not runs:
         return None
     middle = median_metrics(runs)
-    return Run(gbps=middle.gbps, relative=middle.relative, at=runs[-1].at, commit=runs[-1].commit)
+    return Run(gbps=middle.gbps, relative=middle.relative, at=runs[-1].at, commit=runs[-1].commit, dirty=runs[-1].dirty)
 
 
 def _summed(entry: Entry) -> Entry:

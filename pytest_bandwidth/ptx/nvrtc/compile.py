@@ -1,7 +1,8 @@
-"""Compile CUDA C++ to PTX, and to cubin for ptxas' resource report, through NVRTC. Needs no GPU and no driver."""
+"""Compile CUDA C++ to PTX, and to cubin with ptxas' resource report, through NVRTC. Needs no GPU and no driver."""
 
 from __future__ import annotations
 
+import base64
 import functools
 import math
 import re
@@ -38,6 +39,14 @@ class PtxModule:
     source: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CubinModule:
+    """Hold machine code of one source text, an ELF file, and what each kernel takes, by its mangled name."""
+
+    data: bytes
+    resources: Mapping[str, KernelResources]
+
+
 def compile_ptx(
     text: str,
     *,
@@ -62,7 +71,7 @@ def compile_ptx(
     return PtxModule(answer["ptx"], nvrtc_version(), arch, lowered, answer["log"], filename, text)
 
 
-def kernel_resources(
+def compile_cubin(
     text: str,
     *,
     arch: str = "sm_90",
@@ -70,14 +79,15 @@ def kernel_resources(
     name_expressions: Sequence[str] = (),
     filename: str = "kernel.cu",
     max_seconds: float = math.inf,
-) -> Mapping[str, KernelResources]:
-    """Read registers, local and static shared memory of each kernel (by its mangled name) from ptxas' report.
+) -> CubinModule:
+    """Compile to machine code; registers, local and static shared memory of each kernel are from ptxas' report.
 
     Raises KernelError with the compiler's log or after `max_seconds`, DeviceUnavailable where NVRTC is not installed,
     NotOnThisDevice for headers of tensor cores.
     """
     asked = [f"--gpu-architecture={arch}", "--ptxas-options=-v", *options]
-    return _parse_ptxas(_compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=False)["log"])
+    answer = _compile(text, arch, asked, name_expressions, filename, max_seconds, ptx=False)
+    return CubinModule(base64.b64decode(answer["cubin"]), _parse_ptxas(answer["log"]))
 
 
 def nvrtc_version() -> str:

@@ -6,6 +6,7 @@ its path, not imported, so that it loads nothing of the package: the standard li
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -103,17 +104,24 @@ def _compiled(nvrtc: Any, request: dict[str, Any]) -> dict[str, Any]:
             name: str(_checked(nvrtc, nvrtc.nvrtcGetLoweredName(handle, name.encode())), "utf-8")
             for name in request["names"]
         }
-        return {"ptx": _text(nvrtc, handle, "nvrtcGetPTX") if request["ptx"] else "", "lowered": lowered, "log": log}
+        if request["ptx"]:
+            return {"ptx": _text(nvrtc, handle, "nvrtcGetPTX"), "lowered": lowered, "log": log}
+        cubin = base64.b64encode(_bytes(nvrtc, handle, "nvrtcGetCUBIN")).decode("ascii")
+        return {"cubin": cubin, "lowered": lowered, "log": log}
     finally:
         nvrtc.nvrtcDestroyProgram(handle)
 
 
 def _text(nvrtc: Any, handle: Any, call: str) -> str:
+    return str(_bytes(nvrtc, handle, call).rstrip(b"\0"), "utf-8", "replace")
+
+
+def _bytes(nvrtc: Any, handle: Any, call: str) -> bytearray:
     size = _checked(nvrtc, getattr(nvrtc, f"{call}Size")(handle))
     # Never `bytes`: of one byte, an empty log's length, Python keeps a single object that the whole process shares.
     buffer = bytearray(size)
     _checked(nvrtc, getattr(nvrtc, call)(handle, buffer))
-    return str(buffer.rstrip(b"\0"), "utf-8", "replace")
+    return buffer
 
 
 def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> Any:

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, cast
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run, agrees
+from pytest_bandwidth.domain.code_identity import DIGITS
 from pytest_bandwidth.storage.baseline.schema import MAX_RUNS, RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.baseline.writer import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 
@@ -24,12 +25,14 @@ _SIMPLE = r"[A-Za-z0-9](?:[A-Za-z0-9_.:+-]{0,98}[A-Za-z0-9_.+-])?"
 _NAME = r"[a-z][a-z0-9_]{0,99}"
 _RUN = (
     rf"\{{gbps: ({_NUMBER})(?:, probe_gbps: ({_NUMBER}))?(?:, relative: ({_NUMBER}))?(?:, samples: ({_WHOLE}))?"
-    rf"(?:, gpu: ({_SIMPLE}))?(?:, commit: ([0-9a-z]{{1,64}}))?"
+    rf"(?:, gpu: ({_SIMPLE}))?(?:, commit: ([0-9a-z]{{1,64}}))?(?:, dirty: (true))?"
     r"(?:, at: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z))?"
-    rf"((?:, {_NAME}: {_SIMPLE}){{0,9}})\}}"
+    rf"((?:, {_NAME}: {_SIMPLE}){{0,15}})\}}"
 )
-_RUN_GROUPS = 8
+_RUN_GROUPS = 9
 _WHOLES = rf"{_NAME}: {_WHOLE}(?:, {_NAME}: {_WHOLE}){{0,99}}"
+_HASH = rf"[0-9a-f]{{{DIGITS}}}"
+_HASHES = rf"{_NAME}: {_HASH}(?:, {_NAME}: {_HASH}){{0,99}}"
 _TEXTS = rf"{_NAME}: {WORD_PATTERN}(?:, {_NAME}: {WORD_PATTERN}){{0,99}}"
 _HEAD = re.compile(
     rf"  (?:({KEY_PATTERN})|\"([^\"\\\n\t]{{1,1000}})\"):\n"
@@ -45,6 +48,7 @@ _HEAD = re.compile(
     rf"(?:    resources: \{{({_WHOLES})\}}\n)?"
     rf"(?:    settings: \{{({_TEXTS})\}}\n)?"
     rf"(?:    counts: \{{({_WHOLES})\}}\n)?"
+    rf"(?:    code: \{{({_HASHES})\}}\n)?"
     rf"(?:    anchor: {_RUN}\n)?"
     rf"(?:    pattern: ({_TEXT})\n)?"  # of what the traffic device counted
     r"(    runs:\n)?",
@@ -80,7 +84,7 @@ class CanonicalReader:
         fields = match.groups("")
         try:
             runs = self._runs(text, match.end(), end, fields[-1] != "")
-            anchor = self._runs_of([fields[14 : 14 + _RUN_GROUPS]])[0] if fields[14] else None
+            anchor = self._runs_of([fields[15 : 15 + _RUN_GROUPS]])[0] if fields[15] else None
             return self._entry(fields, runs, anchor, line)
         except _Doubt:
             return None
@@ -113,6 +117,7 @@ class CanonicalReader:
             self._mapping(fields[11], int),
             self._mapping(fields[12], str),
             counts,
+            self._mapping(fields[14], str),
             runs,
             line,
             self._pattern(fields[-2]),
@@ -156,7 +161,7 @@ class CanonicalReader:
         """Return runs of the texts that `_RUN` matched, empty where absent. One loop: most of a file is runs."""
         share = self._texts.setdefault
         runs = []
-        for gbps, probe_gbps, relative, samples, gpu, commit, at, extra in found:
+        for gbps, probe_gbps, relative, samples, gpu, commit, dirty, at, extra in found:
             rate, probe, share_of_probe = float(gbps), probe_gbps and float(probe_gbps), relative and float(relative)
             if rate == 0 or probe == 0 or share_of_probe == 0:
                 raise _Doubt
@@ -169,6 +174,7 @@ class CanonicalReader:
                 share(commit, commit) if commit else None,
                 at or None,
                 self._extra(extra) if extra else _NONE,
+                dirty != "",
             )
             runs.append(run)
         return runs

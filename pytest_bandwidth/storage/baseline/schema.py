@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, get_args
 
 from pytest_bandwidth.domain.baseline import SCHEMA, BaselineDevice, Entry, Run, agrees
+from pytest_bandwidth.domain.code_identity import DIGITS, is_digest
 from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import (
@@ -64,6 +65,19 @@ def _instant(text: str) -> str:
     return text
 
 
+def _truth(text: str) -> bool:
+    # As YAML 1.2 writes it.
+    if text not in ("true", "True", "TRUE", "false", "False", "FALSE"):
+        raise ValueError(f"found {shown(text)}, expected true or false")
+    return text.lower() == "true"
+
+
+def _hash(text: str) -> str:
+    if not is_digest(text):
+        raise ValueError(f"found {shown(text)}, expected a hash of {DIGITS} digits 0-9a-f")
+    return text
+
+
 RUN_SCALARS: dict[str, Parser] = {
     "gbps": parse_gbps,
     "probe_gbps": parse_gbps,
@@ -71,6 +85,7 @@ RUN_SCALARS: dict[str, Parser] = {
     "samples": parse_count,
     "gpu": text_of,
     "commit": text_of,
+    "dirty": _truth,
     "at": _instant,
 }
 ENTRY_SCALARS: dict[str, Parser] = {
@@ -84,7 +99,12 @@ ENTRY_SCALARS: dict[str, Parser] = {
     "xfail": text_of,
     "note": text_of,
 }
-ENTRY_MAPPINGS: dict[str, Parser] = {"resources": parse_count, "settings": text_of, "counts": parse_count}
+ENTRY_MAPPINGS: dict[str, Parser] = {
+    "resources": parse_count,
+    "settings": text_of,
+    "counts": parse_count,
+    "code": _hash,
+}
 ENTRY_KEYS = (*ENTRY_SCALARS, *ENTRY_MAPPINGS, "anchor", "runs")
 DEVICE_SCALARS: dict[str, Parser] = {"name": text_of, "memory_gib": parse_count, "kind": _kind, "peak": parse_gbps}
 HEADER_KEYS = ("schema", "device", "tolerance", "entries")

@@ -79,6 +79,7 @@ def entry_fields(entry: Entry) -> dict[str, str]:
         "resources": _flow({name: str(value) for name, value in entry.resources.items()}) if entry.resources else None,
         "settings": _flow({name: word(text) for name, text in entry.settings.items()}) if entry.settings else None,
         "counts": _flow({name: str(value) for name, value in entry.counts.items()}) if entry.counts else None,
+        "code": _flow(dict(entry.code)) if entry.code else None,
         "anchor": None if entry.anchor is None else render_run(entry.anchor),
         **{name: word(text) for name, text in entry.extra.items()},
     }
@@ -103,6 +104,8 @@ def render_run(run: Run) -> str:
         parts.append(f"gpu: {word(run.gpu)}")
     if run.commit is not None:
         parts.append(f"commit: {word(run.commit)}")
+    if run.dirty:
+        parts.append("dirty: true")
     if run.at is not None:
         parts.append(f"at: {word(run.at)}")
     parts += [f"{word(name)}: {word(text)}" for name, text in run.extra.items()]

@@ -1,0 +1,76 @@
+"""Measure what it costs a test to identify its code, beside compiling it.
+
+    python benchmarks/code_identity.py [--repeat 5]
+
+For each shipped kernel: the normal form of its PTX, its machine code out of the cubin, and both hashes, as a test's
+first launch of it takes them (later ones find them remembered). For each of its twins on the host: the Numba function's
+hash, which every test takes. Prints milliseconds of the processor: median, longest, and which took longest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.launch import launch_digest
+from pytest_bandwidth.devices.code.numba_functions import function_digest
+from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
+from pytest_bandwidth.devices.kernel_source import shipped_files, shipped_folder
+from pytest_bandwidth.domain.kernel_signature import source_name
+from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
+
+
+def milliseconds(call: Callable[[], object], repeat: int) -> float:
+    """Return the processor's time of the median of so many calls."""
+    taken = []
+    for _ in range(repeat):
+        begun = time.process_time()
+        call()
+        taken.append(time.process_time() - begun)
+    return 1e3 * median(taken)
+
+
+def kernels(repeat: int) -> tuple[dict[str, float], list[int]]:
+    """Return milliseconds by kernel, and the bytes of each normal form."""
+    found: dict[str, float] = {}
+    sizes = []
+    for file in shipped_files():
+        text = (shipped_folder() / file).read_text(encoding="utf-8")
+        ptx, cubin = compile_ptx(text, filename=file), compile_cubin(text, filename=file).data
+        for name in load(ptx).kernels:
+            identify = kernel_code.__wrapped__
+            found[source_name(name)] = milliseconds(lambda n=name, f=identify: f(ptx.ptx, cubin, n), repeat)  # noqa: B023
+            sizes.append(len(kernel_code(ptx.ptx, cubin, name).ptx or ""))
+    return found, sizes
+
+
+def line(what: str, found: dict[str, float]) -> str:
+    """Return a table's row."""
+    slowest = max(found, key=lambda name: found[name])
+    return f"| {what} | {len(found)} | {median(found.values()):.2f} | {found[slowest]:.2f} | {slowest} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5, help="calls of which the median counts (default: 5)")
+    repeat = parser.parse_args().repeat
+    of_kernels, sizes = kernels(repeat)
+    of_functions = {
+        name: milliseconds(lambda k=k: function_digest(k.function), repeat) for name, k in HOST_KERNELS.items()
+    }
+    launch = Launch(None, (1, 1, 1), (256, 1, 1), (*(np.zeros(64, np.float32) for _ in range(4)), np.int64(64)))
+    print("| identified | how many | median ms | longest ms | which |\n|---|---|---|---|---|")
+    print(line("kernel: PTX and cubin", of_kernels))
+    print(line("Numba function", of_functions))
+    print(line("launch of five arguments", {"any": milliseconds(lambda: launch_digest(launch), repeat)}))
+    print(f"normal forms: {min(sizes) / 1e3:.1f} to {max(sizes) / 1e3:.1f} kB, {sum(sizes) / 1e6:.2f} MB in all")
+
+
+if __name__ == "__main__":
+    main()

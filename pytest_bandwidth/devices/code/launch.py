@@ -1,0 +1,65 @@
+"""Identify a launch, or a call, by what it hands to the code: never by an address, which is another in each process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.domain.code_identity import MeasuredCode, digest
+
+# A GPU serves memory by lines of 128 bytes: where in one an array begins changes what is asked of it.
+LINE_BYTES = 128
+_SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None))
+
+
+def launch_digest(launch: Launch) -> str:
+    """Hash a launch: grid, block, shared memory, each argument's type and size, scalars' values."""
+    return digest(repr((launch.grid, launch.block, launch.shared_bytes)), *(_argument(a) for a in launch.args))
+
+
+def with_launch(code: MeasuredCode, launch: Launch) -> MeasuredCode:
+    """Return a kernel's code as the launch runs it."""
+    return replace(code, identity=replace(code.identity, launch=launch_digest(launch)))
+
+
+def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """Hash a call's arguments: types and sizes of arrays, scalars' values, the type alone of anything else."""
+    return digest(*map(_argument, args), *(f"{name}={_argument(keywords[name])}" for name in sorted(keywords)))
+
+
+def are_plain(args: Iterable[Any]) -> bool:
+    """Return whether arguments are arrays, scalars, texts, or tuples of such: all that decides what is done is told."""
+    return all(are_plain(a) if isinstance(a, tuple) else isinstance(a, _SCALARS) or _is_array(a) for a in args)
+
+
+def _argument(argument: Any) -> str:
+    """Tell an argument of a launch, as far as another process would see it: never an address."""
+    if isinstance(argument, np.generic) or (isinstance(argument, np.ndarray) and argument.ndim == 0):
+        return f"scalar {argument.dtype.str} {argument.tobytes().hex()}"
+    if _is_array(argument):
+        return f"array {argument.dtype} {tuple(argument.shape)} {_strides(argument)} {_offset(argument)}"
+    if isinstance(argument, tuple):
+        return f"({', '.join(map(_argument, argument))})"
+    if isinstance(argument, _SCALARS):
+        return f"{type(argument).__name__} {argument!r}"
+    return f"{type(argument).__module__}.{type(argument).__qualname__}"
+
+
+def _is_array(argument: Any) -> bool:
+    return not isinstance(argument, np.generic) and hasattr(argument, "dtype") and hasattr(argument, "shape")
+
+
+def _strides(array: Any) -> str:
+    """Tell how an array lies in memory: as a NumPy array has it, or else as it says."""
+    strides = getattr(array, "strides", None)
+    return "" if strides is None or callable(strides) else str(tuple(strides))
+
+
+def _offset(array: Any) -> str:
+    """Tell where in a line a device's array begins; on a host that is chance."""
+    interface = getattr(array, "__cuda_array_interface__", None)
+    return "" if interface is None else str(interface["data"][0] % LINE_BYTES)

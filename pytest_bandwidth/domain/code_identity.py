@@ -1,0 +1,93 @@
+"""Name the code that was measured: whether two measurements ran the same machine code in the same launch.
+
+A regression is a property of code. Where the code is what it was, nothing has regressed, whatever the clock says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+# Hexadecimal digits of a hash: 128 bits.
+DIGITS = 32
+_HASH = re.compile(rf"[0-9a-f]{{{DIGITS}}}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeIdentity:
+    """Hashes of what ran; None where that is not known.
+
+    ptx: a kernel's PTX in its normal form (`domain.ptx_normal_form`). sass: its machine code for this device, with its
+    constants. launch: grid, block, shared memory, each argument's type and size, scalars' values.
+    function: what stands for a callable's code: what the test says of it, or a Numba function's bytecode.
+    """
+
+    ptx: str | None = None
+    sass: str | None = None
+    launch: str | None = None
+    function: str | None = None
+
+    def known(self) -> dict[str, str]:
+        """Return the hashes that there are, by name."""
+        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
+
+    def is_same(self, then: CodeIdentity, *, by: str) -> bool:
+        """Return whether both surely are the same code in the same launch.
+
+        by: which hash tells of a kernel's code: "sass" where it is timed, "ptx" where its PTX is executed.
+        """
+        if self.launch is None or self.launch != then.launch or self.function != then.function:
+            return False
+        of_kernel = getattr(self, by), getattr(then, by)
+        return self.function is not None if of_kernel == (None, None) else of_kernel[0] == of_kernel[1]
+
+    def changes_since(self, then: CodeIdentity) -> tuple[str, ...]:
+        """Say what surely changed since `then`; empty where nothing did, or where it is not known on both sides."""
+        changed = {
+            name for name in NAMES if (before := getattr(then, name)) is not None and before != getattr(self, name)
+        } & self.known().keys()
+        said = []
+        if "ptx" in changed or "function" in changed:
+            said.append("the kernel's code changed")
+        elif "sass" in changed:
+            same = "the same PTX became" if then.ptx is not None and then.ptx == self.ptx else "the kernel became"
+            said.append(f"{same} other machine code: the compiler, its options, or where constants lie")
+        if "launch" in changed:
+            said.append("the launch changed: grid, block, shared memory, or the arguments' types, sizes or values")
+        return tuple(said)
+
+
+NAMES = tuple(field.name for field in fields(CodeIdentity))
+
+
+UNKNOWN_CODE = CodeIdentity()
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCode:
+    """The identity of what is measured, and a kernel's PTX in its normal form, which an update keeps."""
+
+    identity: CodeIdentity = UNKNOWN_CODE
+    ptx: str | None = None
+
+
+def identity_of_plain(plain: Mapping[str, object]) -> CodeIdentity:
+    """Return the identity back from `CodeIdentity.known`, leaving out what a later version may add to it."""
+    return CodeIdentity(**{name: value for name in NAMES if isinstance(value := plain.get(name), str)})
+
+
+def digest(*parts: str | bytes) -> str:
+    """Hash texts and bytes, in order, each with its length: no two lists have one concatenation."""
+    found = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        found.update(b"%d:" % len(data))
+        found.update(data)
+    return found.hexdigest()[:DIGITS]
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a text has the form of `digest`'s."""
+    return _HASH.fullmatch(text) is not None

@@ -1,0 +1,90 @@
+"""Judge code that is the baseline's: nothing has regressed. What it lost is the device's, or what runs beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.device import MEMORY_CLOCK, SLOWDOWN
+from pytest_bandwidth.domain.judging.causes import recorded_changes
+from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+# The code of verdicts that rest on it.
+SAME_CODE = "same-code"
+NOTHING_DIFFERS = "nothing that runs record differs from the newest"
+# Others that use less of a host's processors than this are no reason to name.
+LEAST_PROCESSORS = 0.1
+_FINE = (Status.WITHIN, Status.IMPROVED, Status.INSUFFICIENT)
+
+
+def is_same_code(measurement: Measurement, entry: Entry | None) -> bool:
+    """Return whether the measurement surely ran what the entry's newest runs ran.
+
+    A kernel that is timed is known by its machine code, one that is counted by the PTX that is executed.
+    """
+    if entry is None or not entry.code:
+        return False
+    by = "ptx" if measurement.device.counts_only else "sass"
+    return measurement.code.is_same(identity_of_plain(entry.code), by=by)
+
+
+def at_first_look(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict:
+    """Return the verdict of a first look at unchanged code: UNCHANGED unless it is a suspect, or the device is down."""
+    if verdict.status in _FINE:
+        return _unchanged(verdict, f"the code is the baseline's, {moved(verdict, 'it')}")
+    return _blamed(verdict, measurement, entry)
+
+
+def in_fresh_processes(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict:
+    """Return the verdict on unchanged code that fresh processes looked at: a drop that they confirm is DEVICE.
+
+    UNCHANGED where they do not show it, or where the device got faster and the kernel lost nothing; where none could
+    run, UNCONFIRMED as ever.
+    """
+    if verdict.status is Status.DEVICE or (verdict.status is Status.UNCONFIRMED and verdict.confirmations):
+        return _unchanged(verdict, f"the code is the baseline's; {verdict.reason}")
+    return _blamed(verdict, measurement, entry)
+
+
+def of_counts(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict:
+    """Return the verdict on unchanged code that was counted: UNCHANGED where every count is what it was."""
+    if verdict.status is Status.REGRESSED:
+        return replace(verdict, reason=f"{verdict.reason}; the code is the baseline's, so the test's data are others")
+    both = entry.counts.keys() & measurement.counts.keys()
+    if verdict.status is Status.WITHIN and all(entry.counts[name] == measurement.counts[name] for name in both):
+        return _unchanged(verdict, "code and counts are the baseline's")
+    return verdict
+
+
+def _unchanged(verdict: Verdict, reason: str) -> Verdict:
+    return replace(verdict, status=Status.UNCHANGED, code=SAME_CODE, reason=reason, runs_advised=None)
+
+
+def _blamed(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict:
+    """Return DEVICE in place of REGRESSED, with what differs now; any other verdict as it is."""
+    if verdict.status is not Status.REGRESSED:
+        return verdict
+    reason = f"the code is the baseline's, and {drop_sentence(verdict)}; {_what_differs(measurement, entry)}"
+    return replace(verdict, status=Status.DEVICE, code=SAME_CODE, reason=reason)
+
+
+def _what_differs(measurement: Measurement, entry: Entry) -> str:
+    """Say what is not as beside the entry's runs: card, clocks, driver, versions, other processes, the probe."""
+    device = measurement.device
+    of_device: list[str] = []
+    known = {run.gpu for run in entry.runs} - {None}
+    if device.on_gpu and known and device.serial not in known:
+        of_device.append(f"another card, {device.serial}")
+    of_device += [finding.text for finding in measurement.findings if finding.code in (MEMORY_CLOCK, SLOWDOWN)]
+    others = measurement.conditions_after.others_processors or 0.0
+    if others >= LEAST_PROCESSORS:
+        of_device.append(f"others keep {others:.1f} processors busy")
+    versions = recorded_changes(measurement, entry)
+    found = [*of_device, *versions]
+    if not found:
+        return NOTHING_DIFFERS
+    pairs = ": pairs with the old versions would tell whether they are why" if versions and not of_device else ""
+    return f"what differs is {', '.join(found)}{pairs}"

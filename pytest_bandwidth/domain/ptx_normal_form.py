@@ -1,0 +1,176 @@
+"""Bring one kernel's PTX into a normal form: a module of its own that can be compiled, named by its hash.
+
+What does not change what is computed is left out: comments, source lines, debug information, other kernels and what
+only they use. What compilers number or name by the whole file is numbered anew: labels, registers, strings, and names
+that hold a hash of the file (static ones, and those in unnamed namespaces).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_bandwidth.domain.code_identity import digest
+
+FILES_KEPT = 8
+# What stands between an item and the next, at the top of a module or in a function: braces and the end of a statement.
+_MARKS = re.compile(r'"[^"\n]*"|[{};]')
+_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# Lines that end without a semicolon, at the top of a module.
+_HEADER = re.compile(r"^[ \t]*\.(version|target|address_size)\b[^\n]*$", re.MULTILINE)
+_OF_FILES = re.compile(r"^[ \t]*(?:\.file\b|\.loc\b|@@DWARF\b)[^\n]*$", re.MULTILINE)
+_SECTION = re.compile(r"^[ \t]*\.section\b[^{]*\{[^}]*\}", re.MULTILINE)
+_WORD = re.compile(r"[%$A-Za-z_][\w$]*", re.ASCII)
+_FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([%$A-Za-z_][\w$]*)", re.ASCII)
+_VARIABLE = re.compile(r"([%$A-Za-z_][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=|$)", re.ASCII)
+_REGISTERS = re.compile(r"(\.reg\s+\.\w+\s+)%([A-Za-z_]+)<\d+>")
+_LABEL = re.compile(r"(?:^|(?<=[;{}:]))\s*([%$A-Za-z_][\w$]*)\s*:(?!:)", re.MULTILINE | re.ASCII)
+_DEPOT = re.compile(r"__local_depot\d+")
+# `39_INTERNAL_00000000_9_kernel_cu_2f1254c8`: the length of it all, and of the file's name; that name; a hash.
+_OF_FILE = re.compile(r"\d*(_INTERNAL|_GLOBAL__N)__?[0-9a-f]{8}_(\d+)_", re.ASCII)
+_HASH_DIGITS = 8
+_NUMBERED = re.compile(r"%([A-Za-z_]+)(\d+)\b", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PtxModule:
+    """A kernel's normal form. data: the definitions of the variables that it uses, as they stand in `text`."""
+
+    text: str
+    data: tuple[str, ...]
+
+
+def normal_form(ptx: str, kernel: str) -> PtxModule | None:
+    """Return the module of `kernel` alone, by its PTX name; None where the text has no such kernel."""
+    headers, by_name = _divided(ptx)
+    if not any(item.is_code and item.text.endswith("}") for item in by_name.get(kernel, ())):
+        return None
+    needed = _needed(by_name, kernel)
+    names = _new_names(needed)
+    lines = [headers[name] for name in ("version", "target", "address_size") if name in headers]
+    written = [(item, item.written(names)) for name in needed for item in by_name[name]]
+    declared = [part for item, part in written if item.is_code and not part.endswith("}")]
+    data = [part for item, part in written if not item.is_code]
+    defined = [part for item, part in written if item.is_code and part.endswith("}")]
+    return PtxModule("\n".join([*lines, *declared, *data, *defined, ""]), tuple(data))
+
+
+@functools.lru_cache(FILES_KEPT)
+def _divided(ptx: str) -> tuple[Mapping[str, str], Mapping[str, Sequence[_Item]]]:
+    """Return a module's header lines, and its items by name. Cached, since most tests share a file of kernels."""
+    text = _SECTION.sub("", _OF_FILES.sub("", _COMMENT.sub(lambda match: match[1] or " ", ptx)))
+    headers = {match[1]: " ".join(match[0].split()) for match in _HEADER.finditer(text)}
+    by_name: dict[str, list[_Item]] = {}
+    for name, part, is_code in _items(_HEADER.sub("", text)):
+        by_name.setdefault(name, []).append(_Item(name, part, is_code))
+    return headers, by_name
+
+
+def ptx_digest(text: str) -> str:
+    """Return the hash of a module in normal form; which version of the language it says it is in does not count."""
+    return digest("\n".join(line for line in text.split("\n") if not line.startswith(".version ")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A function or a variable of a module, or its declaration."""
+
+    name: str
+    text: str
+    is_code: bool
+
+    def written(self, names: Mapping[str, str]) -> str:
+        text = _with_own_names(self.text) if self.is_code else self.text
+        text = _WORD.sub(lambda match: names.get(match[0], match[0]), text)
+        return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())
+
+
+def _items(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield name, text and whether it is a function of each item at the top of a module."""
+    start, depth = 0, 0
+    for mark in _MARKS.finditer(text):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
+        if depth or mark[0] not in ("}", ";"):
+            continue
+        item = text[start : mark.end()].strip()
+        function = _FUNCTION.search(item.partition("{")[0])
+        if mark[0] == "}" and function is None:  # an initialiser: the statement goes on
+            continue
+        start = mark.end()
+        if function is not None:
+            yield function[1], item, True
+            continue
+        variable = _VARIABLE.search(item.removesuffix(";").partition("=")[0].strip())
+        if variable is not None:
+            yield variable[1], item, False
+
+
+def _needed(by_name: Mapping[str, Sequence[_Item]], kernel: str) -> list[str]:
+    """Return the names that the kernel uses, itself included, each after those that it uses."""
+    found: list[str] = []
+    seen = {kernel}
+    stack: list[tuple[str, Iterator[str]]] = [(kernel, _uses(by_name, kernel))]
+    while stack:
+        name, uses = stack[-1]
+        used = next((other for other in uses if other not in seen), None)
+        if used is None:
+            found.append(name)
+            stack.pop()
+        else:
+            seen.add(used)
+            stack.append((used, _uses(by_name, used)))
+    return found
+
+
+def _uses(by_name: Mapping[str, Sequence[_Item]], name: str) -> Iterator[str]:
+    words = (match[0] for item in by_name[name] for match in _WORD.finditer(item.text))
+    return (word for word in dict.fromkeys(words) if word in by_name)
+
+
+def _new_names(needed: Sequence[str]) -> dict[str, str]:
+    """Return other names for those that hold a number or a hash of the file."""
+    names: dict[str, str] = {}
+    for name in needed:
+        if name.startswith("$"):
+            names[name] = f"$data_{len(names)}"
+        elif (lasting := _without_file(name)) != name:
+            names[name] = lasting if lasting not in names.values() else f"{lasting}_{len(names)}"
+    return names
+
+
+def _without_file(name: str) -> str:
+    """Take out of a name what tells of its file."""
+    at = 0
+    while (match := _OF_FILE.search(name, at)) is not None:
+        end = match.end() + int(match[2]) + 1 + _HASH_DIGITS
+        name = f"{name[: match.start()]}{match[1]}{name[end:]}"
+        at = match.start() + len(match[1])
+    return name
+
+
+def _with_own_names(text: str) -> str:
+    """Number a function's labels and registers in the order of their appearance."""
+    head, brace, body = text.partition("{")
+    if not brace:
+        return text
+    labels = {label: f"$L{number}" for number, label in enumerate(dict.fromkeys(_LABEL.findall(body)))}
+    body = _DEPOT.sub("__local_depot", body)
+    body = _WORD.sub(lambda match: labels.get(match[0], match[0]), body)
+    declared = [match[2] for match in _REGISTERS.finditer(body)]
+    # Where inner blocks declare registers of the same name, which is meant depends on the place.
+    numbers: dict[str, dict[str, int]] = {name: {} for name in declared if declared.count(name) == 1}
+
+    def numbered(match: re.Match[str]) -> str:
+        of_name = numbers.get(match[1])
+        if of_name is None:
+            return match[0]
+        return f"%{match[1]}{of_name.setdefault(match[2], len(of_name) + 1)}"
+
+    def counted(match: re.Match[str]) -> str:
+        of_name = numbers.get(match[2])
+        return match[0] if of_name is None else f"{match[1]}%{match[2]}<{len(of_name) + 1}>"
+
+    body = _NUMBERED.sub(numbered, body)
+    return head + brace + _REGISTERS.sub(counted, body)

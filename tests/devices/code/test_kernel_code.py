@@ -1,0 +1,249 @@
+"""The table of edits: which leave a kernel's code what it is, and which make it another. Compiled by NVRTC, no GPU."""
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'pytest-bandwidth[traffic]'")
+
+import numpy as np
+
+from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.code.cubin import machine_code
+from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.code.launch import launch_digest
+from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
+from pytest_bandwidth.domain.code_identity import CodeIdentity
+from pytest_bandwidth.domain.kernel_signature import source_name
+from pytest_bandwidth.domain.ptx_normal_form import normal_form, ptx_digest
+from pytest_bandwidth.ptx import compile_cubin, compile_ptx, execute, load
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
+SOURCE = """
+static __constant__ float weights[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+namespace { __device__ float offset = 0.5f; }
+__device__ __noinline__ float shifted(float x) { return x * weights[1] + offset; }
+
+extern "C" __global__ void __launch_bounds__(256) kernel(const float* in, float* out, int n) {
+    __shared__ float tile[256];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    tile[threadIdx.x] = i < n ? in[i] : 0.0f;
+    __syncthreads();
+    for (int k = 1; k < n; k *= 2) {
+        float beside = tile[threadIdx.x ^ (k & 255)];
+        __syncthreads();
+        tile[threadIdx.x] += beside;
+        __syncthreads();
+    }
+    if (i < n) out[i] = shifted(tile[255 - threadIdx.x]) / 3.0f;
+}
+"""
+OTHERS = """
+__device__ __noinline__ float shifted_more(float x) { return x * 5.0f; }
+extern "C" __global__ void before(float* out, int n) {
+    float local[64];
+    for (int i = 0; i < 64; ++i) local[i] = out[(i * 7) % n];
+    for (int i = 0; i < n; ++i) out[i] = shifted_more(local[i % 64]) ;
+}
+"""
+WITH_CONSTANTS = """
+static __constant__ double others[64] = {8.0};
+extern "C" __global__ void constants(float* out, int n) {
+    for (int i = 0; i < n; ++i) out[i] = (float)others[i % 64];
+    if (n == 77) printf("of another kernel %d", n);
+}
+"""
+UNCHANGED = {
+    "a comment": SOURCE.replace("__syncthreads();", "__syncthreads();  // wait for all\n /* and\n more */", 1),
+    "white space and lines": SOURCE.replace("\n    ", "\n\n        "),
+    "names of parameters": SOURCE.replace("float x) { return x *", "float value) { return value *"),
+    "another kernel before": OTHERS + SOURCE,
+    "another kernel after": SOURCE + OTHERS,
+    "an unused function": SOURCE + "__device__ float unused(float x) { return x + offset; }\n",
+    "a macro instead of a number": "#define THIRD 3.0f\n" + SOURCE.replace("/ 3.0f", "/ THIRD"),
+}
+# The machine code may happen to be the same.
+OF_PTX_ALONE = ("launch bounds",)
+CHANGED = {
+    "an instruction": SOURCE.replace("tile[255 - threadIdx.x]", "tile[threadIdx.x]"),
+    "one operation": SOURCE.replace("/ 3.0f", "* 3.0f"),
+    "a number": SOURCE.replace("/ 3.0f", "/ 3.1f"),
+    "a constant's value": SOURCE.replace("{1.0f, 2.0f", "{1.0f, 2.5f"),
+    "a variable's value": SOURCE.replace("offset = 0.5f", "offset = 0.25f"),
+    "a function that it calls": SOURCE.replace("weights[1] +", "weights[2] +"),
+    "launch bounds": SOURCE.replace("__launch_bounds__(256)", "__launch_bounds__(128)"),
+    "shared memory": SOURCE.replace("tile[256];", "tile[512];"),
+    "a loop that is unrolled": SOURCE.replace("    for (int k", "    #pragma unroll 4\n    for (int k"),
+    "a volatile access": SOURCE.replace("const float* in", "const volatile float* in"),
+}
+
+
+@functools.lru_cache(None)
+def code(text: str, arch: str, options: tuple[str, ...] = (), filename: str = "kernel.cu") -> CodeIdentity:
+    module = compile_ptx(text, arch=arch, options=options, filename=filename)
+    cubin = compile_cubin(text, arch=arch, options=options, filename=filename)
+    return kernel_code(module.ptx, cubin.data, "kernel").identity
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("edit", UNCHANGED)
+def test_an_edit_that_changes_no_code_leaves_its_identity(edit, arch):
+    before, after = code(SOURCE, arch), code(UNCHANGED[edit], arch)
+    assert UNCHANGED[edit] != SOURCE
+    assert None not in (before.ptx, before.sass)
+    assert after == before
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("edit", CHANGED)
+def test_an_edit_that_changes_code_changes_its_identity(edit, arch):
+    assert CHANGED[edit] != SOURCE
+    before, after = code(SOURCE, arch), code(CHANGED[edit], arch)
+    assert after.ptx not in (None, before.ptx)
+    assert after.sass is not None
+    assert edit in OF_PTX_ALONE or after.sass != before.sass
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_options_change_the_code_or_do_not(arch):
+    before = code(SOURCE, arch)
+    fast = code(SOURCE, arch, ("--use_fast_math",))
+    assert (fast.ptx == before.ptx, fast.sass == before.sass) == (False, False)
+    slower = code(SOURCE, arch, ("--ptxas-options=-O1",))
+    assert (slower.ptx == before.ptx, slower.sass == before.sass) == (True, False)
+    assert code(SOURCE, arch, ("-DUNUSED=1", "-lineinfo")) == before
+    assert code(SOURCE, arch, filename="a/longer name of another_file.cu") == before
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_constants_of_other_kernels_change_no_ptx(arch):
+    """Of the machine code they may: all constants of a file lie together."""
+    assert code(
+        WITH_CONSTANTS + SOURCE + WITH_CONSTANTS.replace("others", "o").replace("constants", "c"), arch
+    ).ptx == (code(SOURCE, arch).ptx)
+
+
+def test_architectures_are_other_code():
+    assert len({code(SOURCE, arch).ptx for arch in ARCHITECTURES}) == len(ARCHITECTURES)
+    assert len({code(SOURCE, arch).sass for arch in ARCHITECTURES}) == len(ARCHITECTURES)
+
+
+def test_the_normal_form_is_a_module_that_does_and_asks_for_the_same():
+    compiled = compile_ptx(WITH_CONSTANTS + SOURCE + OTHERS)
+    module = normal_form(compiled.ptx, "kernel")
+    assert module is not None
+    found = normal_form(module.text, "kernel")
+    assert found is not None
+    assert found.text == module.text
+    assert "before" not in module.text
+    assert ".loc" not in module.text
+    whole, alone = load(compiled), load(type(compiled)(module.text, compiled.nvrtc_version, compiled.arch))
+    results = []
+    for program in (whole, alone):
+        out, source = np.zeros(1000, np.float32), np.linspace(1, 2, 1000, dtype=np.float32)
+        execution = execute(program, "kernel", (4,), (256,), (source, out, np.int32(1000)))
+        results.append((out.tobytes(), execution.counts, execution.faults))
+    assert results[0] == results[1]
+
+
+def test_what_a_module_says_of_its_language_is_no_part_of_its_hash():
+    text = ".version 8.0\n.target sm_90\n.visible .entry k()\n{\nret;\n}\n"
+    assert ptx_digest(text) == ptx_digest(text.replace("8.0", "9.5"))
+    assert ptx_digest(text) != ptx_digest(text.replace("sm_90", "sm_80"))
+
+
+@pytest.mark.parametrize("cubin", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 60, b"no ELF" * 100])
+def test_what_cannot_be_read_is_unknown(cubin):
+    assert machine_code(cubin, "kernel") is None
+    assert kernel_code("no PTX {", cubin, "kernel").identity == CodeIdentity()
+    ptx = compile_ptx(SOURCE).ptx
+    assert kernel_code(ptx, cubin, "kernel").identity.sass is None
+    assert kernel_code(ptx, cubin, "shifted").identity == CodeIdentity()
+
+
+def test_a_cubin_that_is_cut_short_is_unknown_or_whole():
+    data = compile_cubin(SOURCE).data
+    whole = machine_code(data, "kernel")
+    assert whole is not None
+    assert {machine_code(data[:size], "kernel") for size in range(0, len(data) - 1, 97)} <= {None, whole}
+
+
+ARRAY = np.zeros(64, np.float32)
+LAUNCH = Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int32(64)), 128)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Launch("kernel", (5, 1, 1), (64, 1, 1), (ARRAY, np.int32(64)), 128),
+        Launch("kernel", (4, 1, 1), (32, 1, 1), (ARRAY, np.int32(64)), 128),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int32(64)), 0),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int32(63)), 128),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int64(64)), 128),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, 64), 128),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY[:32], np.int32(64)), 128),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY.astype(np.float64), np.int32(64)), 128),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (np.zeros((64, 2), np.float32)[:, 0], np.int32(64)), 128),
+        Launch("kernel", (4, 1, 1), (64, 1, 1), (None, np.int32(64)), 128),
+    ],
+)
+def test_a_launch_is_known_by_its_shape_types_sizes_and_scalars(other):
+    assert launch_digest(other) != launch_digest(LAUNCH)
+
+
+def test_a_launch_does_not_depend_on_what_arrays_hold_or_where_they_lie():
+    again = Launch("other", (4, 1, 1), (64, 1, 1), (np.ones(64, np.float32), np.int32(64)), 128)
+    assert launch_digest(again) == launch_digest(LAUNCH)
+
+
+SHIPPED = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.domain.kernel_signature import source_name
+from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
+
+file = Path(sys.argv[1])
+text = file.read_text()
+compiled, cubin = compile_ptx(text, filename=str(file)), compile_cubin(text, filename=str(file)).data
+for name in load(compiled).kernels:
+    found = kernel_code(compiled.ptx, cubin, name).identity
+    print(source_name(name), found.ptx, found.sass)
+"""
+
+
+@pytest.mark.parametrize("file", ["access.cu", "attention.cu", "softmax.cu", "stream.cu"])
+def test_shipped_kernels_keep_their_identity_over_processes_and_folders(file, tmp_path):
+    """And each has one of its own."""
+    moved = tmp_path / "elsewhere" / file
+    moved.parent.mkdir()
+    moved.write_text((shipped_folder() / file).read_text())
+    found = []
+    for path in (shipped_folder() / file, moved):
+        command = [sys.executable, "-c", SHIPPED, str(path), *sys.path]
+        done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)
+        found.append(done.stdout.splitlines())
+    assert found[0] == found[1]
+    hashes = [line.split() for line in found[0]]
+    assert len(hashes) >= 4
+    assert all("None" not in line for line in hashes)
+    assert len({ptx for _, ptx, _ in hashes}) == len({sass for *_, sass in hashes}) == len(hashes)
+
+
+def test_every_shipped_kernel_is_identified():
+    known = 0
+    for file in shipped_files():
+        text = Path(shipped_folder() / file).read_text()
+        compiled, cubin = compile_ptx(text, filename=file), compile_cubin(text, filename=file).data
+        names = list(load(compiled).kernels)
+        assert {source_name(name) for name in names} >= set(kernel_names(text))
+        for name in names:
+            identity = kernel_code(compiled.ptx, cubin, name).identity
+            assert identity.ptx is not None, name
+            assert identity.sass is not None, name
+            known += 1
+    assert known > 100

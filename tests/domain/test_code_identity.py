@@ -1,0 +1,84 @@
+"""When two measurements are of the same code, and what is said to have changed where they are not."""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_bandwidth.domain.code_identity import (
+    DIGITS,
+    UNKNOWN_CODE,
+    CodeIdentity,
+    digest,
+    identity_of_plain,
+    is_digest,
+)
+
+KERNEL = CodeIdentity(ptx="p", sass="s", launch="l")
+FUNCTION = CodeIdentity(function="f", launch="l")
+
+
+@pytest.mark.parametrize("code", [KERNEL, FUNCTION])
+def test_code_is_itself(code):
+    assert code.is_same(code, by="sass")
+    assert code.is_same(identity_of_plain(code.known()), by="sass")
+    assert code.changes_since(code) == ()
+
+
+@pytest.mark.parametrize("by", ["sass", "ptx"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(KERNEL, launch="m"),
+        replace(KERNEL, launch=None),
+        replace(KERNEL, ptx="q", sass="t"),
+        replace(KERNEL, function="f"),
+        FUNCTION,
+        UNKNOWN_CODE,
+    ],
+)
+def test_other_code_is_not_the_same_and_unknown_code_neither(other, by):
+    assert not KERNEL.is_same(other, by=by)
+    assert not other.is_same(KERNEL, by=by)
+
+
+def test_unknown_code_is_not_even_itself():
+    assert not UNKNOWN_CODE.is_same(UNKNOWN_CODE, by="sass")
+    only_launch = CodeIdentity(launch="l")
+    assert not only_launch.is_same(only_launch, by="sass")
+    only_ptx = CodeIdentity(ptx="p", launch="l")
+    assert not only_ptx.is_same(only_ptx, by="sass")  # which machine code the driver made of it is open
+
+
+def test_machine_code_decides_for_what_is_timed_and_ptx_for_what_is_counted():
+    rebuilt, rewritten = replace(KERNEL, sass="t"), replace(KERNEL, ptx="q")
+    assert (rebuilt.is_same(KERNEL, by="sass"), rebuilt.is_same(KERNEL, by="ptx")) == (False, True)
+    assert (rewritten.is_same(KERNEL, by="sass"), rewritten.is_same(KERNEL, by="ptx")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (replace(KERNEL, ptx="q", sass="t"), ["the kernel's code changed"]),
+        (replace(KERNEL, sass="t"), ["the same PTX became other machine code: the compiler, its options,"]),
+        (replace(KERNEL, launch="m"), ["the launch changed"]),
+        (replace(KERNEL, ptx="q", launch="m"), ["the kernel's code changed", "the launch changed"]),
+        (UNKNOWN_CODE, []),
+        (FUNCTION, []),  # what was a kernel is a function: neither hash is known on both sides
+    ],
+)
+def test_what_changed_is_said_where_both_sides_know_it(now, said):
+    changes = now.changes_since(KERNEL)
+    assert len(changes) == len(said)
+    assert all(change.startswith(start) for change, start in zip(changes, said, strict=True))
+    assert UNKNOWN_CODE.changes_since(now) == now.changes_since(UNKNOWN_CODE) == ()
+
+
+def test_a_digest_tells_lists_of_parts_apart():
+    assert is_digest(digest("a", "b"))
+    assert len({digest("ab"), digest("a", "b"), digest("a", "b", ""), digest("b", "a"), digest()}) == 5
+    assert digest("a") == digest(b"a")
+    assert not any(map(is_digest, ("", "A" * DIGITS, "0" * (DIGITS - 1), "0" * (DIGITS + 1), "٠" * DIGITS)))
+
+
+def test_what_a_later_version_adds_is_left_out():
+    assert identity_of_plain({"ptx": "p", "hip": "h", "sass": 3}) == CodeIdentity(ptx="p")
