@@ -276,13 +276,13 @@ def table(kept: Tally, kinds: Sequence[str], kernels: Sequence[str], drops: Sequ
 def cells(
     kept: Tally, judge: str, kinds: Sequence[str], kernels: Sequence[str], drops: Sequence[float]
 ) -> Iterator[str]:
-    """Give red and INVALID of unchanged code, then what was found of each drop, then what passed of it as WITHIN."""
+    """Give red and INVALID of unchanged code, then what was found of each drop, then what passed of it."""
     unchanged = kept.count(judge, kinds, kernels, drops[0])
     yield f"{unchanged['REGRESSED']} of {unchanged.total()}"
     yield str(unchanged["INVALID"]) if judge == OURS else ""
     slowed = [kept.count(judge, kinds, kernels, drop) for drop in drops[1:]]
     yield from (f"{found['REGRESSED']} of {found.total()}" for found in slowed)
-    yield from (str(found["WITHIN"] + found["IMPROVED"]) for found in slowed)
+    yield from (str(sum(found[status] for status in ("UNCHANGED", "WITHIN", "IMPROVED"))) for found in slowed)
 
 
 def row(*values: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.rounds import RUN_DELAY
 
 # For all measurements of a process; a confirmation mostly has less time to give (see `session.fresh.confirm`).
 LONGEST_WAIT_SECONDS = 4.0
@@ -24,10 +25,17 @@ class NoProbeSamples(BandwidthError):
     """Raised where none of a probe's samples counts."""
 
 
-def median_probe_gbps(device: TimedDevice, probe: Probe, stream: Any, samples: int) -> float:
-    """Return a probe's GB/s, the median of those of so many samples that count. Raises NoProbeSamples."""
+def median_probe_gbps(
+    device: TimedDevice, probe: Probe, stream: Any, samples: int, *, tolerates_run_delay: bool = False
+) -> float:
+    """Return a probe's GB/s, the median of those of so many samples that count. Raises NoProbeSamples.
+
+    tolerates_run_delay: as in `Budget`, for a look that nothing is judged by.
+    """
     taken = [device.time(probe.call, stream) for _ in range(samples)]
     seconds = [sample.seconds for sample in taken if sample.drop is None and sample.seconds > 0]
+    if not seconds and tolerates_run_delay:
+        seconds = [sample.seconds for sample in taken if sample.drop and sample.drop.code == RUN_DELAY]
     if not seconds:
         why = sorted({sample.drop.text if sample.drop else "it took no time" for sample in taken})
         raise NoProbeSamples(

@@ -1,5 +1,7 @@
 """Waits for slower memory, on a scripted device: its clock moves by samples, whatever the naps in between take."""
 
+from contextlib import suppress
+
 import pytest
 from scripted import ScriptedDevice, dropped, except_at, repeat, then
 
@@ -81,6 +83,15 @@ def test_without_a_sample_that_counts_the_error_says_why(spoilt, why):
     ) as caught:
         gbps(spoilt, samples=3)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("tolerates", "expected"), [(True, 1.0), (False, None)])
+def test_a_look_that_nothing_is_judged_by_has_a_figure_beside_the_busiest_neighbours(tolerates, expected):
+    device = ScriptedDevice(probe_script=repeat(dropped("run-delay", SLOW)))
+    found = None
+    with suppress(NoProbeSamples):
+        found = probe_gbps(device, device.probe(TRAFFIC), 3, tolerates_run_delay=tolerates)
+    assert found == pytest.approx(expected)
 
 
 def test_a_probe_alone_says_why_it_has_no_figure():

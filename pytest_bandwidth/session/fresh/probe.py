@@ -27,13 +27,16 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
         raise BandwidthError(f"the probe could not run alone: {error}") from None
 
 
-def probe_gbps(device: TimedDevice, probe: Probe, samples: int) -> float:
-    """Return GB/s of a probe: the median of some samples after a warm-up by time, since clocks rise by time."""
+def probe_gbps(device: TimedDevice, probe: Probe, samples: int, *, tolerates_run_delay: bool = False) -> float:
+    """Return GB/s of a probe: the median of some samples after a warm-up by time, since clocks rise by time.
+
+    tolerates_run_delay: as in `median_probe_gbps`.
+    """
     until = device.now() + WARM_SECONDS
     device.time(probe.call, None)
     while device.now() < until:
         device.time(probe.call, None)
-    return median_probe_gbps(device, probe, None, samples)
+    return median_probe_gbps(device, probe, None, samples, tolerates_run_delay=tolerates_run_delay)
 
 
 def main(name: str, bytes_read: str, bytes_written: str) -> None:
