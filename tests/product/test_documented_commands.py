@@ -46,7 +46,7 @@ exec sh -c "$last"
 """
 # The name of a command of ours, without what it works on.
 NAMED = re.compile(r"pytest-bandwidth (?:COMMAND --help|[a-z]+(?: [a-z]+)?)")
-# By tests/product/test_benchmarks.py and tests/product/test_make.py; test_contract.py compares with what it would write.
+# By tests/product/test_benchmarks.py and tests/product/test_make.py; test_contract.py compares what it would write.
 RUN_ELSEWHERE = ("python benchmarks/", "make ", "python tests/product/test_contract.py")
 # Take minutes; tests/cli/selftest/test_selftest_processes.py does the same with fewer runs.
 MINUTES = ("pytest-bandwidth selftest --runs 20",)
