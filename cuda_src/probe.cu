@@ -103,8 +103,8 @@ extern "C" __global__ void probe_add(
 }
 
 // Fills a cache with other data, as work leaves it that writes `dirty_of_64` of the 64 lines it touches and reads the
-// others. They alternate evenly, so that any part of the cache holds the same mix. With lines of 128 bytes (or of fewer:
-// then two neighbours are alike) each is either wholly dirty or clean.
+// others. They alternate evenly, so that any part of the cache holds the same mix. With lines of 128 bytes (or of
+// fewer: then two neighbours are alike) each is either wholly dirty or clean.
 extern "C" __global__ void fill_cache(Vector* x, u32* sink, u32 never, u32 seed, u32 dirty_of_64, long long n) {
     u32 sum = 0;
     const long long step = stride();

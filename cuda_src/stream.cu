@@ -9,10 +9,10 @@
 //   triad    out = b + scalar*c     2n*s         n*s             2n
 //
 // Versions: _f32, _f16 and _f64 access one element at a time; _f32x4 and _f16x8 access 16 bytes at a time, the widest
-// load there is before Blackwell, which asks for the same bytes with a quarter or an eighth of the instructions; and they
-// have 64 bytes of loads under way in each thread. By Little's law that is what fills a fast memory: CUB wants 16 KiB in
-// flight on each multiprocessor of an A100, 48 on an H200 and 64 on a B200 (cub/device/dispatch/tuning, transform),
-// and one load of 4 bytes in each of 2048 threads is 8.
+// load there is before Blackwell, which asks for the same bytes with a quarter or an eighth of the instructions; and
+// they have 64 bytes of loads under way in each thread. By Little's law that is what fills a fast memory: CUB wants
+// 16 KiB in flight on each multiprocessor of an A100, 48 on an H200 and 64 on a B200 (cub/device/dispatch/tuning,
+// transform), and one load of 4 bytes in each of 2048 threads is 8.
 //
 // Every kernel takes any grid of one-dimensional blocks and any n, 0 included. Arrays must not overlap. Scalars of the
 // f16 kernels are float: half is a storage format here, the arithmetic is done in float and rounded once.

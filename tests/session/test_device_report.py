@@ -22,7 +22,7 @@ from pytest_bandwidth.storage import baseline as baseline_files
 
 
 def device(name, serial, kind="cuda"):
-    return {"kind": kind, "name": name, "serial": serial, "memory_gib": 80}
+    return {"kind": kind, "name": name, "serial": serial, "memory_gib": 80, "peak": None}
 
 
 def measured(gbps, status="UPDATED"):
