@@ -28,4 +28,6 @@ def install(cuda: ctypes.CDLL) -> None:
         really_sleep(seconds)  # others may be waited for
         slept(seconds)
 
-    time.perf_counter, time.perf_counter_ns, time.sleep = perf_counter, perf_counter_ns, sleep
+    for function in (perf_counter, perf_counter_ns, sleep):
+        function.__module__ = "time"  # plugins look it up there by name
+        setattr(time, function.__name__, function)

@@ -27,6 +27,8 @@ def card_environment(state: Path, settings: Mapping[str, object]) -> dict[str, s
         "EMULATED_CARD": str(built_libraries()),
         "EMULATED_CARD_CACHE": str(cache_folder()),
         "EMULATED_CARD_STATE": str(state),
+        # Locks of devices lie there: this card is another than the next one, which has the same name.
+        "TMPDIR": str(state),
         "CUPY_CACHE_DIR": str(cache_folder() / "cupy"),
         # Modules arrive as text, and sums without CUB's kernels, which are no text.
         "CUPY_COMPILE_WITH_PTX": "1",

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_work import large
 
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 
@@ -14,7 +15,7 @@ import pytest
 
 @pytest.mark.bandwidth(tolerance="5%")
 def test_triad(bandwidth):
-    n = 1 << 26
+    n = SIZE
     work = n + n // 5 if SLOWED else n
     b, c = bandwidth.random(work, "float32"), bandwidth.random(work, "float32")
     a = bandwidth.xp.empty_like(b)
@@ -27,8 +28,10 @@ def test_triad(bandwidth):
 """
 
 
-def run(pytester: pytest.Pytester, *, slowed: bool, name: str, more: tuple[str, ...] = ()) -> tuple[Any, Any]:
-    (pytester.path / "test_triad.py").write_text(TRIAD.replace("SLOWED", str(slowed)))
+def run(
+    pytester: pytest.Pytester, size: int, *, slowed: bool, name: str, more: tuple[str, ...] = ()
+) -> tuple[Any, Any]:
+    (pytester.path / "test_triad.py").write_text(TRIAD.replace("SLOWED", str(slowed)).replace("SIZE", str(size)))
     out = Path(pytester.path / name)
     result = pytester.runpytest_subprocess(
         "--bandwidth-device=cuda", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *more
@@ -37,20 +40,23 @@ def run(pytester: pytest.Pytester, *, slowed: bool, name: str, more: tuple[str, 
 
 
 def test_update_then_compare_then_a_slowed_kernel(pytester: pytest.Pytester, device: CudaDevice) -> None:
+    size = large(device) // 4
     device.release()
-    result, document = run(pytester, slowed=False, name="a.json", more=("--bandwidth-update", "--bandwidth-runs=3"))
+    result, document = run(
+        pytester, size, slowed=False, name="a.json", more=("--bandwidth-update", "--bandwidth-runs=3")
+    )
     assert result.ret == 0
     assert document["device"]["name"] == device.identity.name
     (row,) = document["results"]
     assert row["status"] == "UPDATED"
     assert row["gbps"] > 0
 
-    result, document = run(pytester, slowed=False, name="b.json")
+    result, document = run(pytester, size, slowed=False, name="b.json")
     assert result.ret == 0, result.stdout.str()
     assert document["results"][0]["status"] in ("WITHIN", "IMPROVED", "INSUFFICIENT", "UNCONFIRMED")
 
     # A fifth more work than declared is a drop of a sixth.
-    result, document = run(pytester, slowed=True, name="c.json")
+    result, document = run(pytester, size, slowed=True, name="c.json")
     result.assert_outcomes(failed=1)
     assert document["results"][0]["status"] == "REGRESSED"
 

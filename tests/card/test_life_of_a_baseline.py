@@ -1,0 +1,146 @@
+"""A baseline's life on the card: written, judged by, and what each trouble of a card makes of it; by runs of pytest."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_processes import Card
+
+TRIAD = """
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(tolerance="3%")
+def test_triad(bandwidth):
+    n = 1 << 20
+    b, c = bandwidth.random(n, "float32"), bandwidth.random(n, "float32")
+    a = bandwidth.empty(n, "float32")
+    triad = bandwidth.kernel("stream.cu", "triad_f32")
+    bandwidth.launch(triad, 320, 256, (a, b, c, np.float32(3), np.int64(n)), reads=(b, c), writes=a, flop=2 * n)
+    bandwidth.xp.testing.assert_allclose(a, b + 3 * c, rtol=1e-6)
+"""
+WILD = """
+import pytest
+
+WILD = 'extern "C" __global__ void wild(float* x) { x[1ll << 36] = 1; }'
+
+@pytest.mark.bandwidth
+def test_wild(bandwidth):
+    x = bandwidth.empty(1024, "float32")
+    bandwidth.launch(bandwidth.kernel(WILD, "wild"), 1, 1, (x,), reads=4, writes=4)
+
+@pytest.mark.bandwidth
+def test_after(bandwidth):
+    x = bandwidth.random(1 << 20, "float32")
+    bandwidth(lambda: x + 1, reads=x)
+"""
+PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
+# So that 12 MB need no flush, and a short budget, which each further sample costs a real launch.
+SMALL = {"L2_BYTES": 1 << 20}
+SHORT = "--bandwidth-max-time=0.1"
+
+
+def run(card: Card, folder: Path, *args: str, env: Any = None, **settings: object) -> tuple[int, str, Any]:
+    """Run pytest on the card; returns its exit status, what it printed, and its one result (None without any)."""
+    out = folder / "out.json"
+    out.unlink(missing_ok=True)
+    command = ["-m", "pytest", *PLAIN, "--bandwidth-device=cuda", SHORT, f"--bandwidth-json={out}", *args]
+    done = card.run(command, {**SMALL, **settings}, cwd=folder, env=env or {})
+    rows = json.loads(out.read_text())["results"] if out.exists() else []
+    return done.returncode, done.stdout + done.stderr, rows[0] if rows else None
+
+
+@pytest.fixture(scope="module")
+def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: a test, and the baseline that three runs on a healthy card wrote."""
+    made = tmp_path_factory.mktemp("user")
+    (made / "test_triad.py").write_text(TRIAD)
+    update = ("--bandwidth-baseline=base.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    status, shown, row = run(shared_card, made, *update)
+    assert (status, row["status"]) == (0, "UPDATED"), shown
+    return made
+
+
+@pytest.fixture
+def judged(card: Card, folder: Path) -> Any:
+    def judge(env: Any = None, **settings: object) -> tuple[int, str, Any]:
+        return run(card, folder, "--bandwidth-baseline=base.yaml", "test_triad.py", env=env, **settings)
+
+    return judge
+
+
+def test_an_unchanged_kernel_passes(judged: Any) -> None:
+    status, shown, row = judged()
+    assert status == 0, shown
+    assert row["status"] in ("WITHIN", "INSUFFICIENT")
+
+
+def test_a_slower_kernel_fails_confirmed(judged: Any) -> None:
+    status, shown, row = judged(SLOW_KERNELS="triad_f32=1.1")
+    assert (status, row["status"]) == (1, "REGRESSED"), shown
+    assert "Confirmed in" in shown
+    assert "the kernel, not the device" in shown
+
+
+def test_another_cards_file_is_refused(judged: Any) -> None:
+    status, shown, _ = judged(NAME="Other")
+    assert status == 4
+    assert "found a baseline of 'Emulated GPU' (16 GiB, cuda), expected one of this run's device, 'Other'" in shown
+
+
+def test_throttling_is_told(judged: Any) -> None:
+    _, shown, _ = judged(EVENT_REASONS=0x40, CLOCK_PACE=0.6)
+    assert "the SM clock was 900 MHz over the samples" in shown
+    assert "the driver reports hardware thermal slowdown" in shown
+
+
+def test_ecc_errors_are_told(judged: Any) -> None:
+    assert "uncorrectable ECC error(s) while measuring" in judged(ECC=1)[1]
+
+
+def test_another_process_makes_figures_invalid(judged: Any) -> None:
+    _, shown, row = judged(OTHERS="4711=80")
+    assert row["status"] == "INVALID"
+    assert "other processes were active on the GPU: other (pid 4711, 80 %)" in shown
+
+
+def test_launches_that_block_are_told_and_not_compared(judged: Any) -> None:
+    status, shown, row = judged(env={"CUDA_LAUNCH_BLOCKING": "1"})
+    assert (status, row["status"]) == (1, "NOT_COMPARABLE")
+    assert "CUDA_LAUNCH_BLOCKING=1 makes every launch wait" in shown
+
+
+def test_without_nvml_it_measures(card: Card, folder: Path) -> None:
+    status, shown, row = run(card, folder, "test_triad.py", NVML="absent")
+    assert status == 0, shown
+    assert row["gbps"] > 100
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"CUDA_VERSION": 12090}, "the NVIDIA driver is too old: it supports CUDA 12.9, CuPy needs 13.2"),
+        ({"DEVICES": 0}, "the driver shows no GPU"),
+    ],
+)
+def test_no_usable_card_is_one_line(judged: Any, settings: dict[str, object], line: str) -> None:
+    status, shown, _ = judged(**settings)
+    assert status == 4
+    assert f"ERROR: {line}" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_full_card_is_one_line(card: Card, folder: Path) -> None:
+    status, shown, _ = run(card, folder, "test_triad.py", MEMORY_BYTES=16 << 20)
+    assert status == 1
+    assert "does not fit the GPU's memory" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_lost_context_is_told_once_and_for_the_tests_behind(card: Card, tmp_path: Path) -> None:
+    (tmp_path / "test_wild.py").write_text(WILD)
+    status, shown, _ = run(card, tmp_path)
+    assert status == 1
+    assert "the GPU context is lost, a kernel read or wrote outside its arrays" in shown
+    assert "Traceback" not in shown
