@@ -130,9 +130,11 @@ MEMORY_BOUND = ("copy", "triad", "dot", "cos_cos", "transpose", "softmax", "laye
 @pytest.mark.parametrize("target", [1 << 20, 3_000_000])
 @pytest.mark.parametrize(("operation", "dtype"), [p for p in ON_THE_HOST if p.values[0].name in MEMORY_BOUND])
 def test_shapes_move_about_the_bytes_that_are_asked_for(operation, dtype, target):
+    # Two launches are timed at the size of the one that does the work of both, and move twice as much.
+    expected = 2 * target if operation.title == "cos_cos-unfused" else target
     for sizes in operation.shapes(target, dtype):
         moved = prepared(operation, dtype, sizes).traffic.bytes_moved
-        assert moved == pytest.approx(target, rel=0.35)
+        assert moved == pytest.approx(expected, rel=0.35)
 
 
 @pytest.mark.parametrize(("operation", "dtype"), EVERY)

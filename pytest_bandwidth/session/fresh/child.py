@@ -48,6 +48,7 @@ class ChildRequest:
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
     peak: the device's in bytes a second, and where that is from; None where it is unknown.
+    quiet_wait_seconds: how long all its measurements together may wait for others to end.
     report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
     """
 
@@ -56,6 +57,7 @@ class ChildRequest:
     target: str | None = None
     rounds_share: float = 1.0
     peak: Sequence[Any] | None = None
+    quiet_wait_seconds: float = 0.0
     report: str = ""
 
 

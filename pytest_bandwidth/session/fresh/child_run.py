@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.fresh.child import ChildRequest, Go, wait_for_turn
-from pytest_bandwidth.session.measuring import QUIET_WAIT_SECONDS, HookedPeak, MeasuredTest, MeasuringRun, no_hook
+from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
 
@@ -26,9 +26,7 @@ class ChildRun(MeasuringRun):
     def __init__(
         self, settings: Settings, root: Path, request: ChildRequest, hooked_peak: HookedPeak = no_hook
     ) -> None:
-        # Without a test's name, what it measures goes into a baseline.
-        patience = QUIET_WAIT_SECONDS if request.nodeid is None else 0.0
-        super().__init__(settings, root, request.device, hooked_peak, patience)
+        super().__init__(settings, root, request.device, hooked_peak, request.quiet_wait_seconds)
         self._request = request
         self._go = Go()
         self._wait_seconds = 0.0

@@ -10,6 +10,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.outcome import Plain
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_fresh
+from pytest_bandwidth.session.measuring import QUIET_WAIT_SECONDS
 from pytest_bandwidth.session.settings import Settings
 
 # A fresh whole run may take so long; a hung one must not block an update for ever.
@@ -31,6 +32,11 @@ def further_runs(
         tell(f"bandwidth: baseline run {i + 1} of {wanted} in a fresh process …")
         with DeviceLock(identity, settings.lock_timeout).held(on_long_wait=tell):
             known_peak = None if peak is None else astuple(peak)
-            request = ChildRequest(name_of(identity), rounds_share=settings.rounds_share, peak=known_peak)
+            request = ChildRequest(
+                name_of(identity),
+                rounds_share=settings.rounds_share,
+                peak=known_peak,
+                quiet_wait_seconds=QUIET_WAIT_SECONDS,
+            )
             further.append(run_fresh(invocation, request, WHOLE_RUN_SECONDS))
     return further
