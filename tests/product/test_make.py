@@ -59,7 +59,8 @@ def baselines_compiler():
 
 
 def baselines_in(folder):
-    return {file.name: file.read_text(encoding="utf-8") for file in (folder / "baselines").iterdir()}
+    files = [file for file in (folder / "baselines").rglob("*") if file.is_file()]
+    return {file.relative_to(folder): file.read_text(encoding="utf-8") for file in files}
 
 
 def test_every_documented_command_is_run():

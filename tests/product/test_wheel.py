@@ -90,7 +90,7 @@ def test_installed_wheel_runs_from_there(wheel, tmp_path):
     text = done(
         python, "-m", "pytest", *quick, "--pyargs", "pytest_bandwidth.suite", "-k", "copy-plain-float32", cwd=project
     )
-    assert "1 passed" in text
+    assert "2 passed" in text
     assert "stream.cu" in done(
         python, "-c", "from pytest_bandwidth.devices.kernel_source import *; print(shipped_files())", cwd=project
     )

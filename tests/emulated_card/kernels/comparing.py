@@ -57,6 +57,10 @@ def launch_both(
     return Both(execution, account, tuple(arrays))
 
 
+# Ten places of the largest float that is added up.
+OF_THE_LARGEST = 1e-6
+
+
 def run_both(
     module: ptx.PtxModule,
     kernel: str,
@@ -99,7 +103,9 @@ def assert_same(expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any], wha
         differs &= ~(np.isnan(expected) & np.isnan(ours))
         if relative:
             limit = max(relative, 2 * float(np.finfo(expected.dtype).eps))
-            differs &= ~np.isclose(expected, ours, rtol=limit, atol=0.0)
+            # Of sums whose terms nearly cancel, what is left of the terms' differences.
+            largest = float(np.abs(expected.astype("float64"))[np.isfinite(expected)].max(initial=0.0))
+            differs &= ~np.isclose(expected, ours, rtol=limit, atol=OF_THE_LARGEST * largest)
     places = np.flatnonzero(differs)
     first = places[:4].tolist()
     assert not len(places), (

@@ -31,6 +31,8 @@ QUICK = {
     ("sum-wide", "float32"),
     ("softmax-naive", "float16"),
 }
+# Copies that launch no kernel.
+BY_THE_RUNTIME = {"host_to_device", "device_to_host", "peer_to_peer"}
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
 APPROXIMATE = 1e-5
 
@@ -42,6 +44,8 @@ def module(file: str) -> ptx.PtxModule:
 
 def cases() -> Iterator[Any]:
     for operation in OPERATIONS:
+        if operation.name in BY_THE_RUNTIME:
+            continue
         for dtype in operation.dtypes:
             sizes = next(iter(operation.shapes(SMALL_BYTES, dtype)))
             quick = (operation.title, dtype) in QUICK
