@@ -104,7 +104,7 @@ def assert_same(expected: np.ndarray[Any, Any], found: np.ndarray[Any, Any], wha
         if relative:
             limit = max(relative, 2 * float(np.finfo(expected.dtype).eps))
             # Of sums whose terms nearly cancel, what is left of the terms' differences.
-            largest = float(np.abs(expected.astype("float64"))[np.isfinite(expected)].max(initial=0.0))
+            largest = float(np.abs(expected[np.isfinite(expected)].astype("float64")).max(initial=0.0))
             differs &= ~np.isclose(expected, ours, rtol=limit, atol=OF_THE_LARGEST * largest)
     places = np.flatnonzero(differs)
     first = places[:4].tolist()

@@ -31,6 +31,7 @@ QUICK = {
     ("sum-wide", "float32"),
     ("softmax-naive", "float16"),
 }
+ATTENTION = {"batch": 1, "heads": 2, "n": 70, "d": 64}
 # Copies that launch no kernel.
 BY_THE_RUNTIME = {"host_to_device", "device_to_host", "peer_to_peer"}
 # exp2 is an approximation: NumPy's and the C library's differ by a place or two, and what is computed of it with them.
@@ -48,6 +49,9 @@ def cases() -> Iterator[Any]:
             continue
         for dtype in operation.dtypes:
             sizes = next(iter(operation.shapes(SMALL_BYTES, dtype)))
+            if operation.name == "attention":
+                # A model's size, whatever the bytes: half a minute each. This one has tiles, and a part of one.
+                sizes = ATTENTION
             quick = (operation.title, dtype) in QUICK
             marks = () if quick else (pytest.mark.slow,)
             yield pytest.param(operation, dtype, sizes, id=f"{operation.title}-{dtype}", marks=marks)
