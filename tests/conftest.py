@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ OF_FOLDERS = {
 OF_FIXTURES = {"project": "processes", "pytester": "in_process"}
 # The first measures, one by one, while other workers compute; a test of the second looks back on all the others.
 IN_ONE_WORKER = ("tests/plugin", "tests/ptx")
+# Few tests that take long: begun last, each would leave the other workers without work.
+BEGUN_FIRST = ("tests/plugin", "tests/card", "tests/product")
 # Parts of the product that take many seconds to make or to start.
 SLOW_FIXTURES = {"copy", "open_page", "shell", "site", "wheel"}
 
@@ -39,9 +42,10 @@ SLOW_FIXTURES = {"copy", "open_page", "shell", "site", "wheel"}
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 # Xdist's workers count their lines from their start; what tests start there does not: it is timed.
+COUNTING = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_PROCESS_")}
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-    os.environ.pop("COVERAGE_PROCESS_START", None)
+    for name in COUNTING:
+        del os.environ[name]
 
 
 def layer(item: pytest.Item) -> str:
@@ -81,12 +85,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return kept_together(nodeid)
 
+    config.option.loadscopereorder = False  # `pytest_collection_modifyitems` has put them in order
     return ByFolderOrFile(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Set the marks before `-m` looks at them."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Set the marks before `-m` looks at them; then put what is begun together in order: long ones, large ones."""
     for item in items:
         if ROOT not in item.path.parents:  # the built-in suite, run from here
             continue
@@ -94,6 +99,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(of_layer)
         if is_slow(item, of_layer):
             item.add_marker("slow")
+    yield
+    sizes = Counter(kept_together(item.nodeid) for item in items)
+    items.sort(key=lambda item: _turn(kept_together(item.nodeid), sizes))
+
+
+def _turn(together: str, sizes: Counter[str]) -> tuple[int, int, str]:
+    first = (number for number, start in enumerate(BEGUN_FIRST) if together.startswith(start))
+    return next(first, len(BEGUN_FIRST)), -sizes[together], together
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -106,6 +119,12 @@ def _not_this_job() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
             patch.delenv(name)
         yield
+
+
+@pytest.fixture
+def counted() -> dict[str, str]:
+    """Return the environment of a child whose lines count for `make coverage`: of one that runs nowhere else."""
+    return {**os.environ, **COUNTING}
 
 
 @pytest.fixture(scope="session", autouse=True)
