@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.reports.text_safe import printable, shortened
+from pytest_bandwidth.reports.text_safe import padded, printable, shortened, width_of
 
 # Version of the documents that the commands print; docs/cli.md describes them.
 SCHEMA = 1
@@ -27,13 +27,13 @@ def aligned(
     kept = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in rows)]
     titles = [printable(headings[i]) for i in kept]
     cells = [[printable(row[i]) for i in kept] for row in rows]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    widths = [max(map(width_of, column)) for column in zip(titles, *cells, strict=True)]
     if width is not None:
         widths[0] = min(widths[0], max(width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1), NARROWEST_NAME))
     at_left = [place == 0 or headings[i] in left for place, i in enumerate(kept)]
     return [
         _GAP.join(
-            shortened(cell, size).ljust(size) if to_left else cell.rjust(size)
+            padded(shortened(cell, size) if to_left else cell, size, left=to_left)
             for cell, size, to_left in zip(line, widths, at_left, strict=True)
         ).rstrip()
         for line in (titles, *cells)

@@ -12,7 +12,7 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import LARGEST_SHARE
+from pytest_bandwidth.domain.rounds import LARGEST_SHARE, is_share_told
 from pytest_bandwidth.domain.units import format_percent
 
 METRICS: tuple[Metric, ...] = ("relative", "gbps")
@@ -37,7 +37,7 @@ class Metrics:
     @property
     def share_told(self) -> bool:
         """Return whether a probe ran beside the kernel and its share can be believed."""
-        return self.relative is not None and self.relative <= LARGEST_SHARE
+        return is_share_told(self.relative)
 
 
 def metrics_of_measurement(measurement: Measurement) -> Metrics:

@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.judging.confirmation import FreshRow
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.regime import regime_of, ridge_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS, ClassBounds, utilization_class
+from pytest_bandwidth.domain.rounds import is_share_told
 from pytest_bandwidth.domain.statistics import noise, precision_of_median
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -99,13 +100,17 @@ class Outcome:
 
     @property
     def valid_utilization(self) -> float | None:
-        """Return the utilization for people and tables; None where it is INVALID, for then it means nothing."""
-        return self.utilization if self.is_valid else None
+        """Return the utilization for people and tables; None where it means nothing.
+
+        So where it is INVALID, and for a share of the probe that tells nothing.
+        """
+        told = self.utilization_of == "peak" or is_share_told(self.utilization)
+        return self.utilization if self.is_valid and told else None
 
     @property
     def valid_relative(self) -> float | None:
-        """Return the share of the probe for people and tables; None where it is INVALID."""
-        return self.relative if self.is_valid else None
+        """Return the share of the probe for people and tables; None where it is INVALID, or tells nothing."""
+        return self.relative if self.is_valid and is_share_told(self.relative) else None
 
     @property
     def short_name(self) -> str:

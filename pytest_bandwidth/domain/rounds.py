@@ -18,6 +18,11 @@ FEWEST_ROUNDS = 3
 LEAST_UNDISTURBED_SHARE = 0.1
 
 
+def is_share_told(share: float | None) -> bool:
+    """Return whether there is a share of the probe's bandwidth, and it can be believed (see `LARGEST_SHARE`)."""
+    return share is not None and share <= LARGEST_SHARE
+
+
 @dataclass(frozen=True, slots=True)
 class Dropped:
     """Mark a sample that does not count, and why (`code` for programs)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.judging.floors import confirmations_text, is_by_floor
 from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.rounds import is_share_told
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
@@ -77,7 +78,7 @@ def observation(measurement: Measurement) -> str:
     shares = []
     if measurement.peak is not None and measurement.utilization is not None:
         shares.append(f"{format_percent(measurement.utilization)} of peak")
-    if measurement.relative is not None and measurement.probe_gbps is not None:
+    if measurement.relative is not None and measurement.probe_gbps is not None and is_share_told(measurement.relative):
         shares.append(f"{format_percent(measurement.relative, 1)} of the probe's {format_gbps(measurement.probe_gbps)}")
     return f"{seen} ({', '.join(shares)})" if shares else seen
 

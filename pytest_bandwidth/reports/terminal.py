@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.validity import OF_OTHERS
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.pairs import PrecisionPair, precision_pairs
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import padded, printable, width_of
 
 # Colours by meaning, as pytest's terminal writer names them.
 _MARKUP = {
@@ -189,7 +189,7 @@ def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], wi
     ):
         markup = ("bold",) if span is None else ()
         name, *others = row
-        if len(name) > widths[0]:
+        if width_of(name) > widths[0]:
             # Names are never cut, for any part of one may be what tells two tests apart: it has a line of its own.
             lines.append((Span(name, markup),))
             name = ""
@@ -233,12 +233,12 @@ def _width(columns: Mapping[str, Sequence[str]], longest_name: int | None = None
 
 
 def _widths(columns: Mapping[str, Sequence[str]]) -> list[int]:
-    return [max(map(len, (title, *cells))) for title, cells in columns.items()]
+    return [max(map(width_of, (title, *cells))) for title, cells in columns.items()]
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
-    middle = (cell.rjust(width) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True))
-    return _GAP.join((cells[0].ljust(widths[0]), *middle, cells[-1]))
+    middle = (padded(cell, width, left=False) for cell, width in zip(cells[1:-1], widths[1:-1], strict=True))
+    return _GAP.join((padded(cells[0], widths[0]), *middle, cells[-1]))
 
 
 def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:

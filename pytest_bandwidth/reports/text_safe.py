@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from pytest_bandwidth.domain.text import escaped
@@ -21,12 +22,48 @@ def printable(text: str) -> str:
     return _COMMAND.sub(r"\g<0> ", line)
 
 
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal a printable line takes: East Asian wide characters two, marks none."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def padded(text: str, width: int, *, left: bool = True) -> str:
+    """Fill text up to so many columns, with spaces after it, or before it where it is to stand at the right."""
+    spaces = " " * (width - width_of(text))
+    return f"{text}{spaces}" if left else f"{spaces}{text}"
+
+
 def shortened(text: str, width: int) -> str:
-    """Return the text, or its two ends around an ellipsis."""
-    if len(text) <= width:
+    """Return the text, or its two ends around an ellipsis; width: in columns, as `width_of` counts them."""
+    if width_of(text) <= width:
         return text
     left = (width - 1) // 4  # what tells tests apart mostly stands at the end
-    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
+    end = _fitting(reversed(text), width - 1 - left)
+    return f"{start_of(text, left)}…{text[len(text) - end :]}"
+
+
+def start_of(text: str, width: int) -> str:
+    """Return as much of the text's start as fits into so many columns."""
+    return text[: _fitting(text, width)]
+
+
+def _fitting(text: Iterable[str], width: int) -> int:
+    """Return how many characters of the text fit into so many columns."""
+    count = 0
+    for character in text:
+        width -= _columns(character)
+        if width < 0:
+            break
+        count += 1
+    return count
+
+
+@lru_cache(maxsize=4096)
+def _columns(character: str) -> int:
+    # Vowels and final consonants of Hangul, too, are drawn into the syllable before them.
+    if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def clean(value: str, at_most: int = TEXT_AT_MOST) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_bandwidth.reports.text_safe import printable, shortened
+from pytest_bandwidth.reports.text_safe import printable, shortened, start_of, width_of
 
 _START_OF_LINE = "\r\x1b[2K"
 BAR_WIDTH = 30
@@ -122,5 +122,5 @@ class ConsoleProgress:
 
 def _line_of(test: str, text: str, width: int) -> str:
     """Fit both in one line: a long name gives way, down to a third of it, then the text's end does."""
-    line = f"{shortened(test, max(width // 3, width - len(text) - 2))}: {text}"
-    return line if len(line) <= width else f"{line[: width - 1]}…"
+    line = f"{shortened(test, max(width // 3, width - width_of(text) - 2))}: {text}"
+    return line if width_of(line) <= width else f"{start_of(line, width - 1)}…"

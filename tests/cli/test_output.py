@@ -8,6 +8,7 @@ import pytest
 from full_disks import file_size_limit
 from saved_runs import outcome, run_of, save
 
+from pytest_bandwidth.cli.tables import aligned
 from pytest_bandwidth.storage.history import append
 
 KEY = "tests/test_a.py::test_copy"
@@ -69,3 +70,10 @@ def test_a_folder_that_cannot_be_made_is_told(command, writes, tmp_path):
     said = command(*arguments, tmp_path / "file" / f"page{ending}")
     assert said.status == 2
     assert f"{tmp_path / 'file'}: cannot be read or written: " in said.err
+
+
+def test_tables_align_and_shorten_by_the_columns_that_characters_take():
+    heading, wide, plain = aligned(("name", "GB/s"), (("測" * 20, "1"), ("b", "22")), width=30)
+    assert heading == f"{'name':24}  GB/s"
+    assert wide == f"測測…{'測' * 9} {'1':>6}"  # 23 columns, and one to fill
+    assert plain == f"{'b':24}  {'22':>4}"

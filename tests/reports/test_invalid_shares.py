@@ -1,4 +1,4 @@
-"""Shares of what is INVALID mean nothing: no table shows them, the JSON document keeps them."""
+"""Shares of what is INVALID, or past belief, mean nothing: no table shows them, the JSON document keeps them."""
 
 import csv
 import io
@@ -6,12 +6,20 @@ from dataclasses import replace
 
 import run_documents
 
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.reports.csv import render_csv
 from pytest_bandwidth.reports.github import job_summary
 from pytest_bandwidth.reports.html.details import detail_of
 from pytest_bandwidth.reports.html.table import table_of
+from pytest_bandwidth.reports.message import observation
 from pytest_bandwidth.reports.terminal import summary_lines
 from pytest_bandwidth.storage.saved_run import read_document
+
+# A host's user may let others use its processors: the probe is then hindered, at times as much.
+HINDERED = 13.37
 
 VALID = replace(run_documents.outcomes(1)[0], utilization=0.7654, utilization_of="peak", relative=0.6543, verdict={})
 INVALID = replace(VALID, status="INVALID", code="others", reason="beside others")
@@ -42,3 +50,19 @@ def test_shares_of_invalid_rows_are_blank_in_every_table():
         assert (row["utilization"], row["utilization_of"], row["relative"]) == cells
     (row,) = as_run(INVALID)["results"]
     assert (row["utilization"], row["relative"]) == (0.7654, 0.6543)
+
+
+def test_shares_of_a_hindered_probe_are_blank_in_every_table():
+    hindered = replace(VALID, utilization=HINDERED, utilization_of="probe", relative=HINDERED)
+    for name, text in shown(hindered).items():
+        assert not any(share in text for share in ("1337 %", "1337.0", "13.37")), name
+    (row,) = csv.DictReader(io.StringIO(render_csv([hindered])))
+    assert (row["utilization"], row["utilization_of"], row["relative"]) == ("", "", "")
+    (row,) = as_run(hindered)["results"]
+    assert (row["utilization"], row["relative"]) == (HINDERED, HINDERED)
+
+
+def test_what_a_failure_says_leaves_out_such_a_share():
+    rounds = Rounds(kernel_seconds=(1e-3,) * 5, probe_seconds=(13.37e-3,) * 5, probe_bytes=1 << 20, probe_name="copy")
+    measured = Measurement(None, Traffic(1 << 20, 0), DeviceIdentity("cpu", "a host", None, "h"), "clock", rounds)
+    assert observation(measured) == "moved 1.05 MB in 1 ms: 1.05 GB/s"

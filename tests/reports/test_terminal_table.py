@@ -57,6 +57,26 @@ def test_figures_stand_in_columns_whether_names_fit_or_not() -> None:
     assert all(len(line) <= 80 for line in lines)
 
 
+# How many columns of a terminal each parameter takes: wide, half-width, with a mark, of conjoining letters, plain.
+COLUMNS = {"速い": 4, "ｱ": 1, "e\u0301": 1, "\u1112\u1161\u11ab": 2, "plain": 5}
+
+
+def test_wide_characters_take_two_columns() -> None:
+    _, *rows = table([f"t.py::test_[{name}]" for name in COLUMNS], 120)
+    assert len(rows) == len(COLUMNS)
+    starts = set()
+    for row in rows:
+        name = row.split()[0]
+        starts.add(COLUMNS[name] + len(row[len(name) :].partition("WITHIN")[0]))
+    assert len(starts) == 1
+
+
+def test_a_name_of_wide_characters_has_a_line_of_its_own_where_it_does_not_fit() -> None:
+    name = "測" * 40
+    lines = table([f"t.py::test_[{name}]", "t.py::test_[b]"], 80)
+    assert name in lines
+
+
 @pytest.mark.parametrize(
     ("names", "heading", "left"),
     [
