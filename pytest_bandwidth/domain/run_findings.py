@@ -27,11 +27,13 @@ class Unmeasurable:
 
     not_measured: why, by key, of those whose test may exist. gone: keys of those whose test does not. moved: a test
     without an entry, and the entry that names the same test from another folder; None where there is no such.
+    elsewhere: by key, the other rootdir whose runs measure the entry.
     """
 
     not_measured: dict[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     moved: tuple[str, str] | None = None
+    elsewhere: dict[str, str] = field(default_factory=dict)
 
 
 def device_finding(outcomes: Sequence[Outcome]) -> Finding | None:

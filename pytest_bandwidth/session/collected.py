@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
-from os.path import normpath
+from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.run_findings import Unmeasurable
 from pytest_bandwidth.session.options import RUNS_NOTHING
 from pytest_bandwidth.session.settings import settings_of
-from pytest_bandwidth.session.stale_entries import has_test, near_miss
+from pytest_bandwidth.session.stale_entries import has_test, near_miss, of_other_rootdirs
 
 COLLECTED = pytest.StashKey["Collected"]()
 # pytest's options that leave tests out, by their names in its namespace.
@@ -64,9 +64,12 @@ class Collected:
         moved = None
         if not any(has_test(key, tests) for key in keys):
             # The baseline may be of another rootdir, of which nothing can be told here.
-            moved = near_miss(tests, [key for key in keys if not (root / _file_of(key)).exists()])
-            gone = [] if moved else [key for key in gone if not _is_above(root, key)]
-        return Unmeasurable(not_measured, tuple(gone), moved)
+            moved = near_miss(tests, [key for key in keys if not exists(root / _file_of(key))])
+        if moved:
+            return Unmeasurable(not_measured, (), moved)
+        baseline = settings_of(config).baseline
+        elsewhere = {} if baseline is None else of_other_rootdirs(gone, root, baseline)
+        return Unmeasurable(not_measured, tuple(key for key in gone if key not in elsewhere), None, elsewhere)
 
     def concerns(self, config: pytest.Config, entries: Iterable[str], items: Sequence[pytest.Item]) -> bool:
         """Return whether entries are of tests that are to run, or cannot be measured though they were to be."""
@@ -80,7 +83,7 @@ class Collected:
             if key.startswith((f"{nodeid}::", f"{nodeid}/")):
                 return why and f"its file was skipped: {why}"
         file = _file_of(key)
-        if file in self._read or not (config.rootpath / file).exists():
+        if file in self._read or not exists(config.rootpath / file):
             return None
         # A file of another name than tests have is measured where it is named.
         is_test = any(fnmatch(Path(file).name, pattern) for pattern in config.getini("python_files"))
@@ -118,11 +121,6 @@ def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bo
 
 def _of_tests(keys: Iterable[str], tests: set[str]) -> list[str]:
     return [key for key in keys if has_test(key, tests)] if tests else []
-
-
-def _is_above(root: Path, key: str) -> bool:
-    """Return whether the entry's file is in no folder of the rootdir, and is in one of a folder above."""
-    return any((folder / _file_of(key)).exists() for folder in root.parents)
 
 
 def _file_of(key: str) -> str:

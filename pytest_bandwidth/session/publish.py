@@ -19,7 +19,7 @@ from pytest_bandwidth.session.environment import describe, new_run_id
 from pytest_bandwidth.session.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.run_files import KINDS, write_files
 from pytest_bandwidth.session.settings import Settings, settings_of
-from pytest_bandwidth.session.stale_entries import gone_sentence, moved_sentence
+from pytest_bandwidth.session.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
 from pytest_bandwidth.session.update import update_baselines
 from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.xdist import revision_of
@@ -88,6 +88,8 @@ def _tell_unmeasurable(report: DeviceReport, settings: Settings, root: Path) -> 
         text = gone_sentence(entries.gone, report.baseline)
         report.findings.append({"code": ABSENT, "text": text})
         told.append(text)
+    if entries.elsewhere:
+        report.notes.append(elsewhere_sentence(entries.elsewhere))
     if entries.moved is not None:
         text = moved_sentence(entries.moved, root)
         report.findings.append({"code": MOVED, "text": text})

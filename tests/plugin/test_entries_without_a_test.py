@@ -218,3 +218,47 @@ def test_another_rootdir_is_named(project, monkeypatch):
     monkeypatch.chdir(project.path)
     above = project.run_here("--bandwidth-baseline=b.yaml")
     above.stdout.fnmatch_lines(["*no entry of these tests, and deep/test_d.py::test_takes for sub/deep/test_d.py::*"])
+
+
+@pytest.fixture
+def two_rootdirs(project, monkeypatch):
+    """Two rootdirs of one repository that share a baseline, both with a file of the same name; started in the first."""
+    (project.path / "pytest.ini").rename(project.path / "elsewhere.ini")
+    project.file(".git/HEAD", "")
+    for folder, name in (("libs/core/a", "first"), ("b", "second")):
+        project.file(f"{folder}/pytest.ini", "[pytest]\naddopts = -p no:randomly\n")
+        project.file(f"{folder}/tests/test_k.py", TAKES.replace("takes", name))
+    project.file("b/tests/test_b.py", TAKES)
+    monkeypatch.chdir(project.path / "libs" / "core" / "a")
+    return project
+
+
+# Node ids begin at their own rootdir.
+OF_SECOND = ("tests/test_k.py::test_second @ cold", "tests/test_b.py::test_takes")
+SHARED = ("--bandwidth-baseline=../../../b.yaml", "--bandwidth-strict")
+
+
+def test_entries_of_another_rootdir_are_not_this_ones(two_rootdirs):
+    entries(two_rootdirs, *OF_SECOND)
+    result = two_rootdirs.run_here(*SHARED)
+    assert result.ret == 0
+    other = two_rootdirs.path / "b"
+    assert f"2 entries are of tests of another rootdir, for its runs to measure: {other}" in result.outlines
+    assert "no test any more" not in result.stdout.str()
+
+
+def test_beside_entries_of_another_rootdir_those_that_are_gone_are_told(two_rootdirs):
+    gone = "tests/test_k.py::test_sec"  # part of a name that the other rootdir has
+    entries(two_rootdirs, *OF_SECOND, gone, "tests/test_gone.py::test_takes", "../b/tests/test_b.py::test_takes")
+    result = two_rootdirs.run_here(*SHARED)
+    assert result.ret == 1
+    (line,) = told(result, "FAILED with --bandwidth-strict: 2 entries have no test any more")
+    assert line.endswith(f" {gone} tests/test_gone.py::test_takes")
+
+
+def test_a_key_that_no_file_can_have_is_told_as_any_other(project):
+    project.file("test_k.py", TAKES)
+    entries(project, f"{'a' * 300}.py::test_it")
+    result = project.run_here("--bandwidth-baseline=b.yaml")
+    assert result.ret == 0
+    assert told(result, "1 entry has no test any more")
