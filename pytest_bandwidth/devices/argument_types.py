@@ -22,6 +22,20 @@ _NUMBERS: dict[str, tuple[str, int]] = {
     ),
     **dict.fromkeys(("long long", "unsigned long long", "int64_t", "uint64_t"), ("i", 8)),
 }
+# Whole numbers that `_NUMBERS` leaves out.
+_OTHER_WHOLE = frozenset(
+    ("bool", "char", "signed char", "unsigned char", "int8_t", "uint8_t", "long", "unsigned long", "size_t")
+)
+
+
+def instead_of_float(value: float, kind: str) -> str:
+    """Say what to write instead of a Python float for a parameter of type `kind`, "" where the source does not tell."""
+    number, size = _NUMBERS.get(kind, ("", 0))
+    if number == "i" or kind in _OTHER_WHOLE:
+        return f"the kernel's parameter is {kind}, write a whole number"
+    if number == "f" and not kind[-1].isdigit():  # no float4
+        return f"write np.float{8 * size}({value!r})"
+    return f"write np.float32({value!r}), or np.float64({value!r}) if the parameter is a double"
 
 
 def misread_arrays(source: str, kernel: str, args: Sequence[Any]) -> tuple[str, ...]:

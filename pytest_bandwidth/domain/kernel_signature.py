@@ -17,17 +17,22 @@ def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
 
     kernel: its PTX name.
     """
-    return tuple(name for name, _ in _parameters(source, kernel, count))
+    return tuple(name for name, _, _ in _parameters(source, kernel, count))
 
 
 def pointed_at(source: str, kernel: str, count: int) -> tuple[str, ...]:
     """Return the types that parameters point at, as written: ``const float* x`` → ``float``; empty where unknown."""
-    return tuple(kind for _, kind in _parameters(source, kernel, count))
+    return tuple(kind for _, kind, _ in _parameters(source, kernel, count))
+
+
+def held_by_value(source: str, kernel: str, count: int) -> tuple[str, ...]:
+    """Return the types of parameters that are no pointers: ``const int n`` → ``int``; empty for others, or unknown."""
+    return tuple(held for _, _, held in _parameters(source, kernel, count))
 
 
 @functools.lru_cache(256)
-def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str], ...]:
-    """Find name and pointed-at type of each parameter. Cached, since launches repeat and sources are long."""
+def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str, str], ...]:
+    """Find name, pointed-at type and own type of each parameter. Cached: launches repeat and sources are long."""
     text = _COMMENT.sub(" ", source[:1_000_000])
     for match in re.finditer(rf"\b{re.escape(source_name(kernel))}\s*\(", text):
         inside = _until_closing(text, match.end())
@@ -39,8 +44,10 @@ def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str], 
         parts = [part.split("=")[0].strip() for part in _split(inside)]
         names = [_POINTER_TO_ARRAY.search(part) or _LAST_NAME.search(part) for part in parts]
         if len(names) == count and all(names):
-            return tuple((name[1], _pointed_at(part)) for name, part in zip(names, parts, strict=True) if name)
-    return tuple((f"argument {number}", "") for number in range(count))
+            return tuple(
+                (name[1], _pointed_at(part), _by_value(part)) for name, part in zip(names, parts, strict=True) if name
+            )
+    return tuple((f"argument {number}", "", "") for number in range(count))
 
 
 def _pointed_at(parameter: str) -> str:
@@ -49,6 +56,12 @@ def _pointed_at(parameter: str) -> str:
         before, bracket, _ = parameter.partition("[")
         before = before.rstrip().rpartition(" ")[0] if bracket else ""
     return " ".join(_QUALIFIERS.sub(" ", before).split())
+
+
+def _by_value(parameter: str) -> str:
+    if any(mark in parameter for mark in "*&["):
+        return ""
+    return " ".join(_QUALIFIERS.sub(" ", _LAST_NAME.sub("", parameter)).split())
 
 
 def source_name(kernel: str) -> str:

@@ -6,12 +6,14 @@ becomes a double, an array becomes its first address, whatever its strides. So w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.argument_types import instead_of_float
 from pytest_bandwidth.devices.base import Dim
 from pytest_bandwidth.domain.errors import UsageError
 
@@ -39,21 +41,21 @@ class ArrayWorld:
     index: int
 
 
-def checked_arguments(args: tuple[Any, ...], world: ArrayWorld) -> tuple[Any, ...]:
+def checked_arguments(args: tuple[Any, ...], world: ArrayWorld, types: Sequence[str] = ()) -> tuple[Any, ...]:
     """Return the arguments as CuPy may have them; arrays of other libraries on the same device become CuPy's, uncopied.
 
+    types: of the kernel's parameters by value, as its source has them; "" or none where it does not tell.
     Raises UsageError, which counts arguments from 1.
     """
-    return tuple(_checked(argument, f"argument {n}", world) for n, argument in enumerate(args, start=1))
+    typed = zip_longest(args, types[: len(args)], fillvalue="")
+    return tuple(_checked(argument, f"argument {n}", kind, world) for n, (argument, kind) in enumerate(typed, start=1))
 
 
-def _checked(argument: Any, where: str, world: ArrayWorld) -> Any:
+def _checked(argument: Any, where: str, kind: str, world: ArrayWorld) -> Any:
     # np.float64 is a float too, and is welcome: only the bare ones do not say how wide they are.
     if type(argument) is float:
-        raise UsageError(
-            f"{where} is the bare Python float {argument!r}, which CuPy passes as a double: "
-            f"write np.float32({argument!r}), or np.float64({argument!r}) if the parameter is a double"
-        )
+        remedy = instead_of_float(argument, kind)
+        raise UsageError(f"{where} is the bare Python float {argument!r}, which CuPy passes as a double: {remedy}")
     if type(argument) is complex:
         raise UsageError(f"{where} is the bare Python complex {argument!r}: write np.complex64 or np.complex128 of it")
     if isinstance(argument, np.ndarray):

@@ -141,8 +141,9 @@ class CudaDevice:
         """Launch on the stream, or CuPy's current one where it is None. Raises UsageError for arguments that the
         kernel would misread: bare floats, host arrays, arrays of another GPU, arrays with gaps."""
         with self._current():
-            kernel, args = prepared_call(self._cupy, launch, self._world)
-            self._refuse_misread(launch)
+            source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
+            kernel, args = prepared_call(self._cupy, launch, self._world, source)
+            _refuse_misread(launch, source)
             target = None if stream is None else self._runtime.stream(stream)
 
         def run() -> None:
@@ -153,12 +154,6 @@ class CudaDevice:
                 kernel(launch.grid, launch.block, args, shared_mem=launch.shared_bytes)
 
         return run
-
-    def _refuse_misread(self, launch: Launch) -> None:
-        """Raise UsageError for arrays of other numbers than the kernel reads. A RawKernel of the user is let pass."""
-        source = next((source for source, kernel in self._kernels.items() if kernel is launch.kernel), None)
-        if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
-            raise UsageError(f"launch: {'; '.join(misread)}: the kernel would read garbage, give arrays of its types")
 
     def resources(self, launch: Launch) -> KernelResources | None:
         with self._current():
@@ -289,3 +284,9 @@ class CudaDevice:
             "sm_clock_reported_mhz": self._health.reading.sm_clock_mhz,
             "uncorrected_ecc_errors": self._health.reading.uncorrected_ecc_errors,
         }
+
+
+def _refuse_misread(launch: Launch, source: KernelSource | None) -> None:
+    """Raise UsageError for arrays of other numbers than the kernel reads. A RawKernel of the user is let pass."""
+    if source is not None and (misread := misread_arrays(source.text, source.name, launch.args)):
+        raise UsageError(f"launch: {'; '.join(misread)}: the kernel would read garbage, give arrays of its types")

@@ -9,6 +9,7 @@ from pytest_bandwidth.devices.cuda.arguments import SHARED_BYTES_FOR_ALL, ArrayW
 from pytest_bandwidth.devices.cuda.errors import one_line, status_of
 from pytest_bandwidth.devices.kernel_source import kernel_names
 from pytest_bandwidth.domain.errors import KernelError, UsageError
+from pytest_bandwidth.domain.kernel_signature import held_by_value
 from pytest_bandwidth.domain.measurement import KernelResources
 
 NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND, hipErrorNotFound: the module has no such function
@@ -95,10 +96,16 @@ def ready_kernel(cupy: Any, kernel: Any) -> Any:
     )
 
 
-def prepared_call(cupy: Any, launch: Launch, world: ArrayWorld) -> tuple[Any, tuple[Any, ...]]:
-    """Return the kernel and its arguments, everything checked. Raises UsageError or KernelError."""
+def prepared_call(
+    cupy: Any, launch: Launch, world: ArrayWorld, source: KernelSource | None = None
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return the kernel and its arguments, everything checked. Raises UsageError or KernelError.
+
+    source: the kernel's, where it is known.
+    """
     kernel = ready_kernel(cupy, launch.kernel)
-    args = checked_arguments(launch.args, world)
+    types = () if source is None else held_by_value(source.text, source.name, len(launch.args))
+    args = checked_arguments(launch.args, world, types)
     if isinstance(kernel, cupy.RawKernel):
         checked_shape(launch.grid, launch.block, kernel.max_threads_per_block)
         _allow_shared_memory(kernel, launch.shared_bytes)

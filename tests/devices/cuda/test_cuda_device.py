@@ -460,6 +460,28 @@ def test_resources_and_flops(gpu: Gpu) -> None:
     assert device.identity.facts["index"] == 0  # by which a fresh process opens the same GPU
 
 
+@pytest.mark.parametrize(
+    ("parameter", "remedy"),
+    [
+        ("const int n", r"the kernel's parameter is int, write a whole number$"),
+        ("unsigned long long n", "parameter is unsigned long long, write a whole number$"),
+        ("size_t n", "parameter is size_t, write a whole number$"),
+        ("double a", r": write np\.float64\(1\.5\)$"),
+        ("__half a", r": write np\.float16\(1\.5\)$"),
+        ("float a", r": write np\.float32\(1\.5\)$"),
+        ("float4 a", r"write np\.float32\(1\.5\), or np\.float64\(1\.5\) if"),
+        ("My<int> a", r"write np\.float32\(1\.5\), or np\.float64\(1\.5\) if"),
+    ],
+)
+def test_what_to_write_for_a_bare_float_depends_on_the_parameter(gpu: Gpu, parameter: str, remedy: str) -> None:
+    device = made(gpu)
+    source = f'extern "C" __global__ void f(float* x, {parameter}) {{}}'
+    kernel = device.kernel(KernelSource(source, "f"))
+    launch = Launch(kernel, (1, 1, 1), (32, 1, 1), (device.empty(4, "float32"), 1.5), 0)
+    with pytest.raises(UsageError, match=f"argument 2 is the bare Python float 1.5, .*{remedy}"):
+        device.launcher(launch, None)
+
+
 @pytest.mark.parametrize(("dtype", "refused"), [("float64", True), ("float32", False)])
 def test_an_array_that_the_kernel_would_misread_is_refused(gpu: Gpu, dtype: str, refused: bool) -> None:
     device = made(gpu)
