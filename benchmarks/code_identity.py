@@ -4,7 +4,9 @@
 
 For each shipped kernel: the normal form of its PTX, its machine code out of the cubin, and both hashes, as a test's
 first launch of it takes them (later ones find them remembered). For each of its twins on the host: the Numba function's
-hash, which every test takes. Prints milliseconds of the processor: median, longest, and which took longest.
+hash, which every test takes. Where CuPy is installed, for its raw kernels too, and how long their source takes that is
+compiled once more, once for all its kernels; no GPU is needed. Prints milliseconds of the processor: median, longest,
+and which took longest.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -21,7 +24,8 @@ from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.code.launch import launch_digest
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
-from pytest_bandwidth.devices.kernel_source import shipped_files, shipped_folder
+from pytest_bandwidth.devices.cuda.code import RawKernelCodes
+from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.kernel_signature import source_name
 from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
 
@@ -50,6 +54,23 @@ def kernels(repeat: int) -> tuple[dict[str, float], list[int]]:
     return found, sizes
 
 
+def raw_kernels() -> tuple[dict[str, float], dict[str, float]]:
+    """Return milliseconds of each shipped kernel whose source is compiled, and of each source; nothing without CuPy."""
+    try:
+        import cupy
+    except ImportError:
+        return {}, {}
+    cupy.cuda.compiler._get_arch_for_options_for_nvrtc = lambda: ("-arch=sm_90", "cubin")  # there need be no GPU
+    codes = RawKernelCodes(cupy, None)
+    compiled, found = {}, {}
+    for file in shipped_files():
+        text = (shipped_folder() / file).read_text(encoding="utf-8")
+        compiled[file] = milliseconds(partial(codes.code, cupy.RawKernel(text, "none")), 1)
+        for name in kernel_names(text):
+            found[name] = milliseconds(partial(codes.code, cupy.RawKernel(text, name)), 1)
+    return found, compiled
+
+
 def line(what: str, found: dict[str, float]) -> str:
     """Return a table's row."""
     slowest = max(found, key=lambda name: found[name])
@@ -69,6 +90,10 @@ def main() -> None:
     print(line("kernel: PTX and cubin", of_kernels))
     print(line("Numba function", of_functions))
     print(line("launch of five arguments", {"any": milliseconds(lambda: launch_digest(launch), repeat)}))
+    raw, sources = raw_kernels()
+    if raw:
+        print(line("raw kernel of CuPy's", raw))
+        print(line("its source, compiled once more", sources))
     print(f"normal forms: {min(sizes) / 1e3:.1f} to {max(sizes) / 1e3:.1f} kB, {sum(sizes) / 1e6:.2f} MB in all")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import KernelSource
+from pytest_bandwidth.domain.code_identity import digest
 from pytest_bandwidth.domain.errors import KernelError
 from pytest_bandwidth.domain.text import shown
 
@@ -18,6 +19,7 @@ _KERNEL = re.compile(
     r"__global__\s+(?:(?:static|inline|extern|const)\s+|__launch_bounds__\s*\([^()]*\)\s*)*void\s+"
     r"(?:__launch_bounds__\s*\([^()]*\)\s*)?([A-Za-z_]\w*)\s*\("
 )
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 LARGEST_SOURCE_BYTES = 16 * 2**20
 
 
@@ -36,6 +38,35 @@ def shipped_files() -> list[str]:
 def kernel_names(text: str) -> list[str]:
     """List the __global__ functions in CUDA C++ text, in order; those that macros make are not seen."""
     return _KERNEL.findall(_COMMENT.sub(" ", text))
+
+
+def include_folders(options: Sequence[str]) -> tuple[Path, ...]:
+    """Return the folders that options of NVRTC name for includes."""
+    folders = []
+    for number, option in enumerate(options):
+        flag = next((flag for flag in ("--include-path=", "-I") if option.startswith(flag)), None)
+        if flag is not None:
+            folders.append(option.removeprefix(flag).strip() or "".join(options[number + 1 : number + 2]))
+    return tuple(map(Path, folders))
+
+
+def headers_digest(text: str, folders: Sequence[Path]) -> str:
+    """Hash the files that a source includes out of folders, and what those include, whatever the preprocessor skips."""
+    found: dict[Path, bytes] = {}
+    waiting = [(text, tuple(folders))]
+    while waiting:
+        including, places = waiting.pop()
+        for quote, name in _INCLUDE.findall(including):
+            searched = places if quote == '"' else folders
+            file = next((place / name for place in searched if (place / name).is_file()), None)
+            if file is None or file in found or file.stat().st_size > LARGEST_SOURCE_BYTES:
+                continue
+            try:
+                found[file] = file.read_bytes()
+            except OSError:  # the compiler says so
+                continue
+            waiting.append((found[file].decode("utf-8", "replace"), (file.parent, *folders)))
+    return digest(*sorted(digest(data) for data in found.values()))
 
 
 def is_text(source: str) -> bool:

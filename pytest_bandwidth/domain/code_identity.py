@@ -67,10 +67,14 @@ UNKNOWN_CODE = CodeIdentity()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCode:
-    """The identity of what is measured, and a kernel's PTX in its normal form, which an update keeps."""
+    """The identity of what is measured, and a kernel's PTX in its normal form, which an update keeps.
+
+    unknown: why a kernel cannot be identified.
+    """
 
     identity: CodeIdentity = UNKNOWN_CODE
     ptx: str | None = None
+    unknown: str | None = None
 
 
 def identity_of_plain(plain: Mapping[str, object]) -> CodeIdentity:

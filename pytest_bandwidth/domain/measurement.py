@@ -13,6 +13,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 # A finding of this code says that an array holds other numbers than the kernel reads.
 MISREAD_ARRAY = "argument-type"
+# A finding of this code says why a kernel's code could not be identified.
+CODE_UNKNOWN = "code-unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, Finding, Measurement
 from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
@@ -245,9 +245,11 @@ class Bandwidth:
         measurement = with_regime(
             with_doubled_batch(self._run.measure(with_named_errors(workload), self.marker, self.progress))
         )
-        if not self._run.settings.disable:
+        if self._run.identifies_code:
             found = code()
             measurement = replace(measurement, code=found.identity, ptx=found.ptx)
+            if found.unknown is not None:
+                measurement = measurement.with_finding(Finding(CODE_UNKNOWN, f"its code is not known: {found.unknown}"))
         self.measurements[workload.label] = measurement
         return measurement
 

@@ -84,6 +84,11 @@ class MeasuringRun(ABC):
         return name_of(self.device.identity)
 
     @property
+    def identifies_code(self) -> bool:
+        """Return whether measurements say which code ran."""
+        return not self.settings.disable
+
+    @property
     def strict(self) -> bool:
         """Return whether what could not be judged fails."""
         return self.settings.strict

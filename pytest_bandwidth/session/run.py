@@ -137,7 +137,7 @@ class Run(MeasuringRun):
 
     def _fresh_processes(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> FreshProcesses:
         peak = None if self.peak is None else astuple(self.peak)
-        request = ChildRequest(self.device_name, test.nodeid, test.target, ROUNDS_SHARE, peak)
+        request = ChildRequest(self.device_name, test.nodeid, test.target, ROUNDS_SHARE, peak, identifies_code=False)
         return FreshProcesses(
             lambda: start_fresh(self._invocation, request),
             partial(self.locked, progress),

@@ -16,14 +16,18 @@ LINE_BYTES = 128
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None))
 
 
-def launch_digest(launch: Launch) -> str:
-    """Hash a launch: grid, block, shared memory, each argument's type and size, scalars' values."""
-    return digest(repr((launch.grid, launch.block, launch.shared_bytes)), *(_argument(a) for a in launch.args))
+def launch_digest(launch: Launch, *settings: str) -> str:
+    """Hash a launch: grid, block, shared memory, each argument's type and size, scalars' values.
+
+    settings: what else was set for the kernel's launches, such as its share of the cache.
+    """
+    shape = repr((launch.grid, launch.block, launch.shared_bytes))
+    return digest(shape, *(_argument(a) for a in launch.args), *settings)
 
 
-def with_launch(code: MeasuredCode, launch: Launch) -> MeasuredCode:
-    """Return a kernel's code as the launch runs it."""
-    return replace(code, identity=replace(code.identity, launch=launch_digest(launch)))
+def with_launch(code: MeasuredCode, launch: Launch, *settings: str) -> MeasuredCode:
+    """Return a kernel's code as the launch runs it; settings: as in `launch_digest`."""
+    return replace(code, identity=replace(code.identity, launch=launch_digest(launch, *settings)))
 
 
 def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
+from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
@@ -81,6 +82,7 @@ class CudaDevice:
             self._cupy.zeros(1, np.uint32),
         )
         self._kernels: dict[KernelSource, Any] = {}
+        self._codes = RawKernelCodes(self._cupy, known.driver_version)
         self._measured: Workload | None = None
         self._seed = int.from_bytes(os.urandom(8), "little")
 
@@ -160,8 +162,9 @@ class CudaDevice:
             return kernel_resources(self._cupy, launch, self._facts.threads_per_sm)
 
     def code(self, launch: Launch) -> MeasuredCode:
-        """Identify the launch's kernel where it was compiled here, from the user's or a shipped source."""
-        return with_launch(MeasuredCode(), launch)
+        """Identify the launch's kernel where it is a raw kernel, and NVRTC made it of source text."""
+        with self._current():
+            return with_launch(self._codes.code(launch.kernel), launch, *settings_of(self._cupy, launch.kernel))
 
     def peak_flops(self, precision: str) -> float | None:
         return datasheet_flops(self._identity, precision)

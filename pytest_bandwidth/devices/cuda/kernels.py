@@ -7,18 +7,23 @@ from typing import Any
 from pytest_bandwidth.devices.base import KernelSource, Launch
 from pytest_bandwidth.devices.cuda.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
 from pytest_bandwidth.devices.cuda.errors import one_line, status_of
-from pytest_bandwidth.devices.kernel_source import kernel_names
+from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names
 from pytest_bandwidth.domain.errors import KernelError, UsageError
 from pytest_bandwidth.domain.kernel_signature import held_by_value
 from pytest_bandwidth.domain.measurement import KernelResources
 
 NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND, hipErrorNotFound: the module has no such function
 LONGEST_LOG = 6000
+# Defined as a hash of the files that a source includes. CuPy's cache knows a kernel by its source and options, and goes
+# on with the old one where only an included file changed.
+HEADERS_MACRO = "PYTEST_BANDWIDTH_HEADERS"
 
 
 def compile_options(source: KernelSource) -> tuple[str, ...]:
-    """Return the user's options, and the file's own folder for its includes."""
-    return source.options if source.file is None else (*source.options, f"-I{source.file.parent}")
+    """Return the user's options, the file's own folder for its includes, and the hash of what is included."""
+    options = source.options if source.file is None else (*source.options, f"-I{source.file.parent}")
+    folders = include_folders(options)
+    return (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}") if folders else options
 
 
 def expressions_for(source: KernelSource) -> tuple[str, ...]:

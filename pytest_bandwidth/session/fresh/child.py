@@ -49,6 +49,7 @@ class ChildRequest:
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
     peak: the device's in bytes a second, and where that is from; None where it is unknown.
     quiet_wait_seconds: how long all its measurements together may wait for others to end.
+    identifies_code: whether rows say which code ran, which a GPU's kernels are compiled once more for.
     report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
     """
 
@@ -58,6 +59,7 @@ class ChildRequest:
     rounds_share: float = 1.0
     peak: Sequence[Any] | None = None
     quiet_wait_seconds: float = 0.0
+    identifies_code: bool = True
     report: str = ""
 
 

@@ -32,6 +32,10 @@ class ChildRun(MeasuringRun):
         self._wait_seconds = 0.0
 
     @property
+    def identifies_code(self) -> bool:
+        return super().identifies_code and self._request.identifies_code
+
+    @property
     def strict(self) -> bool:
         """Return False: nothing of a fresh process fails for want of a verdict."""
         return False

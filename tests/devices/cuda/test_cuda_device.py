@@ -482,6 +482,14 @@ def test_what_to_write_for_a_bare_float_depends_on_the_parameter(gpu: Gpu, param
         device.launcher(launch, None)
 
 
+def test_where_the_kernel_cannot_be_identified_its_launch_is(gpu: Gpu) -> None:
+    device = made(gpu)
+    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
+    found = device.code(Launch(kernel, (1, 1, 1), (256, 1, 1), ()))
+    assert "compiling it once more, to see its code, failed" in (found.unknown or "")
+    assert list(found.identity.known()) == ["launch"]
+
+
 @pytest.mark.parametrize(("dtype", "refused"), [("float64", True), ("float32", False)])
 def test_an_array_that_the_kernel_would_misread_is_refused(gpu: Gpu, dtype: str, refused: bool) -> None:
     device = made(gpu)

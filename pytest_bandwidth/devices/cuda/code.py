@@ -1,0 +1,127 @@
+"""Identify CuPy's raw kernels: compile their source once more, by CuPy's own NVRTC with CuPy's own options.
+
+CuPy hands out neither the PTX nor the machine code of what it loaded. NVRTC makes the same of the same source and
+options, whatever the machine. Its options are CuPy's own affair: where a release no longer tells them, code is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pytest_bandwidth.devices.code.kernel import kernel_code
+from pytest_bandwidth.devices.cuda.errors import one_line
+from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
+from pytest_bandwidth.domain.code_identity import MeasuredCode, digest
+
+# NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
+_NOWHERE = "/dev/null/kernel.cu"
+# CuPy adds these (cupy/cuda/compiler.py); the first for a denormal-flushing default, the other for CCCL.
+_ALWAYS = ("-ftz=true", "--device-as-default-execution-space")
+_DEBUG_VARIABLE = "CUPY_CUDA_COMPILE_WITH_DEBUG"
+_DEBUG = ("--device-debug", "--generate-line-info")
+_LINKED = ("--device-c", "-dc", "-rdc=true", "--relocatable-device-code=true")
+_CARVEOUT_BY_DRIVER = -1
+_INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
+
+
+class _Source(NamedTuple):
+    text: str
+    options: tuple[str, ...]
+    name_expressions: tuple[str, ...]
+
+
+class _Compiled(NamedTuple):
+    """What NVRTC made of a source; the cubin is empty where the driver compiles the PTX."""
+
+    ptx: str
+    cubin: bytes
+
+
+class RawKernelCodes:
+    """Identify the raw kernels of one GPU, the current one; a source is compiled once for all its kernels.
+
+    driver: its exact version, None where it is not known.
+    """
+
+    def __init__(self, cupy: Any, driver: str | None) -> None:
+        self._cupy, self._driver = cupy, driver
+        self._compiled: dict[_Source, _Compiled] = {}
+
+    def code(self, kernel: Any) -> MeasuredCode:
+        """Identify a kernel without its launch; where that cannot be done, say why."""
+        if not isinstance(kernel, self._cupy.RawKernel):
+            return MeasuredCode(unknown=f"a {type(kernel).__name__} does not tell its source")
+        try:
+            made = kernel.__getstate__()  # what it is pickled by: not all of it is an attribute
+            why = self._why_unknown(made)
+            if why is not None:
+                return MeasuredCode(unknown=why)
+            compiled = self._of_source(_Source(made["code"], made["options"], made["name_expressions"] or ()))
+        # RuntimeError: NVRTC's and the driver's errors. The next three: CuPy's own, where a release is another.
+        except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
+            return MeasuredCode(unknown=f"compiling it once more, to see its code, failed ({one_line(error)})")
+        found = kernel_code(compiled.ptx, compiled.cubin, kernel.name)
+        if found.identity.ptx is None:
+            return MeasuredCode(unknown=f"compiled once more, its source has no kernel {kernel.name}")
+        return found if compiled.cubin else self._by_driver(found)
+
+    def _why_unknown(self, made: Mapping[str, Any]) -> str | None:
+        """Return why a kernel that was made so cannot be identified; None where nothing is known to be in the way."""
+        if self._cupy.cuda.runtime.is_hip:
+            return "HIP's compiler makes no PTX"
+        if made["code"] is None:
+            return "it was loaded from a compiled file"
+        if made["backend"] != "nvrtc":
+            return f"{made['backend']} compiled it"
+        if made["jitify"]:
+            return "Jitify prepares its source"
+        if made["translate_cucomplex"]:
+            return "CuPy translates its cuComplex.h"
+        if any(option in _LINKED for option in made["options"]):
+            return "it is linked with the device runtime"
+        if _includes_unseen(made["options"]):
+            return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
+        return None
+
+    def _of_source(self, source: _Source) -> _Compiled:
+        if source not in self._compiled:
+            self._compiled[source] = self._compile(source)
+        return self._compiled[source]
+
+    def _compile(self, source: _Source) -> _Compiled:
+        nvrtc, compiler = self._cupy.cuda.nvrtc, self._cupy.cuda.compiler
+        arch, made = compiler._get_arch_for_options_for_nvrtc()
+        options = (*self._cupy._core.core.assemble_cupy_compiler_options(source.options), *_ALWAYS, arch)
+        if compiler._get_bool_env_variable(_DEBUG_VARIABLE, False):
+            options = (*options, *_DEBUG)
+        program = nvrtc.createProgram(source.text, _NOWHERE, (), ())
+        try:
+            for name in source.name_expressions:
+                nvrtc.addNameExpression(program, name)
+            nvrtc.compileProgram(program, options)
+            ptx = nvrtc.getPTX(program).rstrip(b"\0").decode("utf-8", "replace")
+            return _Compiled(ptx, nvrtc.getCUBIN(program) if made == "cubin" else b"")
+        finally:
+            nvrtc.destroyProgram(program)
+
+    def _by_driver(self, code: MeasuredCode) -> MeasuredCode:
+        """Know machine code that the driver makes of PTX by both; where its version is not known, not at all."""
+        if self._driver is None or code.identity.ptx is None:
+            return code
+        return replace(code, identity=replace(code.identity, sass=digest("driver", self._driver, code.identity.ptx)))
+
+
+def _includes_unseen(options: Iterable[str]) -> bool:
+    """Return whether a kernel of the user's own includes files, by whose content CuPy's cache does not know it."""
+    given = tuple(options)
+    return any(option.startswith(_INCLUDING) for option in given) and not any(HEADERS_MACRO in o for o in given)
+
+
+def settings_of(cupy: Any, kernel: Any) -> tuple[str, ...]:
+    """Tell what the user set for a raw kernel's launches: which share of the cache is shared memory."""
+    if not isinstance(kernel, cupy.RawKernel) or cupy.cuda.runtime.is_hip:
+        return ()
+    carveout = getattr(kernel, "preferred_shared_memory_carveout", _CARVEOUT_BY_DRIVER)
+    return () if carveout == _CARVEOUT_BY_DRIVER else (f"carveout {carveout}",)

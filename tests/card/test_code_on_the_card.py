@@ -1,0 +1,110 @@
+"""Kernels that identify themselves on the card: named is what ran, and unchanged code never fails for a drop."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_processes import PROGRAMS, Card
+
+KERNELS = 10
+CHANGED = 3
+COPY = """
+extern "C" __global__ void copy_{i}(const float* x, float* y, int n) {{
+    float more = 0;
+    int step = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {{
+        y[i] = x[i];
+        if (i < {extra}) more += x[n + i];
+    }}
+    if (more < 0) y[0] = more;
+}}
+"""
+TESTS = f"""
+import numpy as np
+import pytest
+
+N = 1 << 14
+
+@pytest.mark.bandwidth(tolerance="3%")
+@pytest.mark.parametrize("i", range({KERNELS}))
+def test_copy(bandwidth, i):
+    x, y = bandwidth.random(2 * N, "float32"), bandwidth.empty(N, "float32")
+    kernel = bandwidth.kernel("copies.cu", f"copy_{{i}}")
+    bandwidth.launch(kernel, 16, 256, (x, y, np.int32(N)), reads=4 * N, writes=y)
+    bandwidth.xp.testing.assert_array_equal(x[:N], y)
+"""
+# Each process of a dozen would load plugins that take no part, and rewrite assertions.
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider --assert=plain"}
+# A cache and a memory so small that little data is enough, since each sample is a real launch.
+HEALTHY_PACE = 0.02
+SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
+
+
+@pytest.mark.parametrize("with_ptx", [1, 0], ids=["PTX", "machine code"])
+def test_the_code_is_that_which_cupy_compiled(card: Card, tmp_path: Path, with_ptx: int) -> None:
+    """With a driver that compiles PTX, and with NVRTC's own machine code."""
+    environment = {"CUPY_CACHE_DIR": str(tmp_path / "cache"), "CUPY_COMPILE_WITH_PTX": str(with_ptx)}
+    done = card.run([str(PROGRAMS / "codes.py")], {}, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    if not with_ptx:  # what its kernel is called only a card that loads it tells
+        del found["template"]
+    for case, (loaded, said, unknown) in found.items():
+        assert unknown is None, case
+        assert said == loaded != None, case  # noqa: E711
+    assert len({said for _, said, _ in found.values()}) == len(found)
+
+
+def test_a_kernel_follows_the_files_that_it_includes(card: Card, tmp_path: Path) -> None:
+    environment = {"CUPY_CACHE_DIR": str(tmp_path / "cache")}
+    done = card.run([str(PROGRAMS / "headers.py"), str(tmp_path)], {}, env=environment)
+    assert done.returncode == 0, done.stderr
+    values, hashes = json.loads(done.stdout.splitlines()[-1])
+    assert values == [1, 2, 1]
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+def source(changed: int | None = None) -> str:
+    """Write ten kernels; the changed one reads an eighth more, which takes it a twentieth longer."""
+    return "".join(COPY.format(i=i, extra="n / 8" if i == changed else 0) for i in range(KERNELS))
+
+
+def run(card: Card, folder: Path, *args: str, **settings: object) -> tuple[int, str, list[Any]]:
+    out = folder / "out.json"
+    out.unlink(missing_ok=True)
+    command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
+    command += ["--bandwidth-min-samples=10", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
+    done = card.run(command, {**SMALL, **settings}, cwd=folder, env=ALONE)
+    rows = json.loads(out.read_text())["results"] if out.exists() else []
+    return done.returncode, done.stdout + done.stderr, rows
+
+
+@pytest.fixture(scope="module")
+def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: ten kernels, and the baseline that four runs on a healthy card wrote."""
+    made = tmp_path_factory.mktemp("user")
+    (made / "copies.cu").write_text(source())
+    (made / "test_copies.py").write_text(TESTS)
+    status, shown, rows = run(shared_card, made, "--bandwidth-update", "--bandwidth-runs=4")
+    assert (status, {row["status"] for row in rows}) == (0, {"UPDATED"}), shown
+    assert len(list((made / "code").iterdir())) == KERNELS
+    return made
+
+
+def test_unchanged_kernels_on_a_card_that_became_slower_are_one_line_and_nothing_red(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text("// a comment\n" + source())
+    status, shown, rows = run(card, folder, MEMORY_PACE=0.7 * HEALTHY_PACE)
+    assert status == 0, shown
+    assert {row["status"] for row in rows} <= {"DEVICE", "UNCHANGED"}, shown
+    assert len([line for line in shown.splitlines() if line.startswith("DEVICE")]) == 1, shown
+
+
+def test_of_ten_kernels_the_changed_one_alone_regresses(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text(source(CHANGED))
+    status, shown, rows = run(card, folder)
+    assert status == 1, shown
+    verdicts = {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
+    expected = {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}
+    assert verdicts == expected, shown
+    assert "the kernel's code changed" in shown
