@@ -37,8 +37,8 @@ SMALLEST = {
 THOUGH_BUSY = "-o bandwidth_busy_processors=1000"
 # They take a minute and seven, also at their smallest.
 LONG = {"against.py", "readme.py"}
-# In test_demo.py, test_make.py and test_gpu_session_script.py; the page is gpu.py's.
-ELSEWHERE = {"demo.py", "gpu.py", "gpu_page.py", "gpu_session.py"}
+# In test_demo.py, test_make.py, test_gpu_session_script.py and tests/card; the page is gpu.py's.
+ELSEWHERE = {"card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_page.py", "gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py"), MEASURES),

@@ -1,0 +1,172 @@
+"""Judge on the emulated card, by real runs of pytest: unchanged kernels, slower kernels, a slower card.
+
+    python benchmarks/card_judging.py                              # 100 unchanged tests, 20 of each drop: half an hour
+    python benchmarks/card_judging.py --judged 10 --slowed 5 --slower 10%
+
+Needs what the emulated card needs (tests/emulated_card/README.md). A baseline of five fresh processes holds each
+test; then processes of five tests each are judged by it, suspects in fresh processes of their own. The kernels take
+turns in each process: copy, scale, add, triad and write, of 0.5 MiB arrays and larger. Times are virtual, with the
+card's own noise, so that a machine that is busy changes nothing. Prints Markdown: the statuses, and beside them what
+the rule finds on drawn noise of the same size (docs/method.md). Ends with 1 where an unchanged kernel is red, or where
+the slower card is not told in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_bandwidth.domain.baseline import Run
+from pytest_bandwidth.domain.judging.error_rates import Judge
+from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
+from pytest_bandwidth.domain.units import format_percent, parse_fraction
+from pytest_bandwidth.domain.verdict import Status
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+# What tells 3 % with five runs: the gate is 2.4 % (docs/method.md, with a GPU's prior).
+TOLERANCE = 0.025
+RUNS, CONFIRM = 5, 3
+TRIALS = 20_000
+SLOW_CARD = 0.8
+TEST = """
+import numpy as np
+import pytest
+
+INPUTS = {"copy_f32": 1, "scale_f32": 1, "add_f32": 2, "triad_f32": 2, "write_f32": 0}
+WITH_SCALAR = ("scale_f32", "triad_f32", "write_f32")
+
+@pytest.mark.bandwidth(tolerance="{tolerance}")
+@pytest.mark.parametrize("size", range({sizes}))
+@pytest.mark.parametrize("kernel", INPUTS)
+def test_stream(bandwidth, kernel, size):
+    n = (1 << 17) + 4096 * size
+    inputs = tuple(bandwidth.random(n, "float32") for _ in range(INPUTS[kernel]))
+    out = bandwidth.empty(n, "float32")
+    scalar = (np.float32(3),) if kernel in WITH_SCALAR else ()
+    args = (out, *inputs, *scalar, np.int64(n))
+    bandwidth.launch(bandwidth.kernel("stream.cu", kernel), 320, 256, args, reads=inputs or 0, writes=out)
+"""
+KERNELS = ("copy_f32", "scale_f32", "add_f32", "triad_f32", "write_f32")
+
+
+class Arena:
+    """Keep a user's folder: tests of some sizes, and their baseline. state: of the card, to which each run adds."""
+
+    def __init__(self, folder: Path, sizes: int) -> None:
+        self._folder, self._state = folder, folder / "card"
+        self._state.mkdir()
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        text = TEST.replace("{sizes}", str(sizes)).replace("{tolerance}", f"{100 * TOLERANCE}%")
+        (folder / "test_stream.py").write_text(text)
+
+    def take_baseline(self) -> None:
+        status, shown, rows = self._pytest("--bandwidth-update", f"--bandwidth-runs={RUNS}")
+        if status != 0 or {row["status"] for row in rows} != {"UPDATED"}:
+            raise SystemExit(f"the baseline was not written:\n{shown}")
+
+    def judge(self, size: int, **settings: object) -> tuple[int, str, list[dict]]:
+        """Judge the kernels at one size in a process; return its exit status, what it printed, and its rows."""
+        return self._pytest(*(f"test_stream.py::test_stream[{kernel}-{size}]" for kernel in KERNELS), **settings)
+
+    def _pytest(self, *args: str, **settings: object) -> tuple[int, str, list[dict]]:
+        from emulated_card.environment import card_environment  # found once `main` has said where
+
+        plain = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
+        ours = ("--bandwidth-device=cuda", "--bandwidth-baseline=base.yaml", "--bandwidth-max-time=0.05")
+        document = self._folder / "out.json"
+        document.unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *plain, *ours, f"--bandwidth-json={document}", *args],
+            cwd=self._folder,
+            env=card_environment(self._state, {"L2_BYTES": 1 << 16, **settings}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        shown = done.stdout + done.stderr
+        if done.returncode not in (0, 1) or not document.exists():
+            raise SystemExit(f"nothing was judged:\n{shown}")
+        return done.returncode, shown, json.loads(document.read_text())["results"]
+
+
+def judged(arena: Arena, tests: int, **settings: object) -> tuple[Counter[str], list[float]]:
+    """Judge so many tests, the sizes one after the other; return their statuses and the shares seen at first."""
+    statuses: Counter[str] = Counter()
+    shares: list[float] = []
+    for size in range(tests // len(KERNELS)):
+        _, _, rows = arena.judge(size, **settings)
+        statuses.update(row["status"] for row in rows)
+        shares += [row["relative"] for row in rows]
+        print(f"… {statuses.total()} of {tests}: {dict(statuses)}", file=sys.stderr, flush=True)
+    return statuses, shares
+
+
+def promised(drop: float, spread: float) -> float:
+    """Return the share of tests that the rule makes REGRESSED, where processes differ by so much."""
+    draw = random.Random(f"{drop} {spread}")
+
+    def processes(count: int, shift: float = 0.0) -> list[Run]:
+        return [Run(gbps=100, relative=math.exp(draw.gauss(0, spread) + shift)) for _ in range(count)]
+
+    found = 0
+    for _ in range(TRIALS):
+        judge = Judge(processes(RUNS), "relative", TOLERANCE, PRIOR_SPREAD["relative"], CONFIRM)
+        found += judge.status(processes(1 + CONFIRM, math.log1p(-drop))) is Status.REGRESSED
+    return found / TRIALS
+
+
+def spread_of(shares: Sequence[float]) -> float:
+    """Return the standard deviation of shares that are all nearly 1, as the kernels' here."""
+    logs = [math.log(share) for share in shares]
+    mean = sum(logs) / len(logs)
+    return math.sqrt(sum((value - mean) ** 2 for value in logs) / max(len(logs) - 1, 1))
+
+
+def device_lines(shown: str) -> list[str]:
+    return re.findall(r"^DEVICE .*$", shown, re.MULTILINE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--judged", type=int, default=100, help="unchanged tests (default: 100; by fives)")
+    parser.add_argument("--slowed", type=int, default=20, help="tests of each slower kernel (default: 20; by fives)")
+    parser.add_argument("--slower", action="append", help="by how much longer they take (default: 3%% 5%% 10%%)")
+    options = parser.parse_args()
+    sys.path.insert(0, str(TESTS))  # for emulated_card
+    with tempfile.TemporaryDirectory() as folder:
+        arena = Arena(Path(folder), max(options.judged, options.slowed) // len(KERNELS))
+        arena.take_baseline()
+        unchanged, shares = judged(arena, options.judged)
+        spread = spread_of(shares)
+        print(f"tolerance {format_percent(TOLERANCE, 1)}, {RUNS} runs; shares differ by {format_percent(spread, 2)}\n")
+        print("| kernels | tests | REGRESSED | by the rule on drawn noise | statuses |\n|---|---|---|---|---|")
+        print(row("unchanged", unchanged, promised(0.0, spread)), flush=True)
+        for slower in map(parse_fraction, options.slower or ["3%", "5%", "10%"]):
+            factors = ",".join(f"{kernel}={1 + slower}" for kernel in KERNELS)
+            found, _ = judged(arena, options.slowed, SLOW_KERNELS=factors)
+            print(row(f"{format_percent(slower)} slower", found, promised(1 - 1 / (1 + slower), spread)), flush=True)
+        status, shown, rows = arena.judge(0, MEMORY_PACE=SLOW_CARD)
+        told = device_lines(shown)
+        down = Counter(r["status"] for r in rows)
+        print(row(f"unchanged, the card's memory at {format_percent(SLOW_CARD)}", down, 0.0))
+        print("", *told, sep="\n")
+    return 1 if unchanged["REGRESSED"] or status or len(told) != 1 or set(down) != {"DEVICE"} else 0
+
+
+def row(what: str, statuses: Counter[str], expected: float) -> str:
+    many = statuses.total()
+    counts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    return f"| {what} | {many} | {statuses['REGRESSED']} | {format_percent(expected, 1)} | {counts} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""benchmarks/card_mutations.py and card_judging.py: they fit the source, and run to their end at their smallest."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_processes import HANGS_SECONDS, TESTS
+
+BENCHMARKS = TESTS.parent / "benchmarks"
+
+
+def script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # for its dataclasses
+    spec.loader.exec_module(module)
+    return module
+
+
+MUTATIONS = script("card_mutations")
+PACKAGE = MUTATIONS.PACKAGE
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("bug", MUTATIONS.BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
+def test_every_edit_fits_the_source_and_names_tests_that_are_there(bug: Any, tmp_path: Path) -> None:
+    (tmp_path / bug.file).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(PACKAGE / bug.file, tmp_path / bug.file)
+    bug.put_into(tmp_path)
+    assert (tmp_path / bug.file).read_text() != (PACKAGE / bug.file).read_text()
+    for test in bug.tests:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (TESTS / file).read_text()
+
+
+def test_an_edit_that_no_longer_fits_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "moved.py").write_text("pass\n")
+    bug = MUTATIONS.Bug("any", "moved.py", "good", "bad", ())
+    with pytest.raises(LookupError, match=r"any: found 'good' 0 times in moved\.py, expected it once"):
+        bug.put_into(tmp_path)
+
+
+def run(*args: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / args[0]), *args[1:]],
+        capture_output=True,
+        text=True,
+        timeout=HANGS_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.usefixtures("new_card")
+def test_a_bug_turns_its_test_red() -> None:
+    shown = run("card_mutations.py", "--bug", "events swapped")
+    assert "| events swapped | `test_gpu_hold.py::test_an_ordinary_callable_is_held` |" in shown
+
+
+@pytest.mark.experiment
+@pytest.mark.usefixtures("new_card")
+def test_the_judging_runs_to_its_end() -> None:
+    shown = run("card_judging.py", "--judged=5", "--slowed=5", "--slower=10%")
+    assert "| 10 % slower | 5 | 5 |" in shown
+    assert "DEVICE 5 tests: the device is down" in shown

@@ -1,0 +1,29 @@
+"""A copy's figure on the card: what its memory gives, the same to the digit however busy the machine is."""
+
+from typing import Any
+
+import pytest
+from card_processes import Card
+from neighbours import beside
+
+# The first card of card/time_model.c, whose 16 MiB here are 16 caches: its peak, and what of it a copy reaches.
+PEAK_GBPS, COPY_SHARE = 320, 0.89
+SMALL_CACHE = {"L2_BYTES": 1 << 20}
+
+
+@pytest.fixture(scope="module")
+def seen(shared_card: Card) -> Any:
+    return shared_card.told("measured", **SMALL_CACHE)
+
+
+def test_a_copy_has_the_bandwidth_of_the_cards_memory(seen: Any) -> None:
+    assert seen["gbps"] == pytest.approx(PEAK_GBPS * COPY_SHARE, rel=0.02)  # its noise is half a percent
+    assert seen["relative"] == pytest.approx(1, rel=0.02)
+    assert seen["findings"] == []
+
+
+def test_figures_repeat_to_the_digit_beside_busy_processes(seen: Any, card: Card) -> None:
+    with beside("steady"):
+        again = card.told("measured", **SMALL_CACHE)
+    assert again == seen
+    assert len(set(seen["kernel_seconds"])) > 1
