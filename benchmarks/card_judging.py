@@ -5,7 +5,8 @@
 
 Needs what the emulated card needs (tests/emulated_card/README.md). A baseline of five fresh processes holds each
 test; then processes of five tests each are judged by it, suspects in fresh processes of their own. The kernels take
-turns in each process: copy, scale, add, triad and write, of 0.5 MiB arrays and larger. Times are virtual, with the
+turns in each process: copy, scale, add, triad and write, of 0.5 MiB arrays and larger. Unchanged ones run in one block
+more than in the baseline: the same code passes by itself, and here the rule is to decide. Times are virtual, with the
 card's own noise, so that a machine that is busy changes nothing. Prints Markdown: the statuses, and beside them what
 the rule finds on drawn noise of the same size (docs/method.md). Ends with 1 where an unchanged kernel is red, or where
 the slower card is not told in one line.
@@ -37,7 +38,10 @@ TOLERANCE = 0.025
 RUNS, CONFIRM = 5, 3
 TRIALS = 20_000
 SLOW_CARD = 0.8
+# One block more is another launch, and so other code (docs/method.md): noise and the rule alone decide.
+GRID, OTHER_GRID = 320, 321
 TEST = """
+import os
 import numpy as np
 import pytest
 
@@ -53,7 +57,8 @@ def test_stream(bandwidth, kernel, size):
     out = bandwidth.empty(n, "float32")
     scalar = (np.float32(3),) if kernel in WITH_SCALAR else ()
     args = (out, *inputs, *scalar, np.int64(n))
-    bandwidth.launch(bandwidth.kernel("stream.cu", kernel), 320, 256, args, reads=inputs or 0, writes=out)
+    grid = int(os.environ["GRID"])
+    bandwidth.launch(bandwidth.kernel("stream.cu", kernel), grid, 256, args, reads=inputs or 0, writes=out)
 """
 KERNELS = ("copy_f32", "scale_f32", "add_f32", "triad_f32", "write_f32")
 
@@ -69,15 +74,16 @@ class Arena:
         (folder / "test_stream.py").write_text(text)
 
     def take_baseline(self) -> None:
-        status, shown, rows = self._pytest("--bandwidth-update", f"--bandwidth-runs={RUNS}")
+        status, shown, rows = self._pytest(GRID, "--bandwidth-update", f"--bandwidth-runs={RUNS}")
         if status != 0 or {row["status"] for row in rows} != {"UPDATED"}:
             raise SystemExit(f"the baseline was not written:\n{shown}")
 
     def judge(self, size: int, **settings: object) -> tuple[int, str, list[dict]]:
         """Judge the kernels at one size in a process; return its exit status, what it printed, and its rows."""
-        return self._pytest(*(f"test_stream.py::test_stream[{kernel}-{size}]" for kernel in KERNELS), **settings)
+        tests = (f"test_stream.py::test_stream[{kernel}-{size}]" for kernel in KERNELS)
+        return self._pytest(OTHER_GRID, *tests, **settings)
 
-    def _pytest(self, *args: str, **settings: object) -> tuple[int, str, list[dict]]:
+    def _pytest(self, grid: int, *args: str, **settings: object) -> tuple[int, str, list[dict]]:
         from emulated_card.environment import card_environment  # found once `main` has said where
 
         plain = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
@@ -87,7 +93,7 @@ class Arena:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *plain, *ours, f"--bandwidth-json={document}", *args],
             cwd=self._folder,
-            env=card_environment(self._state, {"L2_BYTES": 1 << 16, **settings}),
+            env={**card_environment(self._state, {"L2_BYTES": 1 << 16, **settings}), "GRID": str(grid)},
             capture_output=True,
             text=True,
             check=False,
