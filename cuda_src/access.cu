@@ -17,8 +17,10 @@
 //
 // Reference: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #else
 #include <cuda_fp16.h>
 #endif

@@ -16,8 +16,10 @@
 //
 // Reference: Dao et al., FlashAttention, https://arxiv.org/abs/2205.14135.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #define SHUFFLE(value, lane) __shfl(value, lane, 32)
 #define SHUFFLE_XOR(value, lanes) __shfl_xor(value, lanes, 32)
 #else

@@ -18,8 +18,10 @@
 // Reference: Williams, Waterman and Patterson, Roofline, https://doi.org/10.1145/1498765.1498785;
 // Konstantinidis and Cotronis, mixbench, https://github.com/ekondis/mixbench.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #else
 #include <cuda_fp16.h>
 #endif

@@ -22,8 +22,10 @@
 // Reference: Shazeer, https://arxiv.org/abs/1911.02150; Ainslie et al., GQA, https://arxiv.org/abs/2305.13245;
 // Dao et al., Flash-Decoding, https://crfm.stanford.edu/2023/10/12/flashdecoding.html.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #define SHUFFLE_XOR(value, lanes) __shfl_xor(value, lanes, 32)
 #else
 #include <cuda_fp16.h>

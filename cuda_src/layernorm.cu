@@ -17,8 +17,10 @@
 //
 // Reference: Ba, Kiros and Hinton, Layer Normalization, https://arxiv.org/abs/1607.06450.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #define SHUFFLE_XOR(value, lanes) __shfl_xor(value, lanes, 32)
 #else
 #include <cuda_fp16.h>

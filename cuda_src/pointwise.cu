@@ -18,8 +18,10 @@
 // Reference: He, Making Deep Learning Go Brrrr From First Principles, https://horace.io/brrr_intro.html;
 // the hash is the finaliser of MurmurHash3 (Appleby, public domain).
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #else
 #include <cuda_fp16.h>
 #endif

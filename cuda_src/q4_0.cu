@@ -20,8 +20,10 @@
 // Reference: llama.cpp, ggml/src/ggml-common.h (block_q4_0) and ggml-quants.c (dequantize_row_q4_0),
 // https://github.com/ggml-org/llama.cpp.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #define SHUFFLE_XOR(value, lanes) __shfl_xor(value, lanes, 32)
 #else
 #include <cuda_fp16.h>

@@ -15,8 +15,10 @@
 // Reference: Harris, Optimizing Parallel Reduction in CUDA; shuffles: CUDA C++ Programming Guide, "Warp Shuffle
 // Functions". dot is BabelStream's.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #define SHUFFLE_DOWN(value, lanes) __shfl_down(value, lanes, 32)
 #else
 #include <cuda_fp16.h>

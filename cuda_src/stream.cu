@@ -20,8 +20,10 @@
 // Reference: McCalpin, STREAM, https://www.cs.virginia.edu/stream/ref.html (copy, scale, add, triad);
 // Deakin et al., BabelStream, https://github.com/UoB-HPC/BabelStream.
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #else
 #include <cuda_fp16.h>
 #endif

@@ -13,8 +13,10 @@
 // Reference: Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA;
 // https://developer.nvidia.com/blog/efficient-matrix-transpose-cuda-cc/
 
-#if defined(__HIP_PLATFORM_AMD__)
+#if defined(__HIPCC_RTC__) || defined(__HIP_PLATFORM_AMD__)
+#ifndef __HIPCC_RTC__  // which has halves built in
 #include <hip/hip_fp16.h>
+#endif
 #else
 #include <cuda_fp16.h>
 #endif

@@ -369,7 +369,8 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
                 compiler(self.code, self.options, self.expressions, name)
             return RawKernel(self.code, name, self.options, gpu)
 
-    def pinned(size: int) -> Any:
+    def pinned(size: int, flags: int = 0) -> Any:
+        assert flags & 2, "HIP shows a running kernel nothing of what the host stores into memory that is not mapped"
         buffer = type("Pinned", (ctypes.c_char * size,), {"ptr": property(ctypes.addressof)})()
         gpu.flags = np.frombuffer(buffer, np.int32, 2)
         return buffer
@@ -401,7 +402,8 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
         get_current_stream=lambda: gpu.current,
         Event=lambda: Event(gpu),
         get_elapsed_time=lambda start, end: (end.op.start - start.op.start) * 1e3,
-        alloc_pinned_memory=pinned,
+        PinnedMemory=pinned,
+        PinnedMemoryPointer=lambda memory, _: memory,
         memory=SimpleNamespace(OutOfMemoryError=ModelOutOfMemory),
         compiler=SimpleNamespace(CompileException=CompileException),
         driver=SimpleNamespace(CUDADriverError=CudaError, occupancyMaxActiveBlocksPerMultiprocessor=lambda *_: 4),

@@ -23,6 +23,8 @@ DLPACK_ON_DEVICE = frozenset({2, 10, 13})  # kDLCUDA, kDLROCM, kDLCUDAManaged
 LARGEST_GRID: Dim = (2**31 - 1, 65535, 65535)
 LARGEST_BLOCK: Dim = (1024, 1024, 64)
 MOST_THREADS_PER_BLOCK = 1024
+# HIP counts the threads of a grid along each axis in 32 bits (hsa_kernel_dispatch_packet_t, grid_size_x).
+MOST_THREADS_ALONG_ON_HIP = 2**32 - 1
 # Dynamic shared memory that every kernel may have without asking for more.
 SHARED_BYTES_FOR_ALL = 48 * 1024
 
@@ -108,7 +110,7 @@ def _kind(value: Any) -> str:
     return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
 
 
-def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BLOCK) -> None:
+def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BLOCK, *, on_hip: bool = False) -> None:
     """Raise UsageError where no GPU could launch so much; `most_threads` a block is the kernel's own limit."""
     for name, found, largest in (("grid", grid, LARGEST_GRID), ("block", block, LARGEST_BLOCK)):
         if any(f < 1 or f > most for f, most in zip(found, largest, strict=True)):
@@ -116,6 +118,12 @@ def checked_shape(grid: Dim, block: Dim, most_threads: int = MOST_THREADS_PER_BL
     threads = block[0] * block[1] * block[2]
     if threads > most_threads:
         raise UsageError(f"block {block} has {threads} threads, this kernel allows {most_threads}")
+    along = max(g * b for g, b in zip(grid, block, strict=True))
+    if on_hip and along > MOST_THREADS_ALONG_ON_HIP:
+        raise UsageError(
+            f"grid {grid} of blocks {block} has {along} threads along an axis, HIP allows {MOST_THREADS_ALONG_ON_HIP}: "
+            "launch fewer and let each stride over the data"
+        )
 
 
 def device_nbytes(array: Any, world: ArrayWorld, pointer_device: Callable[[int], int]) -> int:

@@ -16,6 +16,14 @@ from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
+_OF_NVRTC = (
+    "the installed NVRTC may not know this GPU (CUDA 13 starts at compute capability 7.5): install the extra that "
+    "fits, cuda12 or cuda13"
+)
+_OF_HIPRTC = (
+    "CuPy compiles with hiprtc, and asks hipcc for its headers: install the ROCm that CuPy's wheel was made for"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -51,8 +59,8 @@ def open_context(index: int) -> Opened:
         runtime = CupyRuntime(cupy, module, index, facts.cache_bytes, facts.sm_count, guard)
     except cupy.cuda.compiler.CompileException as error:
         raise DeviceUnavailable(
-            f"cuda:{index} ({facts.name}) compiles no kernels: {one_line(error)}; the installed NVRTC may not know "
-            "this GPU (CUDA 13 starts at compute capability 7.5): install the extra that fits, cuda12 or cuda13"
+            f"cuda:{index} ({facts.name}) compiles no kernels: {one_line(error)}; "
+            f"{_OF_HIPRTC if facts.gfx else _OF_NVRTC}"
         ) from None
     except (RuntimeError, ImportError, OSError, MemoryError) as error:
         raise DeviceUnavailable(f"cuda:{index} ({facts.name}) does not start: {one_line(error)}") from None

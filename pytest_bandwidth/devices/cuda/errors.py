@@ -75,6 +75,11 @@ def version_text(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
+def hip_version_text(version: int) -> str:
+    """Format a version of HIP: 70051831 → 7.0.51831."""
+    return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
+
+
 def one_line(error: BaseException, limit: int = 300) -> str:
     """Join an error's text into one line, cut where it grows long."""
     text = " ".join(str(error).split()) or type(error).__name__

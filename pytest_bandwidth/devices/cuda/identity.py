@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.devices.cuda.errors import version_text
+from pytest_bandwidth.devices.cuda.errors import hip_version_text, version_text
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic
 from pytest_bandwidth.domain.device import DeviceIdentity, Fact
@@ -19,7 +19,7 @@ INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20, "gfx1100":
 
 @dataclass(frozen=True, slots=True)
 class CudaFacts:
-    """Hold what CUDA or HIP itself says. Versions as CUDA's: 13020 is 13.2. gfx: AMD's architecture, else None."""
+    """Hold what CUDA or HIP itself says. Versions as they write them. gfx: AMD's architecture, else None."""
 
     name: str
     memory_bytes: int
@@ -63,18 +63,21 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
         cupy_version=str(cupy.__version__),
         uuid=None if runtime.is_hip else driver_uuid(index),
         gfx=_decoded(arch).partition(":")[0] if arch else None,
-        clock_mhz=_clock_mhz(runtime, index),
+        clock_mhz=_clock_mhz(runtime, index, properties),
     )
 
 
-def _clock_mhz(runtime: Any, index: int) -> float | None:
-    """Return the maximum SM clock by CUDA's own attribute, for machines without NVML.
+def _clock_mhz(runtime: Any, index: int, properties: Mapping[str, Any]) -> float | None:
+    """Return the maximum SM clock by the runtime's own word, for machines without NVML.
 
-    The properties lost it with CUDA 13.
+    By CUDA's attribute, since the properties lost it with CUDA 13; by HIP's property, since the numbers that CuPy has
+    of HIP's attributes are those of old releases: that of the clock asks for something else today.
     """
     try:
+        if runtime.is_hip:
+            return float(properties["clockRate"]) / 1e3
         return float(runtime.deviceGetAttribute(runtime.cudaDevAttrClockRate, index)) / 1e3  # given in kHz
-    except (AttributeError, RuntimeError):
+    except (AttributeError, KeyError, RuntimeError):
         return None
 
 
@@ -120,6 +123,7 @@ def join_identity(facts: CudaFacts, known: NvmlIdentity, extra: Mapping[str, Fac
 
 
 def _facts(facts: CudaFacts, nvml: NvmlIdentity) -> dict[str, Fact]:
+    api, version = ("hip", hip_version_text) if facts.gfx else ("cuda", version_text)
     found: dict[str, Fact] = {
         "gfx": facts.gfx,
         "compute_capability": None if facts.gfx else f"{facts.major}.{facts.minor}",
@@ -129,8 +133,8 @@ def _facts(facts: CudaFacts, nvml: NvmlIdentity) -> dict[str, Fact]:
         "integrated": facts.integrated,
         "pci_bus_id": facts.pci_bus_id,
         "driver_version": nvml.driver_version,
-        "cuda_driver": version_text(facts.driver_version),
-        "cuda_runtime": version_text(facts.runtime_version),
+        f"{api}_driver": version(facts.driver_version),
+        f"{api}_runtime": version(facts.runtime_version),
         "cupy_version": facts.cupy_version,
         "max_sm_clock_mhz": nvml.max_sm_clock_mhz or facts.clock_mhz,
         "default_sm_clock_mhz": nvml.default_sm_clock_mhz,

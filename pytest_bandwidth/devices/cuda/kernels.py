@@ -111,18 +111,21 @@ def prepared_call(
     kernel = ready_kernel(cupy, launch.kernel)
     types = () if source is None else held_by_value(source.text, source.name, len(launch.args))
     args = checked_arguments(launch.args, world, types)
+    on_hip = bool(cupy.cuda.runtime.is_hip)
     if isinstance(kernel, cupy.RawKernel):
-        checked_shape(launch.grid, launch.block, kernel.max_threads_per_block)
-        _allow_shared_memory(kernel, launch.shared_bytes)
+        checked_shape(launch.grid, launch.block, kernel.max_threads_per_block, on_hip=on_hip)
+        if on_hip:
+            _check_shared_memory(cupy, kernel, launch.shared_bytes, world.index)
+        else:
+            _allow_shared_memory(kernel, launch.shared_bytes)
     else:
-        checked_shape(launch.grid, launch.block)
+        checked_shape(launch.grid, launch.block, on_hip=on_hip)
     return kernel, args
 
 
 def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
     """Ask for more than 48 KiB of dynamic shared memory, which users of RawKernel tend to forget."""
-    if shared_bytes < 0:
-        raise UsageError(f"shared memory is {shared_bytes} bytes, expected 0 or more")
+    _refuse_negative(shared_bytes)
     if shared_bytes + kernel.shared_size_bytes <= SHARED_BYTES_FOR_ALL:
         return
     try:
@@ -132,6 +135,25 @@ def _allow_shared_memory(kernel: Any, shared_bytes: int) -> None:
             f"the launch asks for {shared_bytes} bytes of dynamic shared memory a block, which this GPU refuses "
             f"({one_line(error)}): ask for less"
         ) from None
+
+
+def _check_shared_memory(cupy: Any, kernel: Any, shared_bytes: int, index: int) -> None:
+    """Raise UsageError for more shared memory than an AMD GPU has for a block.
+
+    There all of it is a kernel's for the asking: HIP has no attribute to set, and CuPy's setter always fails.
+    """
+    _refuse_negative(shared_bytes)
+    wanted = shared_bytes + kernel.shared_size_bytes
+    most = int(cupy.cuda.runtime.getDeviceProperties(index)["sharedMemPerBlock"])
+    if wanted > most:
+        raise UsageError(
+            f"the launch asks for {wanted} bytes of shared memory a block, this GPU has {most}: ask for less"
+        )
+
+
+def _refuse_negative(shared_bytes: int) -> None:
+    if shared_bytes < 0:
+        raise UsageError(f"shared memory is {shared_bytes} bytes, expected 0 or more")
 
 
 def blocks_per_sm(cupy: Any, kernel: Any, threads: int, shared_bytes: int = 0) -> int | None:

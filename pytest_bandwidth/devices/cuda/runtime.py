@@ -21,6 +21,7 @@ FLUSH_THREADS = 256
 # So many caches' worth replaces all that was there, whatever the cache prefers to keep.
 FLUSH_CACHES = 3
 NEVER = 0x5EED5EED
+MAPPED = 2  # cudaHostAllocMapped, hipHostMallocMapped
 
 
 class GpuRuntime(Protocol):
@@ -83,8 +84,9 @@ class CupyRuntime:
         self._step = module.get_function("clock_step")
         self._fill_cache = module.get_function("fill_cache")
         # Pinned host memory has one address for host and device (CUDA C++ Programming Guide, "Unified Virtual
-        # Address Space"), so the kernel may poll what Python writes.
-        self._flags_memory = cupy.cuda.alloc_pinned_memory(64)
+        # Address Space"), so the kernel may poll what Python writes. Mapped: HIP's other pinned memory is coarse-
+        # grained, of which a running kernel need not see what the host stores (HIP documentation, "Coherence control").
+        self._flags_memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(64, MAPPED), 0)
         self._flags = np.frombuffer(self._flags_memory, np.int32, 2)
         self._flags[:] = 0
         self._ticket = 0

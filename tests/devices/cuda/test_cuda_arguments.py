@@ -153,3 +153,10 @@ def test_bytes_of_what_the_gpu_does_not_hold_are_refused(array: Any, text: str) 
 def test_a_bare_pointers_device_is_asked_for() -> None:
     with pytest.raises(UsageError, match="cuda:3"):
         nbytes(NumbaLike((4,), "<f4"), device_of_pointer=3)
+
+
+def test_hip_counts_the_threads_along_an_axis_in_32_bits() -> None:
+    checked_shape((2**24, 1, 1), (255, 1, 1), on_hip=True)
+    checked_shape((2**24, 1, 1), (256, 1, 1))
+    with pytest.raises(UsageError, match="has 4294967296 threads along an axis, HIP allows 4294967295"):
+        checked_shape((2**24, 1, 1), (256, 1, 1), on_hip=True)

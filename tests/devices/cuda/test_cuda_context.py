@@ -96,6 +96,21 @@ def test_a_compiler_that_does_not_know_the_gpu(cupy: Any) -> None:
     assert "invalid value for --gpu-architecture" in text
 
 
+def test_hips_compiler_is_not_mistaken_for_cudas(cupy: Any) -> None:
+    facts(cupy)
+    asked = cupy.cuda.runtime.getDeviceProperties
+    cupy.cuda.runtime.is_hip = True
+    cupy.cuda.runtime.getDeviceProperties = lambda index: {**asked(index), "gcnArchName": b"gfx1201"}
+
+    def refuse(**_: Any) -> Any:
+        raise cupy.cuda.compiler.CompileException("hiprtc: error: unknown target")
+
+    cupy.RawModule = refuse
+    text = refusal()
+    assert "install the ROCm that CuPy's wheel was made for" in text
+    assert "cuda12" not in text
+
+
 def test_a_missing_compiler_or_a_full_gpu(cupy: Any) -> None:
     facts(cupy)
 

@@ -67,6 +67,7 @@ def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> 
     identity = join_identity(facts, NvmlIdentity(), {})
     assert identity.name == "gfx942"
     assert "compute_capability" not in identity.facts
+    assert "cuda_runtime" not in identity.facts
     peak = choose_peak(identity, nvml=memory_arithmetic(facts, NvmlIdentity()))
     assert peak is not None
     assert "MI300X" in peak.source
@@ -147,3 +148,17 @@ def test_a_gfx_name_loses_its_feature_flags() -> None:
         __version__="14.2.0", cuda=SimpleNamespace(runtime=runtime(hip=True, gcnArchName=b"gfx90a:sramecc+:xnack-"))
     )
     assert read_facts(cupy, 0).gfx == "gfx90a"
+
+
+def test_hips_clock_is_its_property_since_cupys_number_asks_for_something_else() -> None:
+    asked = runtime(hip=True, gcnArchName=b"gfx942", clockRate=2_100_000)
+    asked.cudaDevAttrClockRate = 11  # as CuPy has it; hipDeviceAttributeCooperativeMultiDeviceLaunch today
+    asked.deviceGetAttribute = lambda *_: 1
+    found = read_facts(SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=asked)), 0)
+    assert found.clock_mhz == 2100.0
+
+
+def test_hips_versions_are_written_as_hip_counts_them() -> None:
+    amd = replace(MODEL_FACTS, gfx="gfx942", driver_version=70051831, runtime_version=60443484)
+    facts = join_identity(amd, NvmlIdentity(), {}).facts
+    assert (facts["hip_driver"], facts["hip_runtime"]) == ("7.0.51831", "6.4.43484")

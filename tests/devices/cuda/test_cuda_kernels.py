@@ -158,6 +158,23 @@ def test_more_shared_memory_than_the_gpu_has_is_refused_in_one_line() -> None:
         prepared_call(model_cupy(Gpu()), launch(Small("", "tiled"), shared_bytes=1 << 20), WORLD)
 
 
+class OnHip(RawKernel):
+    """A kernel as CuPy's HIP build has it: what CUDA has to be asked for cannot be set."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "max_dynamic_shared_size_bytes" and hasattr(self, name):
+            raise CudaError(999, "hipErrorUnknown: unknown error")
+        super().__setattr__(name, value)
+
+
+def test_hip_gives_the_shared_memory_that_it_has_without_being_asked() -> None:
+    cupy = model_cupy(Gpu(hip=True))
+    cupy.cuda.runtime.getDeviceProperties = lambda _: {"sharedMemPerBlock": 64 * 1024}
+    prepared_call(cupy, launch(OnHip("", "tiled"), shared_bytes=60 * 1024), WORLD)
+    with pytest.raises(UsageError, match="asks for 81920 bytes of shared memory a block, this GPU has 65536"):
+        prepared_call(cupy, launch(OnHip("", "tiled"), shared_bytes=80 * 1024), WORLD)
+
+
 def test_resources_and_occupancy() -> None:
     found = kernel_resources(model_cupy(Gpu()), launch(RawKernel("", "copy")), threads_per_sm=2048)
     assert found is not None
