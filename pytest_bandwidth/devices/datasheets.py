@@ -205,3 +205,8 @@ DATASHEETS: tuple[Datasheet, ...] = (
     Datasheet(r"", 960, f"{_RDNA3}: RX 7900 XTX (24 GB, 384 bit, 20 Gbit/s)", gfx="gfx1100", memory_gib=24),
     Datasheet(r"", 864, "AMD Radeon PRO W7900 data sheet", gfx="gfx1100", memory_gib=48),
 )
+
+
+def precisions() -> tuple[str, ...]:
+    """Return the precisions of which some card's FLOP/s are on file."""
+    return tuple(sorted({precision for sheet in DATASHEETS for precision in sheet.tflops}))

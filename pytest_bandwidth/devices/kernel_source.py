@@ -98,7 +98,7 @@ def read_source(
         if len(names) != 1:
             raise KernelError(f"{file or 'the source text'} holds {_listed(names)}: name the one that is meant")
         name = names[0]
-    if "<" in name and name not in name_expressions:
+    if ("<" in name or "::" in name) and name not in name_expressions:
         name_expressions = (*name_expressions, name)
     if shipped and name not in text and name not in name_expressions:
         raise KernelError(f"{file and file.name} has no kernel {name!r}, it has {_listed(kernel_names(text))}")

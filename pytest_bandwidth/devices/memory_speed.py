@@ -6,11 +6,11 @@ follows the other, benchmarks/memory_speed.py measures.
 
 from __future__ import annotations
 
-import time
 from statistics import median
 from typing import Any
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
+from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.rounds import RUN_DELAY
 
@@ -52,7 +52,7 @@ def wait_for_memory(device: TimedDevice, probe: Probe, stream: Any, fastest_gbps
     """
     started = device.now()
     while device.now() - started < most_seconds and _is_faster(device, probe, stream, fastest_gbps):
-        time.sleep(NAP_SECONDS)  # nothing tells when a hypervisor moves processors
+        clock.sleep(NAP_SECONDS)  # nothing tells when a hypervisor moves processors
     return device.now() - started
 
 

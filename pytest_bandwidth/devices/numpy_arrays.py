@@ -97,10 +97,12 @@ def _parts(count: int, most: int) -> list[slice]:
 def host_nbytes(array: Any) -> int:
     """Return the bytes of an array in host memory: NumPy's, or anyone's that offers DLPack or the array interface.
 
+    Elements that NumPy repeats, as `broadcast_to` does by a stride of 0, are in memory once.
     Raises UsageError for any other, and for arrays on another device.
     """
     if isinstance(array, np.ndarray):
-        return array.nbytes
+        extents = zip(array.shape, array.strides, strict=True)
+        return int(array.itemsize) * prod(size for size, stride in extents if stride or not size)
     kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
     if hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
         if int(array.__dlpack_device__()[0]) in _DLPACK_CPU:

@@ -45,7 +45,9 @@ def place_arguments(
     regions: dict[int, Region] = {}
     for number, (parameter, name, argument) in enumerate(zip(parameters, names, arguments, strict=True)):
         label = f"argument {number} ({name}) of kernel {kernel}"
-        if isinstance(argument, np.ndarray):
+        if _goes_by_value(argument, parameter):
+            value = _scalar(argument.reshape(())[()], label, parameter)
+        elif isinstance(argument, np.ndarray):
             value = _pointer(argument, number, name, label, parameter, regions)
         else:
             value = _scalar(argument, label, parameter)
@@ -54,10 +56,21 @@ def place_arguments(
     return Arguments(buffer, (parameter_region, *regions.values()))
 
 
+def _goes_by_value(argument: Any, parameter: Parameter) -> bool:
+    """Return whether it is an array of one scalar or struct, which CuPy passes by value, for such a parameter."""
+    if not isinstance(argument, np.ndarray) or _is_pointer(parameter):
+        return False
+    return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
+
+
+def _is_pointer(parameter: Parameter) -> bool:
+    return parameter.size == 8 and parameter.type in ("u64", "b64", "s64")
+
+
 def _pointer(
     array: Array, number: int, name: str, label: str, parameter: Parameter, regions: dict[int, Region]
 ) -> Array:
-    if parameter.size != 8 or parameter.type not in ("u64", "b64", "s64"):
+    if not _is_pointer(parameter):
         raise UsageError(
             f"{label} is an array, but the parameter is no pointer (.{parameter.type}, {parameter.size} bytes)"
         )

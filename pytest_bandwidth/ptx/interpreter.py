@@ -8,11 +8,11 @@ it would alone. Barriers hold groups back until whole blocks have arrived.
 from __future__ import annotations
 
 import math
-import time
 from typing import NoReturn
 
 import numpy as np
 
+from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.ptx.arrays import Array, spread
 from pytest_bandwidth.ptx.checkers.faults import FaultLog
@@ -57,7 +57,7 @@ class Tally:
         self._kernel = kernel
         self._limit = limit
         self._seconds = seconds
-        self._end = time.monotonic() + seconds
+        self._end = clock.monotonic() + seconds
 
     def add(self, block: BasicBlock, mask: Mask) -> None:
         steps = len(block.steps) + (block.end is not None)
@@ -66,7 +66,7 @@ class Tally:
         self._spent += steps * max(mask.threads, LEAST_THREADS)
         if self._spent > self._limit:
             self._stop(block, f"executed more than {self._limit:.3g} thread-instructions", "the limit")
-        if time.monotonic() > self._end:
+        if clock.monotonic() > self._end:
             self._stop(block, f"run for {self._seconds:g} s", "--bandwidth-traffic-timeout")
 
     def _stop(self, block: BasicBlock, found: str, bound: str) -> NoReturn:

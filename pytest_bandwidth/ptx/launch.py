@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.kernel_signature import parameter_names
 from pytest_bandwidth.ptx.addresses import LOCAL_REGION, SHARED_REGION
@@ -143,7 +143,7 @@ class _Run:
             GlobalRaceChecker(self._faults, kernel.granule_bytes),
         )
         self._tally = tally
-        self._last_progress = time.monotonic()
+        self._last_progress = clock.monotonic()
 
     def whole(self, progress: Progress | None) -> Execution:
         rows = self._rows_per_batch()
@@ -212,7 +212,7 @@ class _Run:
         return windows
 
     def _tell(self, progress: Progress | None, done: int, total: int) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         if progress is not None and (now - self._last_progress >= PROGRESS_SECONDS or done == total):
             self._last_progress = now
             progress(f"{self._kernel.name}: {done} of {total} blocks, {self._tally.threads:.3g} thread-instructions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -60,7 +61,10 @@ class Program:
             return alike[0]
         known = ", ".join(sorted(source_name(mangled) for mangled in self.kernels)) or "none"
         found = "several kernels" if alike else "no kernel"
-        raise KernelError(f"{self.compiled.filename} has {found} named {name!r}; it has: {known}")
+        # The compiler keeps a template's instances only.
+        is_written = re.search(rf"__global__[^;{{}}]*\b{re.escape(name)}\s*\(", self.compiled.source)
+        hint = f"; a template needs its arguments, as in {name}<float>" if is_written and not alike else ""
+        raise KernelError(f"{self.compiled.filename} has {found} named {name!r}; it has: {known}{hint}")
 
     def kernel(self, name: str) -> Kernel:
         """Decode a kernel. Raises KernelError for unknown names, NotOnThisDevice for opcodes that are not modelled."""

@@ -207,4 +207,4 @@ class MeasuringRun(ABC):
         progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why}")
         started = time.monotonic()
         time.sleep(NAP_SECONDS)
-        self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - (time.monotonic() - started))
+        self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - max(time.monotonic() - started, NAP_SECONDS))

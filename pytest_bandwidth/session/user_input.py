@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from numbers import Integral, Number
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
+from pytest_bandwidth.devices.datasheets import precisions
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
@@ -21,7 +23,7 @@ from pytest_bandwidth.domain.units import parse_bytes
 # No device moves or computes as much in one run: 2⁶⁰ bytes would take an hour at 300 TB/s.
 LARGEST_COUNT = 2**60
 LONGEST_LABEL = 200
-_PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,10 @@ def declared(
         raise UsageError(
             "neither reads= nor writes= is declared: name the arrays, bytes or Traffic that one run has to move"
         )
-    if flop is not None and (isinstance(flop, bool) or not isinstance(flop, int) or flop < 0):
-        raise UsageError(f"flop={shown(flop)}, expected a whole number that is not negative")
+    if flop is not None:
+        given, flop = flop, _whole(flop)
+        if flop is None or flop < 0:
+            raise UsageError(f"flop={shown(given)}, expected a whole number that is not negative")
     read_parts, written_parts = _parts(reads), _parts(writes)
     traffic = _added_up("reads", read_parts, nbytes) + _added_up("writes", written_parts, nbytes)
     if flop is not None:
@@ -80,13 +84,15 @@ def declared(
         traffic,
         read_arrays,
         written_arrays,
-        precision or _precision((*read_arrays, *written_arrays)),
+        _checked_precision(precision) or _precision((*read_arrays, *written_arrays)),
         flop is not None or any(isinstance(part, Traffic) for part in (*read_parts, *written_parts)),
     )
 
 
 def _parts(side: Any) -> tuple[Any, ...]:
-    return () if side is None else tuple(side) if isinstance(side, (tuple, list)) else (side,)
+    parts = () if side is None else tuple(side) if isinstance(side, (tuple, list)) else (side,)
+    # NumPy's whole numbers are such, as `np.prod(shape) * 4` is; else they would be arrays of 8 bytes.
+    return tuple(int(part) if isinstance(part, Integral) and not isinstance(part, bool) else part for part in parts)
 
 
 def _arrays(parts: Sequence[Any]) -> tuple[Any, ...]:
@@ -102,7 +108,7 @@ def _traffic_of(name: str, part: Any, nbytes: Callable[[Any], int]) -> Traffic:
     if isinstance(part, str):
         with suppress(ValueError):  # it is refused below, with all that is taken
             part = parse_bytes(part)
-    if isinstance(part, (bool, float, str, bytes)):
+    if isinstance(part, (bool, str, bytes)) or (isinstance(part, Number) and not isinstance(part, int)):
         raise UsageError(
             f"{name}={shown(part)}, expected arrays, whole numbers of bytes, text such as '64 MiB', or a Traffic model"
         )
@@ -110,6 +116,14 @@ def _traffic_of(name: str, part: Any, nbytes: Callable[[Any], int]) -> Traffic:
         raise UsageError(f"{name}={shown(part)}, expected a number of bytes that is not negative")
     count = part if isinstance(part, int) else nbytes(part)
     return Traffic(count, 0) if name == "reads" else Traffic(0, count)
+
+
+def _checked_precision(precision: str | None) -> str | None:
+    """Return a precision by which a peak may be known. Raises UsageError for any other: its ridge would be missing."""
+    known = precisions()
+    if precision is None or (isinstance(precision, str) and _PRECISIONS.get(precision, precision) in known):
+        return precision and _PRECISIONS.get(precision, precision)
+    raise UsageError(f"precision={shown(precision)}, expected one of {', '.join(known)}")
 
 
 def _precision(arrays: Sequence[Any]) -> str | None:

@@ -119,3 +119,18 @@ class TestBytes:
     def test_of_an_array_elsewhere(self):
         with pytest.raises(UsageError, match="not in host memory"):
             host_nbytes(Foreign(2))
+
+
+@pytest.mark.parametrize(
+    ("array", "nbytes"),
+    [
+        (np.broadcast_to(np.float32(1), 1 << 20), 4),
+        (np.broadcast_to(np.zeros((4, 1), np.float32), (4, 1000)), 16),
+        (np.zeros((4, 6), np.float32)[::2, ::3], 16),
+        (np.zeros((0, 3)), 0),
+        (np.zeros((3, 0)), 0),
+        (np.zeros(()), 8),
+    ],
+)
+def test_bytes_of_an_array_are_those_that_lie_in_memory(array, nbytes):
+    assert host_nbytes(array) == nbytes

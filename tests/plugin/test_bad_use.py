@@ -372,3 +372,22 @@ def test_nonsense_is_invalid_and_never_written(project):
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
     result.stdout.fnmatch_lines(["*INVALID*is more than * of what the probe's fastest sample reached*"])
     assert not (project.path / "b.yaml").exists()
+
+
+FROZEN = """
+import time
+
+def test_frozen(bandwidth, monkeypatch):
+    for name in ("time", "monotonic", "perf_counter", "perf_counter_ns"):
+        monkeypatch.setattr(time, name, lambda: 0)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    x = bandwidth.random(1 << 20)
+    assert bandwidth(x.sum, reads=x).seconds > 0
+"""
+
+
+@pytest.mark.processes
+def test_a_test_that_stops_the_clock_is_measured_by_the_real_one(project):
+    project.file("test_clock.py", FROZEN)
+    said, _ = project.start("test_clock.py").communicate(timeout=HANGS_SECONDS)
+    assert "1 passed" in said, said

@@ -329,3 +329,33 @@ def test_damaged_ptx_is_an_error_and_nothing_else() -> None:
                     ptx.execute(loaded, name, (2,), (64,), args, max_thread_instructions=100_000)
             except BandwidthError as error:
                 assert "\n" not in str(error)  # noqa: PT017 (most damage is an error, some is not)
+
+
+BY_VALUE = r"""
+struct Pair { int a; float b; };
+extern "C" __global__ void fill(float* x, Pair pair, float by) { x[threadIdx.x] = pair.a * pair.b * by; }
+"""
+
+
+def test_structs_and_scalars_go_by_value_as_cupy_passes_them() -> None:
+    """NumPy's way to hold them: arrays of one."""
+    pair = np.zeros(1, np.dtype([("a", np.int32), ("b", np.float32)]))
+    pair["a"], pair["b"] = 3, 0.5
+    for one, by in ((pair, np.array(4, np.float32)), (pair[0], np.float32(4)), (pair.reshape(()), np.float32(4))):
+        x = np.zeros(8, np.float32)
+        ptx.execute(program(BY_VALUE), "fill", (1,), (8,), (x, one, by))
+        assert (x == 6).all()
+    with pytest.raises(UsageError, match=r"argument 1 \(pair\) of kernel fill is a numpy.void32 \(4 bytes\)"):
+        ptx.execute(program(BY_VALUE), "fill", (1,), (8,), (x, np.zeros(1, [("a", "i4")]), np.float32(1)))
+    # An array of nothing but itself is one where the kernel takes a pointer.
+    scalar = np.zeros((), np.float32)
+    ptx.execute(program(BY_VALUE), "fill", (1,), (1,), (scalar, pair, np.float32(4)))
+    assert scalar == 6
+
+
+def test_a_template_without_arguments_is_told_from_a_name_that_is_not_there() -> None:
+    text = "template <typename T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }\n" + SCALE
+    with pytest.raises(KernelError, match=r"no kernel named 'twice'; it has: scale; a template .* twice<float>$"):
+        ptx.execute(program(text), "twice", (1,), (8,), (X,))
+    with pytest.raises(KernelError, match=r"no kernel named 'thrice'; it has: scale$"):
+        ptx.execute(program(text), "thrice", (1,), (8,), (X,))

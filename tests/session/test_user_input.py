@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.numpy_arrays import host_nbytes
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.user_errors import with_named_errors
@@ -147,3 +148,29 @@ def test_text_that_is_no_number_of_bytes_is_refused():
     said = "reads='1 MB/s', expected arrays, whole numbers of bytes, text such as '64 MiB'"
     with pytest.raises(UsageError, match=said):
         declared("1 MB/s", None, None, None, len)
+
+
+@pytest.mark.parametrize("number", [np.int64(1 << 20), np.uint32(1 << 20), np.prod((1 << 10, 1 << 10))])
+def test_numpys_whole_numbers_are_bytes_and_flop(number):
+    found = declared(number, [number, 4], number, None, host_nbytes)
+    assert found.traffic == Traffic(1 << 20, (1 << 20) + 4, flop=1 << 20)
+    assert found.reads == found.writes == ()
+
+
+@pytest.mark.parametrize("wrong", [np.float32(4096), np.float64(4096), 4096.0, 1j, np.complex64(1)])
+def test_other_numbers_are_no_bytes(wrong):
+    with pytest.raises(UsageError, match="whole numbers of bytes"):
+        declared(wrong, None, None, None, host_nbytes)
+    with pytest.raises(UsageError, match="flop="):
+        declared(8, None, wrong, None, host_nbytes)
+
+
+@pytest.mark.parametrize(("given", "known"), [("fp16-tensor", "fp16-tensor"), ("float32", "fp32"), ("half", "fp16")])
+def test_a_precision_is_one_that_a_peak_is_known_by(given, known):
+    assert declared(8, None, 8, given, host_nbytes).precision == known
+
+
+@pytest.mark.parametrize("wrong", ["fp99", "FP32", "fp16 tensor", 32, "", ["fp32"]])
+def test_another_precision_is_refused_with_those_there_are(wrong):
+    with pytest.raises(UsageError, match=r"precision=.*, expected one of bf16, .*fp32"):
+        declared(8, None, 8, wrong, host_nbytes)

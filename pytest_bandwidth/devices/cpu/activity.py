@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions
 
 # Less than this share of one processor is the background of any system.
@@ -58,7 +58,7 @@ class ActivityWatch:
         proc = self._root / "proc"
         ticks = _ticks_per_second()
         if ticks is None or not (proc / "stat").is_file():
-            return Activity(time.monotonic())
+            return Activity(clock.monotonic())
         by_process = {}
         own = os.getpid()
         entries = [entry.name for entry in os.scandir(proc) if entry.name.isdigit()][:MOST_PROCESSES]
@@ -66,7 +66,7 @@ class ActivityWatch:
             seconds = _process_seconds(proc / name / "stat", ticks)
             if seconds is not None and int(name) != own:
                 by_process[(int(name), seconds[0])] = seconds[1]
-        return Activity(time.monotonic(), by_process, _stolen_seconds(proc / "stat", ticks))
+        return Activity(clock.monotonic(), by_process, _stolen_seconds(proc / "stat", ticks))
 
 
 def shares_between(before: Activity, after: Activity) -> dict[str, float]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from pytest_bandwidth.devices.numpy_arrays import Array, empty_array
+from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
 
@@ -52,9 +52,9 @@ class CacheEviction:
     def evict(self) -> None:
         """Make the caches cold where the workload asks for it."""
         if self._needed and self._buffer is not None:
-            started = time.perf_counter()
+            started = clock.perf_counter()
             self._read(self._buffer)
-            self._seconds.append(time.perf_counter() - started)
+            self._seconds.append(clock.perf_counter() - started)
 
     def finding(self, data_bytes: int) -> Finding | None:
         """Tell what was done for the workload just measured; None where nothing had to be."""

@@ -5,7 +5,6 @@ Without Numba everything but the shipped kernels works; the probe is then NumPy'
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -31,6 +30,7 @@ from pytest_bandwidth.devices.cpu.run_delay import RunDelay, longest_wait, why_d
 from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
@@ -162,7 +162,7 @@ class CpuDevice:
         return replace(measurement, detail={DISPATCH_SECONDS: self._ceilings.dispatch_seconds()})
 
     def now(self) -> float:
-        return time.perf_counter()
+        return clock.perf_counter()
 
     def time(self, call: Call, stream: Any) -> Sample:
         """Time one call between two readings of the clock, caches cold, no garbage collection."""
@@ -171,9 +171,9 @@ class CpuDevice:
         self._eviction.evict()
         with gc_disabled():
             waited_before = self._run_delay.seconds()
-            started = time.perf_counter_ns()
+            started = clock.perf_counter_ns()
             call()
-            ended = time.perf_counter_ns()
+            ended = clock.perf_counter_ns()
             waited = longest_wait(waited_before, self._run_delay.seconds())
         seconds = (ended - started) * 1e-9
         return Sample(seconds, seconds, why_disturbed(seconds, waited), waited)

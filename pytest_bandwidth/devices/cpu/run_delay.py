@@ -7,9 +7,9 @@ Second field of /proc/PID/task/TID/schedstat, in nanoseconds (Documentation/sche
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
+from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.rounds import RUN_DELAY
 
@@ -34,7 +34,7 @@ class RunDelay:
 
     def look_for_threads(self) -> None:
         """Open the account of each thread that is new, close those of threads that ended; now and then, not always."""
-        now = time.monotonic()
+        now = clock.monotonic()
         if self._process == os.getpid() and now - self._looked < LOOK_SECONDS:
             return
         if self._process != os.getpid():  # after a fork, what is open tells of the parent's threads

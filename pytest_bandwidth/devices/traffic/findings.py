@@ -78,7 +78,8 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
         if said != seen:
             arrays = ", ".join(_touched(array, verb) for array in execution.arrays if _bytes(array, verb))
             text = f"declared {format_bytes(said)} {verb}, the kernel touches {format_bytes(seen)}"
-            findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {arrays or 'nothing'}"))
+            where = arrays or ("memory beside the views that it was given" if seen else "nothing")
+            findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {where}"))
     return tuple(findings)
 
 

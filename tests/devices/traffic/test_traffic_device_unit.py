@@ -7,10 +7,12 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
-from pytest_bandwidth.devices.base import KernelSource, Launch
+from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
+from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.traffic import device as traffic
 from pytest_bandwidth.devices.traffic.device import open_traffic
 from pytest_bandwidth.domain.errors import KernelFault
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.ptx import compile_ptx
 
 COPY = 'extern "C" __global__ void copy(float* out, const float* in) { out[threadIdx.x] = in[threadIdx.x]; }'
@@ -85,3 +87,22 @@ def test_what_a_test_draws_does_not_depend_on_the_tests_before(device):
     device.begin_test()
     assert np.array_equal(device.random(1000, "uint32"), first)
     assert np.array_equal(open_traffic().random(1000, "uint32"), first)
+
+
+def test_what_a_kernel_writes_beside_a_view_is_told(device):
+    text = 'extern "C" __global__ void shifted(float* x) { x[threadIdx.x + 32] = 1; }'
+    whole = np.zeros(64, np.float32)
+    launch = Launch(device.kernel(KernelSource(text, "shifted")), (1,), (32,), (whole[:32],))
+    measured = device.measure(
+        Workload(device.launcher(launch, None), Traffic(0, 64), launch=launch), Budget(), lambda _: None
+    )
+    (finding,) = (found for found in measured.findings if found.code == "declared-bytes-written")
+    assert finding.text.endswith("the kernel touches 128 B: memory beside the views that it was given")
+
+
+def test_a_kernel_in_a_namespace_is_found_by_its_name(device):
+    text = "namespace mine { __global__ void one(float* x) { x[threadIdx.x] = 1; } }"
+    kernel = device.kernel(read_source(text, "mine::one", ()))
+    x = np.zeros(32, np.float32)
+    device.launcher(Launch(kernel, (1,), (32,), (x,)), None)()
+    assert (x == 1).all()
