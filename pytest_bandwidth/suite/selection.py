@@ -17,11 +17,12 @@ Profile = Literal["quick", "full"]
 CACHE_FACTOR, GPU_CACHE_FACTOR = 5, 16
 MEMORY_SHARE = 0.05
 LEAST_BYTES, QUICK_MOST_BYTES, FULL_MOST_BYTES = 64 * 2**20, 192 * 2**20, 1024 * 2**20
-# The traffic device executes every thread: small sizes count the same per element. Operations with shapes of their own
-# take those that move and compute no more than this, in every version; where none is so small, the largest of those
-# that break kernels, which is past a tile and a block.
+# The traffic device executes every thread: small sizes count the same per element.
 TRAFFIC_BYTES = 2**18
-TRAFFIC_MOST_BYTES, TRAFFIC_MOST_FLOP = 2**26, 2**28
+# By kind of device, for those that are slow: operations with shapes of their own take those that move and compute no
+# more than this (bytes, FLOP), in every version; where none is so small, the largest of those that break kernels, which
+# is past a tile and a block.
+MOST_WORK: dict[str, tuple[int, int]] = {"traffic": (2**26, 2**28)}
 # All dtypes of an operation get the sizes that suit this one: the same operation in two precisions is a pair.
 SIZING_DTYPE = "float32"
 # Quick leaves out what shows nothing that another of its tests does not show.
@@ -118,11 +119,12 @@ def _shapes(operation: Operation, dtype: str, profile: Profile, device_kind: str
 
 def _suits(operation: Operation, sizes: Sizes, device_kind: str | None) -> bool:
     """Return whether the device is quick enough for every version: those of one name are compared at equal sizes."""
-    if device_kind != "traffic":
+    if device_kind not in MOST_WORK:
         return True
+    most_bytes, most_flop = MOST_WORK[device_kind]
     versions = [o for o in OPERATIONS if o.name == operation.name and device_kind in o.devices]
     work = [_work(version, sizes) for version in versions]
-    return all(moved <= TRAFFIC_MOST_BYTES and flop <= TRAFFIC_MOST_FLOP for moved, flop in work)
+    return all(moved <= most_bytes and flop <= most_flop for moved, flop in work)
 
 
 def _work(operation: Operation, sizes: Sizes) -> tuple[float, float]:

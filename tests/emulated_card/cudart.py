@@ -7,15 +7,14 @@ returns cudaErrorNotSupported and names itself once.
 from __future__ import annotations
 
 import ctypes
-import importlib.abc
-import importlib.machinery
 import mmap
 import struct
-import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+
+from emulated_card.elf import SYMTAB, symbols
+from emulated_card.importing import Watched, watch
 
 MODULE = "cupy_backends.cuda.api.runtime"
 # What has been tried: another may call entries, or lay out structures, that the card does not know.
@@ -26,38 +25,8 @@ _PAGE = mmap.PAGESIZE
 
 
 def install(cuda: ctypes.CDLL) -> None:
-    """Watch for the import of CuPy's runtime module."""
-    sys.meta_path.insert(0, _Finder(cuda))
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, cuda: ctypes.CDLL) -> None:
-        self._cuda = cuda
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != MODULE:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None and spec.origin is not None:
-            spec.loader = _Loader(spec.loader, Path(spec.origin), self._cuda)
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    """Load as the real loader does; redirect between the library's loading and the module's first line."""
-
-    def __init__(self, real: importlib.abc.Loader, library: Path, cuda: ctypes.CDLL) -> None:
-        self._real, self._library, self._cuda = real, library, cuda
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        check_version()
-        return self._real.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        redirect(self._library, self._cuda)
-        self._real.exec_module(module)
+    """Watch for the import of CuPy's runtime module: it has to be known, and is redirected before its code runs."""
+    watch(Watched(MODULE, found=check_version, loaded=lambda library: redirect(library, cuda)))
 
 
 def check_version() -> None:
@@ -116,19 +85,9 @@ def _base_of(library: Path) -> int:
 
 
 def runtime_entries(library: Path) -> dict[str, int]:
-    """Return the offset of each function ``cuda…`` in the symbol table of an ELF library."""
-    data = library.read_bytes()
-    sections_at = struct.unpack_from("<Q", data, 40)[0]
-    size, count = struct.unpack_from("<HH", data, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, sections_at + size * i) for i in range(count)]
-    entries: dict[str, int] = {}
-    for section in sections:
-        if section[1] != 2:  # SHT_SYMTAB
-            continue
-        symbols = data[section[4] : section[4] + section[5]]
-        names_at = sections[section[6]][4]
-        for name, info, _, _, value, length in struct.iter_unpack("<IBBHQQ", symbols):
-            if info & 15 == 2 and length >= _JUMP.size and data[names_at + name : names_at + name + 4] == b"cuda":
-                end = data.index(b"\0", names_at + name)
-                entries[data[names_at + name : end].decode()] = value
-    return entries
+    """Return the offset of each function ``cuda…`` that a library holds."""
+    return {
+        symbol.name: symbol.offset
+        for symbol in symbols(library, SYMTAB)
+        if symbol.is_function and symbol.size >= _JUMP.size and symbol.name.startswith("cuda")
+    }
