@@ -33,7 +33,7 @@ def test_cupys_own_kernels_run(seen: Any) -> None:
 
 
 def test_the_environment_changes_the_card(seen: Any) -> None:
-    assert seen["properties"] == ["Some GPU", 4 << 20, 40]
+    assert seen["properties"] == ["Some GPU", 1 << 20, 10]
     assert seen["nvml"] == ["Some GPU", 64]
     assert seen["bus width"] == "Not Supported"
 

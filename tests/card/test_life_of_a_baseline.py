@@ -112,7 +112,7 @@ def test_launches_that_block_are_told_and_not_compared(judged: Any) -> None:
 def test_without_nvml_it_measures(card: Card, folder: Path) -> None:
     status, shown, row = run(card, folder, "test_triad.py", NVML="absent")
     assert status == 0, shown
-    assert row["gbps"] > 100
+    assert row["gbps"] > 25
 
 
 @pytest.mark.parametrize(

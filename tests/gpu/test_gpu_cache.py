@@ -26,6 +26,11 @@ def cache_bytes(device: CudaDevice) -> int:
     return int(device.identity.facts["last_cache_bytes"] or 0)
 
 
+def small(device: CudaDevice) -> int:
+    """Return bytes an array of which a copy stays in the cache whole: a MiB or more, where both fit well."""
+    return min(max(cache_bytes(device) // 8, MIB), cache_bytes(device) // 4)
+
+
 def cold_gbps(device: CudaDevice, mix: Mix, caches: float, idle_seconds: float = 0.0) -> float:
     """Return a probe's GB/s, cold: flushed where its size asks for that. idle_seconds: before each sample."""
     size = int(caches * cache_bytes(device)) // (16 * mix.arrays) * 16
@@ -60,15 +65,15 @@ def test_a_cache_at_rest_keeps_what_it_has_to_write(device: CudaDevice, mix: Mix
 
 
 def test_a_warm_cache_is_faster_and_the_flush_prevents_it(device: CudaDevice) -> None:
-    task = copy_task(device, max(cache_bytes(device) // 8, MIB))
+    task = copy_task(device, small(device))
     warm = median_seconds(device, task)
     cold = median_seconds(device, task, cold=True)
     assert cold > 1.15 * warm
 
 
 def test_small_data_is_flushed_and_large_data_is_not(device: CudaDevice) -> None:
-    small, large = max(cache_bytes(device) // 8, MIB), 9 * cache_bytes(device) + MIB
-    assert measured(device, copy_task(device, small)).detail["cache_flushed"] is True
+    large = 9 * cache_bytes(device) + MIB
+    assert measured(device, copy_task(device, small(device))).detail["cache_flushed"] is True
     assert measured(device, copy_task(device, large)).detail["cache_flushed"] is False
 
 

@@ -16,7 +16,7 @@
  * latency is CARD_BUS_NS. Shares of the peak: an A100-40's (96, 99 and 89 %); others' are like it.
  */
 const card_model card_models[] = {
-    {"Emulated GPU", 9, 0, 40, 16ull GIB, 4ull MIB, 5000, 256, 1500, 512, 256, 4, 64, 16, 1000, 12, 0.96, 0.99, 0.89},
+    {"Emulated GPU", 9, 0, 10, 16ull GIB, 1ull MIB, 5000, 64, 1500, 512, 256, 4, 64, 16, 250, 3, 0.96, 0.99, 0.89},
     {"NVIDIA H200", 9, 0, 132, 141ull GIB, 50ull MIB, 3201, 6144, 1980, 512, 256, 128, 64, 16, 5700, 50,
      0.96, 0.99, 0.89},
     {"NVIDIA H100 80GB HBM3", 9, 0, 132, 80ull GIB, 50ull MIB, 2619, 5120, 1980, 512, 256, 128, 64, 16, 5700, 50,
