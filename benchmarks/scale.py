@@ -4,8 +4,8 @@
 ``python benchmarks/scale.py --tests N`` runs N small tests on the traffic device instead: updating, judged, and
 judged by two workers of pytest-xdist, in turn. It prints the median seconds of each, from start to end, with what
 processors spent on it, and what they are to each other.
-Each figure is the median of three fresh processes; memory is the process's peak, the interpreter included. Every entry
-has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
+Each figure is the median of three fresh processes (`--repeat`); memory is the process's peak, the interpreter included.
+Every entry has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 from statistics import median
 
 RUNS_PER_ENTRY = 10
-PROCESSES = 3
 
 # Each program gets the file's path and the number of entries; it prints seconds and peak memory in MiB.
 _REPORT = """
@@ -103,7 +102,7 @@ RUNS = {
 }
 
 
-def time_tests(tests: int, rounds: int = PROCESSES) -> dict[str, tuple[float, float]]:
+def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
     """Median seconds, and processors' seconds, of so many small tests on the traffic device, by RUNS; alternated."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in RUNS}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--bandwidth-device=traffic"]
@@ -111,7 +110,7 @@ def time_tests(tests: int, rounds: int = PROCESSES) -> dict[str, tuple[float, fl
         Path(folder, "pytest.ini").write_text("[pytest]\nbandwidth_baseline = b.yaml\n")
         Path(folder, "test_scale.py").write_text(_TESTS.format(tests=tests))
         subprocess.run([*command, "--bandwidth-update"], cwd=folder, check=True, capture_output=True)  # compiles loops
-        for _ in range(rounds):
+        for _ in range(repeat):
             for name, options in RUNS.items():
                 began, spent = time.perf_counter(), _spent_by_children()
                 subprocess.run([*command, *options], cwd=folder, check=True, capture_output=True)
@@ -124,9 +123,9 @@ def _spent_by_children() -> float:
     return times.children_user + times.children_system
 
 
-def print_tests(tests: int) -> None:
+def print_tests(tests: int, repeat: int) -> None:
     """Print what `time_tests` finds."""
-    found = time_tests(tests)
+    found = time_tests(tests, repeat)
     print("| tests | run | seconds | ms per test | processors' seconds |")
     print("|---|---|---|---|---|")
     for name, (seconds, spent) in found.items():
@@ -163,11 +162,11 @@ def write_baseline(path: Path, entries: int) -> None:
     path.write_text(baseline_files.dumps(Baseline(BaselineDevice("Scale", 80, "cuda", 2039.0), found)))
 
 
-def measure(step: str, path: Path, entries: int) -> tuple[float, float]:
+def measure(step: str, path: Path, entries: int, repeat: int) -> tuple[float, float]:
     """Return median seconds and MiB of fresh processes that take one step on a copy of the file."""
     seen: list[list[float]] = []
     program = _REPORT.replace("{work}", STEPS[step])
-    for _ in range(PROCESSES):
+    for _ in range(repeat):
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder, "copy.yaml")
             copy.write_bytes(path.read_bytes())
@@ -185,11 +184,12 @@ def main() -> None:
     parser.add_argument(
         "--tests", type=int, metavar="N", help="time N small tests of the traffic device in place of that"
     )
+    parser.add_argument("--repeat", type=int, default=3, help="processes of which the median counts (default: 3)")
     options = parser.parse_args()
     sizes = options.entries
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs, {RUNS_PER_ENTRY} runs per entry\n")
     if options.tests is not None:
-        print_tests(options.tests)
+        print_tests(options.tests, options.repeat)
         return
     print("| entries | file | step | seconds | µs per entry | peak memory |")
     print("|---|---|---|---|---|---|")
@@ -199,7 +199,7 @@ def main() -> None:
             write_baseline(path, entries)
             size = path.stat().st_size / 1e6
             for step in STEPS:
-                seconds, mebibytes = measure(step, path, entries)
+                seconds, mebibytes = measure(step, path, entries, options.repeat)
                 per_entry = seconds / entries * 1e6
                 print(
                     f"| {entries} | {size:.1f} MB | {step} | {seconds:.2f} | {per_entry:.0f} | {mebibytes:.0f} MiB |",

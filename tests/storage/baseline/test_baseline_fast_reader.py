@@ -130,12 +130,13 @@ def test_spoiled_canonical_files_read_the_same(spoilt: list[tuple[float, str, in
 
 def test_every_single_character_change_reads_the_same() -> None:
     text = render(FULL)
-    start = text.index("entries:")
+    # All of the first of two entries that hold the same, and the second's key.
+    start, end = text.index("entries:"), text.index("test_b.py::test_b") + len("test_b.py::test_b") + 8
     valid = 0
-    for at in range(start, len(text)):
+    for at in range(start, end):
         for what in ("", "\n", ":", " ", '"', "#", "0"):
             valid += agree(text[:at] + what + text[at + 1 :]) == "baseline"
-    assert valid > 1000  # the changes do not just break every file
+    assert valid > 500  # the changes do not just break every file
 
 
 @pytest.mark.parametrize(
