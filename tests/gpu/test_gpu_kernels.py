@@ -57,9 +57,18 @@ def test_a_compile_error_shows_the_compilers_log(device: CudaDevice) -> None:
         device.kernel(KernelSource('extern "C" __global__ void f() { undeclared_thing(); }', "f"))
 
 
+def test_a_compile_error_names_the_file(device: CudaDevice, tmp_path: Path) -> None:
+    source = KernelSource("__global__ void f() { ; } }", "f", file=tmp_path / "own.cu")
+    with pytest.raises(KernelError, match=r"own\.cu does not compile \(kernel f\)"):
+        device.kernel(source)
+
+
 def test_a_missing_kernel_lists_those_there_are(device: CudaDevice) -> None:
     with pytest.raises(KernelError, match=r"no kernel 'cpoy', it has copy"):
         device.kernel(KernelSource(COPY, "cpoy"))
+    for text in (TEMPLATE, "namespace space { __global__ void fill() {} }"):
+        with pytest.raises(KernelError, match=r"no kernel 'fill', it has fill; a template .* a namespace its name"):
+            device.kernel(KernelSource(text, "fill"))
 
 
 def test_options_reach_the_compiler(device: CudaDevice, tmp_path: Path) -> None:
@@ -75,6 +84,22 @@ def test_a_users_raw_kernel(device: CudaDevice) -> None:
     x, y = device.random(1024, "float32"), device.xp.zeros(1024, "float32")
     launch(device, device.xp.RawKernel(COPY, "copy"), x, y, np.int64(256))
     assert (x == y).all()
+
+
+def test_a_users_raw_kernel_is_compiled_before_it_is_timed(device: CudaDevice) -> None:
+    with pytest.raises(KernelError, match="undeclared_thing"):
+        launch(device, device.xp.RawKernel('extern "C" __global__ void f() { undeclared_thing(); }', "f"))
+
+
+def test_what_is_no_kernel_is_refused(device: CudaDevice) -> None:
+    with pytest.raises(UsageError, match="str is no kernel"):
+        launch(device, "copy")
+
+
+def test_a_launch_with_too_many_threads_for_its_kernel_is_refused(device: CudaDevice) -> None:
+    text = 'extern "C" __global__ void __launch_bounds__(128) f() {}'
+    with pytest.raises(UsageError, match="this kernel allows 128"):
+        launch(device, device.kernel(KernelSource(text, "f")))
 
 
 def test_resources_of_a_kernel(device: CudaDevice) -> None:
@@ -190,14 +215,20 @@ def test_an_illegal_access_loses_the_device_once_and_for_all() -> None:
                 device.measure(Workload(call, Traffic(4, 4)), Budget(), quiet)
             except DeviceLost as error:
                 seen.append(str(error))
+        for touch in (lambda: device.random(4, "float32"), lambda: device.run(Workload(lambda: None, Traffic(4, 4)))):
+            try:
+                touch()
+            except DeviceLost as error:
+                seen.append(str(error))
+        device.release()  # leaves the GPU alone
         print(json.dumps(seen))
         sys.stdout.flush()
         import os
         os._exit(0)  # CuPy's own clean-up would fail on the lost context
         """
     )
-    assert len(seen) == 2
-    assert seen[0] == seen[1]
+    assert len(seen) == 4
+    assert len(set(seen)) == 1
     assert "compute-sanitizer" in seen[0]
 
 

@@ -1,6 +1,7 @@
 """What makes GPU numbers wrong, one test a trap: each shows that the trap is real here or that it is handled."""
 
 import time
+import zlib
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,27 @@ def test_random_data_is_finite_and_random(device: CudaDevice, dtype: str) -> Non
         assert numbers.min() >= 1
         assert numbers.max() < 2
     assert len(np.unique(host)) > (1 if dtype == "bool" else 100)
+
+
+@pytest.mark.parametrize("shape", [0, 1, 7, (3, 5)])
+def test_random_data_of_any_shape(device: CudaDevice, shape: Any) -> None:
+    found = device.random(shape, "float16")
+    assert found.shape == ((shape,) if isinstance(shape, int) else shape)
+    assert bool(((found >= 1) & (found < 2)).all())
+
+
+def test_random_data_is_fresh_at_every_call(device: CudaDevice) -> None:
+    assert bool((device.random(64, "float64") != device.random(64, "float64")).any())
+
+
+@pytest.mark.parametrize("mix", [mix for mix in MIXES if mix.reads], ids=lambda mix: mix.name)
+def test_what_a_probe_reads_cannot_be_compressed(device: CudaDevice, mix: Any) -> None:
+    device.release()
+    device.probe(Traffic(mix.reads << 20, mix.writes << 20))
+    held = [array.get().tobytes() for array in device._probes._arrays[: mix.reads]]
+    assert [len(bits) for bits in held] == [1 << 20] * mix.reads
+    assert all(len(zlib.compress(bits)) > len(bits) for bits in held)
+    assert len(set(held)) == mix.reads
 
 
 # Trap: the host's launch time inside the events.

@@ -1,14 +1,16 @@
 """Model a GPU behind as much of CuPy's interface as the cuda device uses: virtual time, streams, a blocked queue.
 
-It stands in for what no test machine of ours has. It knows CUDA's ordering rules: work on a stream runs in order and
-not before it was queued, streams run beside each other, the host runs ahead until it waits, and a kernel that spins on
-a flag keeps its stream back. It computes nothing except the random words.
+The emulated card (tests/emulated_card) shows what the device does with real CuPy. This is for what that cannot show, in
+milliseconds and wherever Python runs: kernels and hosts that take just so long, limits to the microsecond, NVML that
+says something else each time, clocks that fall between two samples, memory that the driver gives only while nothing
+runs, events that cannot be destroyed, and CuPy's HIP build. It knows CUDA's ordering rules: work on a stream runs in
+order and not before it was queued, streams run beside each other, the host runs ahead until it waits, and a kernel that
+spins on a flag keeps its stream back. It computes nothing.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections import deque
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +29,6 @@ from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 LAUNCH_SECONDS = 5e-6
 EVENT_SECONDS = 1e-6
 L2_BYTES = 1 << 20
-MEMORY_BYTES_PER_SECOND = 1e9
 
 
 class CudaError(RuntimeError):
@@ -41,8 +42,7 @@ class ModelOutOfMemory(MemoryError):
 
 
 class CompileException(Exception):
-    def get_message(self) -> str:
-        return str(self.args[0])
+    pass
 
 
 class Stream:
@@ -79,32 +79,6 @@ class Op:
 
 
 @dataclass
-class WriteBackCache:
-    """Model a cache that keeps what was touched last, and writes to memory what was written only when it is pushed out.
-
-    held: bytes and the share of them that is dirty, the oldest first.
-    """
-
-    size: int = L2_BYTES
-    held: deque[tuple[float, float]] = field(default_factory=deque)
-
-    def touch(self, read: float, written: float, in_place: float = 0.0) -> float:
-        """Let data through that is not held; return the bytes that memory moves for it. in_place: read and written."""
-        touched = read + written - in_place
-        moved = read
-        self.held.append((touched, written / touched if touched else 0.0))
-        surplus = sum(amount for amount, _ in self.held) - self.size
-        while surplus > 0:
-            amount, dirty = self.held.popleft()
-            out = min(amount, surplus)
-            moved += out * dirty
-            surplus -= out
-            if out < amount:
-                self.held.appendleft((amount - out, dirty))
-        return moved
-
-
-@dataclass
 class Gpu:
     """Model the machine: a host clock, a queue for each stream pointer, and what a test may set.
 
@@ -126,9 +100,7 @@ class Gpu:
     releases: dict[int, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     arrays: int = 0
-    warm: bool = False
     filled: list[tuple[float, int]] = field(default_factory=list)
-    cache: WriteBackCache = field(default_factory=WriteBackCache)
     loaded: set[str] = field(default_factory=set)
     pooled: bool = False
     gave_up: int = 0
@@ -141,15 +113,6 @@ class Gpu:
         self.queue(Op(self.now, seconds), stream)
         self.log.append("kernel")
         self.now += host_seconds
-
-    def launch_cached(self, cold: float, warm: float) -> None:
-        """Launch a kernel whose data is in the cache unless that was flushed since the last one."""
-        self.launch(warm if self.warm else cold)
-        self.warm = True
-
-    def launch_moving(self, read: float, written: float, in_place: float = 0.0) -> None:
-        """Launch a kernel that takes as long as memory does to move these bytes of data that is not in the cache."""
-        self.launch(self.cache.touch(read, written, in_place) / MEMORY_BYTES_PER_SECOND)
 
     def launch_into_new_memory(self, seconds: float) -> None:
         """Launch a kernel whose result comes from the pool, or from the driver, which waits for the device."""
@@ -300,13 +263,6 @@ def _stamp(gpu: Gpu, args: Any) -> None:
     slots[:4, 1] = np.uint64(nanoseconds * gpu.clock_mhz / 1e3)
 
 
-def _random_words(gpu: Gpu, args: Any) -> None:
-    out, seed, keep, fixed, count = args
-    words = np.random.default_rng(int(seed)).integers(0, 2**64, int(count), np.uint64)
-    out.content[: int(count)] = (words & keep) | fixed
-    gpu.queue(Op(gpu.now, 1e-6))
-
-
 def _clock_step(gpu: Gpu, args: Any) -> None:
     args[0].content[0] = 32
     gpu.queue(Op(gpu.now, 1e-6))
@@ -320,16 +276,12 @@ def _fill_cache(gpu: Gpu, args: Any) -> None:
         return
     gpu.log.append("fill_cache")
     gpu.filled.append((share, size))
-    gpu.cache.touch(size * (1 - share), size * share)
-    if size >= L2_BYTES:
-        gpu.warm = False
     gpu.queue(Op(gpu.now, 1e-5))
 
 
 _EFFECTS = {
     "blocking_kernel": _blocking_kernel,
     "stamp_clocks": _stamp,
-    "random_words": _random_words,
     "clock_step": _clock_step,
     "fill_cache": _fill_cache,
 }
@@ -355,8 +307,8 @@ class Device(AbstractContextManager[Any]):
         self.use()
 
 
-def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
-    """Return a module-like object. compiler: (code, options, expressions, name) → None, or raises as CuPy would."""
+def model_cupy(gpu: Gpu) -> Any:
+    """Return a module-like object."""
     stream_class: Any = type("Stream", (Stream,), {"gpu": gpu})
     stream_class.from_external = classmethod(lambda cls, owner: cls(owner.__cuda_stream__()[1]))
 
@@ -365,8 +317,6 @@ def model_cupy(gpu: Gpu, compiler: Any = None) -> Any:
             self.code, self.options, self.expressions = code, options, name_expressions
 
         def get_function(self, name: str) -> RawKernel:
-            if compiler is not None:
-                compiler(self.code, self.options, self.expressions, name)
             return RawKernel(self.code, name, self.options, gpu)
 
     def pinned(size: int, flags: int = 0) -> Any:
@@ -454,9 +404,9 @@ MODEL_FACTS = CudaFacts(
 )
 
 
-def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS, compiler: Any = None) -> Opened:
+def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS) -> Opened:
     """Return what `open_context` would give on the model."""
-    cupy = model_cupy(gpu, compiler)
+    cupy = model_cupy(gpu)
     guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (ModelOutOfMemory,))
     module = cupy.RawModule(code=Path(__file__).name)
     runtime = ModelRuntime(gpu, cupy, module, guard)

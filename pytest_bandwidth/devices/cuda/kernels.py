@@ -51,6 +51,8 @@ def compile_kernel(cupy: Any, source: KernelSource) -> Any:
         except cupy.cuda.driver.CUDADriverError as error:
             if status_of(error) != NOT_FOUND:
                 raise
+        except KernelError:  # the text compiles: its name alone does not say which instance, or which namespace's
+            raise missing_kernel(source) from None
     raise missing_kernel(source)
 
 
@@ -75,8 +77,9 @@ def missing_kernel(source: KernelSource) -> KernelError:
     """Tell that the compiled text lacks the name, and list the kernels written there."""
     names = kernel_names(source.text)
     listed = ", ".join(names) if names else "none"
-    hint = "; a template needs its arguments, as in name<float>" if source.name in names else ""
-    return KernelError(f"{_place(source)} has no kernel {source.name!r}, it has {listed}{hint}")
+    if source.name in names:
+        listed += "; a template needs its arguments (name<float>), a namespace its name (space::name)"
+    return KernelError(f"{_place(source)} has no kernel {source.name!r}, it has {listed}")
 
 
 def _place(source: KernelSource) -> str:

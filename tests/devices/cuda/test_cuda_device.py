@@ -1,7 +1,6 @@
 """The cuda device as a whole, on the model of a GPU."""
 
 import gc
-import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +9,16 @@ import pytest
 from gpu_model import (
     EVENT_SECONDS,
     L2_BYTES,
-    MEMORY_BYTES_PER_SECOND,
     MODEL_FACTS,
     Array,
     CudaError,
     Gpu,
-    Stream,
     opened_model,
 )
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading, ProcessUse
-from pytest_bandwidth.devices.probe_mix import MIXES, Mix
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -87,12 +83,6 @@ def test_a_measurement_end_to_end(gpu: Gpu) -> None:
     assert found.detail["cache_flushed"] is True
 
 
-def test_data_of_sixteen_caches_is_not_flushed(gpu: Gpu) -> None:
-    big = Traffic(16 * L2_BYTES, 0)
-    found = made(gpu).measure(Workload(lambda: gpu.launch(1e-3), big), QUICK, quiet)
-    assert found.detail["cache_flushed"] is False
-
-
 def test_arrays_read_and_written_in_place_count_once(gpu: Gpu) -> None:
     array = Array(np.zeros(10 * L2_BYTES, np.uint8))
     moved = Traffic(10 * L2_BYTES, 10 * L2_BYTES)  # 20 caches moved, but 10 of data
@@ -115,43 +105,11 @@ def test_a_call_of_unknown_size_is_flushed(gpu: Gpu) -> None:
     assert "fill_cache" in gpu.log
 
 
-def test_work_in_place_of_every_size_is_timed_beside_a_cache_as_it_leaves_it(gpu: Gpu) -> None:
-    for size in (L2_BYTES // 4, L2_BYTES, 3 * L2_BYTES):
-        array = Array(np.zeros(size, np.uint8))
-        task = Workload(
-            lambda size=size: gpu.launch_moving(size, size, in_place=size),
-            Traffic(size, size),
-            reads=(array,),
-            writes=(array,),
-        )
-        found = made(gpu).measure(task, QUICK, quiet)
-        assert found.gbps == pytest.approx(MEMORY_BYTES_PER_SECOND / 1e9, rel=0.01)
-
-
-@pytest.mark.parametrize(("caches", "write_share"), [(0.25, 1.0), (2.5, 0.5), (5, 0.2)])
-def test_work_that_writes_reaches_no_more_than_the_memory(gpu: Gpu, caches: float, write_share: float) -> None:
-    written = int(caches * L2_BYTES * write_share)
-    read = int(caches * L2_BYTES) - written
-    found = made(gpu).measure(Workload(lambda: gpu.launch_moving(read, written), Traffic(read, written)), QUICK, quiet)
-    assert found.gbps == pytest.approx(MEMORY_BYTES_PER_SECOND / 1e9, rel=0.01)
-
-
 def test_a_sticky_error_outside_a_measurement_loses_the_device_too(gpu: Gpu) -> None:
     device = made(gpu)
     gpu.sticky = CudaError(700)
     with pytest.raises(DeviceLost):
         device.time(lambda: None, None)
-
-
-def test_a_callable_that_waits_is_measured_and_told(gpu: Gpu) -> None:
-    def call() -> None:
-        gpu.launch(1e-3)
-        gpu.synchronize()
-
-    found = made(gpu).measure(Workload(call, TRAFFIC), QUICK, quiet)
-    assert found.method == "events"
-    assert [f.code for f in found.findings] == ["not-held"]
-    assert found.rounds.dropped == ()
 
 
 def test_a_compared_callable_that_begins_to_wait_costs_few_rounds(gpu: Gpu) -> None:
@@ -173,12 +131,6 @@ def test_a_compared_callable_that_begins_to_wait_costs_few_rounds(gpu: Gpu) -> N
     assert len(found.rounds.interleaved[0]) == len(found.samples) == 200
 
 
-def test_a_compared_callable_on_another_stream_is_refused(gpu: Gpu) -> None:
-    task = Workload(lambda: gpu.launch(1e-3), TRAFFIC, interleaved=(lambda: gpu.launch(1e-3, Stream(9)),))
-    with pytest.raises(UsageError, match="callable 2 of 2 runs on another stream"):
-        made(gpu).measure(task, QUICK, quiet)
-
-
 def test_the_next_measurement_starts_afresh(gpu: Gpu) -> None:
     device = made(gpu)
 
@@ -196,27 +148,6 @@ def test_what_was_learned_of_one_workload_is_not_told_of_another(gpu: Gpu) -> No
     device = made(gpu)
     device.measure(Workload(lambda: gpu.launch(0.02), TRAFFIC), QUICK, quiet)
     assert device.time(lambda: gpu.launch(1e-4), None).host_seconds < 1e-3
-
-
-def test_launch_blocking_is_measured_without_a_hold_and_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    device = made(gpu)
-    gpu.log.clear()
-    found = device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
-    assert found.method == "events"
-    assert "block" not in gpu.log
-    assert [f.code for f in found.findings] == ["launch-blocking"]
-
-
-def test_work_on_another_stream_is_refused(gpu: Gpu) -> None:
-    with pytest.raises(UsageError, match="another stream"):
-        made(gpu).measure(Workload(lambda: gpu.launch(1e-3, Stream(9)), TRAFFIC), QUICK, quiet)
-
-
-def test_work_on_a_named_stream_is_measured_there(gpu: Gpu) -> None:
-    task = Workload(lambda: gpu.launch(1e-3), TRAFFIC, stream=Stream(9))
-    assert made(gpu).measure(task, QUICK, quiet).seconds == pytest.approx(1e-3 + EVENT_SECONDS)
-    assert gpu.stream_stack == []
 
 
 def test_clocks_that_were_set_low_are_told_and_cost_no_sample(gpu: Gpu) -> None:
@@ -303,21 +234,6 @@ def test_a_slice_has_no_peak_and_is_measured_against_the_probe(gpu: Gpu) -> None
     assert device.identity.settings["mig"] == "1g.5gb"
 
 
-def test_a_sticky_error_loses_the_device(gpu: Gpu) -> None:
-    device = made(gpu)
-
-    def call() -> None:
-        gpu.sticky = CudaError(700, "an illegal memory access was encountered")
-
-    with pytest.raises(DeviceLost, match="compute-sanitizer"):
-        device.measure(Workload(call, TRAFFIC), QUICK, quiet)
-    with pytest.raises(DeviceLost):
-        device.run(Workload(lambda: None, TRAFFIC))
-    with pytest.raises(DeviceLost):
-        device.random(4, "float32")
-    device.release()  # does not touch the GPU any more
-
-
 def test_an_error_that_loses_the_device_in_a_nested_call_is_told_once_and_for_all(gpu: Gpu) -> None:
     device = made(gpu)
     kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
@@ -355,52 +271,11 @@ def test_nothing_of_a_lost_device_is_destroyed(gpu: Gpu, monkeypatch: pytest.Mon
     assert unraisable == []
 
 
-def test_running_out_of_memory_for_arrays(gpu: Gpu) -> None:
-    device = made(gpu)
-    gpu.memory = 1 << 20
-    with pytest.raises(OutOfMemory, match="random data"):
-        device.random(1 << 20, "float32")
-    with pytest.raises(OutOfMemory, match="an array"):
-        device.empty((1 << 10, 1 << 10), "float32")
-    assert device.random(16, "float32").size == 16
-
-
 def test_running_out_of_memory_for_the_flush(gpu: Gpu) -> None:
     device = made(gpu)
     gpu.memory = L2_BYTES
     with pytest.raises(OutOfMemory, match="cache flush"):
         device.measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
-
-
-@pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
-def test_a_probes_arrays_hold_random_bits(gpu: Gpu, mix: Mix) -> None:
-    opened = opened_model(gpu)
-    real = opened.module.get_function
-    kernels: dict[str, Any] = {}
-    opened.module.get_function = lambda name: kernels.setdefault(name, real(name))
-    CudaDevice(opened).probe(Traffic(mix.reads << 20, mix.writes << 20))
-    args = kernels[f"probe_{mix.name}"].calls[-1][2]
-    arrays = [a.get().tobytes() for a in args if isinstance(a, Array) and a.size > 1]
-    assert len(arrays) == mix.arrays
-    for held in arrays:
-        assert len(held) == 1 << 20
-        assert len(zlib.compress(held)) > len(held)  # nothing in them to be compressed
-    assert len(set(arrays)) == len(arrays)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int16"])
-@pytest.mark.parametrize("shape", [0, 1, 7, (3, 5)])
-def test_random_data_of_any_shape(gpu: Gpu, dtype: str, shape: Any) -> None:
-    found = made(gpu).random(shape, dtype).get()
-    assert found.dtype == np.dtype(dtype)
-    assert found.shape == ((shape,) if isinstance(shape, int) else shape)
-    if dtype.startswith("float"):
-        assert ((found >= 1) & (found < 2)).all()
-
-
-def test_random_data_is_fresh_at_every_call(gpu: Gpu) -> None:
-    device = made(gpu)
-    assert (device.random(64, "float64").get() != device.random(64, "float64").get()).any()
 
 
 def test_a_kernel_is_compiled_once(gpu: Gpu) -> None:
@@ -419,16 +294,6 @@ def test_a_launch_runs_on_its_stream_with_everything_it_was_given(gpu: Gpu) -> N
     assert kernel.calls[0] == ((2, 1, 1), (64, 1, 1), (array, np.int32(4)), 128)
     assert len(gpu.queues[0x77]) == 1
     assert gpu.stream_stack == []
-
-
-def test_a_launch_that_would_be_misread_is_refused_before_it_runs(gpu: Gpu) -> None:
-    device = made(gpu)
-    kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
-    with pytest.raises(UsageError, match="bare Python float"):
-        device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), (3.0,)), None)
-    with pytest.raises(UsageError, match="no CUDA stream"):
-        device.launcher(Launch(kernel, (1, 1, 1), (1, 1, 1), ()), "default")
-    assert kernel.calls == []
 
 
 def test_run_waits_for_the_work_and_returns_its_value(gpu: Gpu) -> None:

@@ -1,12 +1,11 @@
 """One sample on the model of a GPU: what is inside the interval, and what is kept out of it."""
 
 import pytest
-from gpu_model import EVENT_SECONDS, L2_BYTES, MEMORY_BYTES_PER_SECOND, Gpu, opened_model
+from gpu_model import EVENT_SECONDS, L2_BYTES, Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Sample
 from pytest_bandwidth.devices.cuda.clock import USUAL_OF_SAMPLES
 from pytest_bandwidth.devices.cuda.timing import BLOCK_SECONDS, Timer, launches_block, needs_flush
-from pytest_bandwidth.devices.probe_mix import MIXES, Mix
 
 
 @pytest.fixture
@@ -41,31 +40,10 @@ def test_the_order_is_flush_block_stamp_event_work_event_stamp(gpu: Gpu, timer: 
     ]  # fmt: skip
 
 
-def test_a_cached_kernel_is_timed_cold(gpu: Gpu, timer: Timer) -> None:
-    def call() -> None:
-        gpu.launch_cached(cold=100e-6, warm=10e-6)
-
-    timer.time(call, None)
-    assert timer.time(call, None).seconds == pytest.approx(100e-6 + EVENT_SECONDS)
-    timer.cold = False
-    assert timer.time(call, None).seconds == pytest.approx(10e-6 + EVENT_SECONDS)  # what the trap looks like
-
-
-@pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
-@pytest.mark.parametrize("caches", [0.25, 0.5, 1, 2, 2.5, 4, 8, 32])
-def test_a_cache_that_writes_back_neither_hides_writes_nor_adds_any(
-    gpu: Gpu, timer: Timer, mix: Mix, caches: float
-) -> None:
-    size = caches * L2_BYTES / mix.arrays
-    timer.begin(True, float(mix.written_share))
-    seconds = timer.time(lambda: gpu.launch_moving(mix.reads * size, mix.writes * size), None).seconds - EVENT_SECONDS
-    assert caches * L2_BYTES / seconds == pytest.approx(MEMORY_BYTES_PER_SECOND, rel=0.01)
-
-
 def test_a_probe_finds_the_cache_as_it_leaves_it_itself(gpu: Gpu, timer: Timer) -> None:
     timer.begin(True, 0.0)  # the work only reads
-    timer.time(lambda: gpu.launch_moving(L2_BYTES, 0), None)
-    timer.time(lambda: gpu.launch_moving(0, L2_BYTES), None, own=True, written_share=1.0)
+    timer.time(lambda: gpu.launch(1e-3), None)
+    timer.time(lambda: gpu.launch(1e-3), None, own=True, written_share=1.0)
     assert gpu.filled == [(0.0, 3 * L2_BYTES), (1.0, 3 * L2_BYTES)]
 
 
