@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -26,6 +27,7 @@ _FLAGS = (
 _RUNTIME_FLAGS = ("-O2", "-ftree-vectorize", "-r", "-nostdlib")
 _KERNEL_FLAGS = ("-O1", "-ftree-loop-vectorize", "-shared")
 _ERRORS_SHOWN = 2000
+_INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 class NoCompiler(Exception):
@@ -86,12 +88,26 @@ def _environment() -> str:
     from pytest_bandwidth import ptx
 
     digest = hashlib.sha256()
-    sources = [*HERE.rglob("*.py"), *HERE.rglob("*.[ch]"), *CARD.glob("*.h"), *Path(ptx.__file__).parent.rglob("*.py")]
-    for path in sorted(sources):
+    parser = Path(ptx.__file__).parent
+    translator = [path for path in HERE.rglob("*.py") if not path.name.startswith("test_")]
+    for path in sorted([*translator, *c_sources(), *parser.rglob("*.py"), *parser.rglob("*.lark")]):
         digest.update(path.read_bytes())
     version = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     processor = next((line for line in _processor() if line.startswith(("flags", "Features"))), "")
     return "\0".join((digest.hexdigest(), compiler(), version, processor, *_FLAGS, *_RUNTIME_FLAGS, *_KERNEL_FLAGS))
+
+
+def c_sources() -> list[Path]:
+    """Return what of ours any kernel is compiled from: all of c/, and what it includes of the card's."""
+    found: set[Path] = set()
+    todo = list((HERE / "c").glob("*.[ch]"))
+    while todo:
+        path = todo.pop()
+        if path not in found:
+            found.add(path)
+            names = _INCLUDED.findall(path.read_text(encoding="utf-8"))
+            todo += [folder / name for name in names for folder in (HERE / "c", CARD) if (folder / name).exists()]
+    return sorted(found)
 
 
 def _processor() -> list[str]:
