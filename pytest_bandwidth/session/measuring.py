@@ -14,7 +14,7 @@ from pytest_bandwidth.devices.base import BoundedDevice, Budget, Device, Reprodu
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.errors import DeviceLost
+from pytest_bandwidth.domain.errors import DeviceLost, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
@@ -69,6 +69,7 @@ class MeasuringRun(ABC):
         self._asked_device = device
         self._hooked_peak = hooked_peak
         self._lost: str | None = None
+        self._measuring = False
 
     @cached_property
     def device(self) -> Device:
@@ -137,9 +138,15 @@ class MeasuringRun(ABC):
             yield
 
     def measure(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
-        """Measure under the device's lock; again where the result is invalid. With `disable`, run once, untimed."""
+        """Measure under the device's lock; again where the result is invalid. With `disable`, run once, untimed.
+
+        Raises UsageError inside another measurement, whose times it would be part of.
+        """
         if self._lost is not None:
             raise DeviceLost(f"not measured: {self._lost}")
+        if self._measuring:
+            raise UsageError("bandwidth was called by what is being measured: measure one of the two, outside of it")
+        self._measuring = True
         try:
             if self.settings.disable:
                 return self._run_untimed(workload)
@@ -148,6 +155,8 @@ class MeasuringRun(ABC):
         except DeviceLost as error:
             self._lost = f"an earlier test in this process broke the device's context ({error})"
             raise
+        finally:
+            self._measuring = False
 
     @abstractmethod
     def judge(

@@ -184,8 +184,8 @@ class BandwidthSession:
         identity = self._run.device.identity
         given: Plain = {"device": device_plain(identity, self._run.peak), "unmeasurable": asdict(self._unmeasurable)}
         if takes_further:
-            self._run.device.release()
             try:
+                self._run.device.release()
                 given["further"] = further_runs(
                     settings, invocation_of(self._config), identity, self._run.peak, lambda _: None
                 )

@@ -13,7 +13,7 @@ from pytest_bandwidth.devices.base import Sample, Workload
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
-from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import noise_bound
 from pytest_bandwidth.domain.measurement import Measurement
@@ -175,6 +175,15 @@ def test_fresh_processes_without_anything_valid_say_why(run, tmp_path):
     assert [reason.partition("not confirmed: ")[2] for reason in reasons] == [
         "a fresh process measured nothing valid: hot a"
     ] * 2
+
+
+def test_a_measurement_inside_another_is_refused_and_later_ones_are_not(run):
+    run.device = ScriptedDevice()
+    plain = Workload(lambda: None, Traffic(BYTES, 0))
+    nested = Workload(lambda: run.measure(plain, MarkerOptions(max_time=0.1), SEEN), Traffic(BYTES, 0))
+    with pytest.raises(UsageError, match="called by what is being measured"):
+        run.measure(nested, MarkerOptions(max_time=0.1), SEEN)
+    assert run.measure(plain, MarkerOptions(max_time=0.1), SEEN).seconds
 
 
 @pytest.mark.parametrize(("busy", "invalid"), [(1, False), (2, False), (3, True)])

@@ -6,6 +6,7 @@ it. This module joins the parts; each of them says how it works (timing, calibra
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from pytest_bandwidth.devices.cuda.calibration import calibrate, load
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
+from pytest_bandwidth.devices.cuda.errors import mute_lost_context
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
@@ -33,7 +35,7 @@ from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for,
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.code_identity import MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import DeviceLost, UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -220,13 +222,28 @@ class CudaDevice:
         return self._health.conditions()
 
     def release(self) -> None:
-        """Give back the probe's arrays, the flush's buffer, and what CuPy's pool holds unused."""
-        if self._guard.lost is not None:
-            _UNDESTROYABLE.append(self)
-            return
-        self._probes.release()
-        self._runtime.release_memory()
-        self._free_pool()
+        """Give back the probe's arrays, the flush's buffer, and what CuPy's pool holds unused.
+
+        Waits for all work first: raises DeviceLost where it poisons the context, of which freeing would only warn.
+        """
+        if self._guard.lost is None:
+            try:
+                with self._current():
+                    self._runtime.wait_device()
+                    self._probes.release()
+                    self._runtime.release_memory()
+                    self._free_pool()
+                return
+            except DeviceLost:
+                self._keep()
+                raise
+        self._keep()
+
+    def _keep(self) -> None:
+        """Have nothing of a lost context destroyed, and what CuPy itself keeps not complain about it at the end."""
+        if not _UNDESTROYABLE:
+            atexit.register(mute_lost_context)
+        _UNDESTROYABLE.append(self)
 
     @contextmanager
     def _current(self) -> Iterator[None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pytest_bandwidth.domain.errors import DeviceLost, DeviceUnavailable, OutOfMemory
+from pytest_bandwidth.domain.errors import DeviceLost, DeviceUnavailable, OutOfMemory, UsageError
 
 # Errors after which every call in the process fails until it ends: "the process must be terminated and relaunched"
 # (CUDA Runtime API, cudaError). HIP uses the same numbers for those it has.
@@ -24,6 +25,8 @@ STICKY: dict[int, str] = {
     718: "a kernel's program counter left its code",
     719: "a kernel failed",
 }
+# cudaErrorStreamCaptureUnsupported to cudaErrorStreamCaptureWrongThread: a call that a stream's capture does not allow.
+CAPTURING = range(900, 909)
 INSUFFICIENT_DRIVER = 35
 NO_DEVICE = 100
 INSTEAD = "use --bandwidth-device=cpu or traffic"
@@ -86,6 +89,17 @@ def one_line(error: BaseException, limit: int = 300) -> str:
     return text if len(text) <= limit else f"{text[:limit]} …"
 
 
+def mute_lost_context() -> None:
+    """Say nothing more of a lost context, to be called where Python ends: CuPy's kernels cannot be destroyed in it."""
+    unraisable, uncaught = sys.unraisablehook, sys.excepthook
+
+    def is_sticky(error: BaseException | None) -> bool:
+        return error is not None and status_of(error) in STICKY
+
+    sys.unraisablehook = lambda told: None if is_sticky(told.exc_value) else unraisable(told)
+    sys.excepthook = lambda kind, error, trace: None if is_sticky(error) else uncaught(kind, error, trace)
+
+
 class ContextGuard:
     """Watch everything that touches the GPU, and remember when the context is lost.
 
@@ -112,6 +126,11 @@ class ContextGuard:
             raise
         except Exception as error:
             self._note_if_sticky(error)
+            if status_of(error) in CAPTURING:
+                raise UsageError(
+                    f"a stream is recording a graph, and nothing can be waited for meanwhile ({one_line(error)}): end "
+                    "its capture first, and measure the graph's launch"
+                ) from None
             raise
 
     @contextmanager
