@@ -102,7 +102,7 @@ def host_nbytes(array: Any) -> int:
     """
     if isinstance(array, np.ndarray):
         extents = zip(array.shape, array.strides, strict=True)
-        return int(array.itemsize) * prod(size for size, stride in extents if stride or not size)
+        return int(array.itemsize * prod(size for size, stride in extents if stride or not size))
     kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
     if hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
         if int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
