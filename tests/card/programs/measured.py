@@ -11,7 +11,7 @@ from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.traffic import Traffic
 
 device = open_cuda(0)
-x, y = device.random(1 << 21, "float32"), device.empty(1 << 21, "float32")
+x, y = device.random(1 << 19, "float32"), device.empty(1 << 19, "float32")
 kernel = device.kernel(read_source("stream.cu", "copy_f32", ()))
 launch = Launch(kernel, (320, 1, 1), (256, 1, 1), (y, x, np.int64(x.size)))
 work = Workload(
