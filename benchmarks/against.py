@@ -2,10 +2,15 @@
 
     python benchmarks/against.py                  # 10 rounds of each, about an hour and a half
     python benchmarks/against.py --rounds 3
+    python benchmarks/against.py --one-of 50 --device traffic     # seconds, where one of 50 kernels changed
+    python benchmarks/against.py --one-of 50 --device cpu
 
 Every round is a git repository of its own: a first commit with three kernels (a triad and a sum that wait for memory,
 an exponential that computes), a last commit that makes one of them, in turn, take 8 % longer, or changes a comment.
 A round is right where just the slowed test fails, or none. Prints each round's verdicts, and the counts with limits.
+
+With --one-of a repository has so many kernels, of which the last commit changes one. It is judged twice: without asking
+for code, and with both sides telling theirs first. Prints seconds and verdicts of each.
 """
 
 from __future__ import annotations
@@ -17,12 +22,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 
 from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
+AUTHOR = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost")
 KERNELS = ("triad", "total", "exponential")
 PACKAGE = '''
 """Three kernels. WORK: how much more than asked for each of them does."""
@@ -66,6 +75,76 @@ def test_exponential(bandwidth):
 """
 
 
+OF_DEVICE = {
+    "cpu": (
+        "src/kernels.py",
+        "import numba\n",
+        """
+@numba.njit
+def scale_{i}(x, y):
+    for i in range(x.size):
+        y[i] = x[i] * {factor} + {i}
+""",
+        "x, y = bandwidth.random(1 << 22, 'float32'), bandwidth.empty(1 << 22, 'float32')\n"
+        "    bandwidth(getattr(kernels, f'scale_{i}'), x, y, reads=x, writes=y)",
+    ),
+    "traffic": (
+        "tests/kernels.cu",
+        "",
+        """
+extern "C" __global__ void scale_{i}(const float* x, float* y) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = x[i] * {factor}.0f + {i}.0f;
+}}
+""",
+        "x, y = bandwidth.random(1 << 16, 'float32'), bandwidth.empty(1 << 16, 'float32')\n"
+        "    kernel = bandwidth.kernel('kernels.cu', f'scale_{i}')\n"
+        "    bandwidth.launch(kernel, 256, 256, (x, y), reads=x, writes=y)",
+    ),
+}
+WITHOUT_CODE = "AGAINST_WITHOUT_CODE"
+CONFTEST = f"""
+import os
+
+import pytest_bandwidth.session.run as run
+
+if {WITHOUT_CODE!r} in os.environ:
+    run.Run.told_elsewhere = lambda *_: {{}}
+"""
+
+
+def many_kernels(folder: Path, device: str, count: int) -> None:
+    """Make two commits of so many kernels; the last one changes the one in the middle."""
+    file, head, kernel, body = OF_DEVICE[device]
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = src\n")
+    for name in ("src", "tests"):
+        (folder / name).mkdir()
+    (folder / "src/kernels.py").touch()
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "tests/test_kernels.py").write_text(
+        f"import kernels\nimport pytest\n\n@pytest.mark.parametrize('i', range({count}))\n"
+        f"def test_scale(bandwidth, i):\n    {body}\n"
+    )
+    git(folder, "init", "--quiet")
+    for changed in (None, count // 2):
+        parts = (kernel.format(i=i, factor=3 if i == changed else 2) for i in range(count))
+        (folder / file).write_text(head + "".join(parts))
+        git(folder, "add", "--all")
+        git(folder, *AUTHOR, "commit", "--quiet", "-m", "kernels")
+
+
+def one_of(count: int, device: str, pairs: int) -> None:
+    """Print how long it takes to judge so many kernels of which one changed, without and with their code."""
+    with tempfile.TemporaryDirectory() as name:
+        many_kernels(Path(name), device, count)
+        for text, environment in (("without asking for code", {WITHOUT_CODE: "1"}), ("with their code", {})):
+            begun = time.monotonic()
+            rows, _ = judged(Path(name), device, pairs, environment)
+            verdicts = Counter(row["status"] for row in rows.values())
+            told = ", ".join(f"{number} {status}" for status, number in verdicts.items())
+            print(f"{device}, 1 of {count} changed, {text}: {time.monotonic() - begun:.0f} s ({told})", flush=True)
+
+
 def repository(folder: Path, slowed: str | None, share: float) -> None:
     """Make two commits; the last one slows a kernel by doing `share` more work, or changes a comment."""
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = src\n")
@@ -80,28 +159,22 @@ def repository(folder: Path, slowed: str | None, share: float) -> None:
 def commit(folder: Path, work: dict[str, float], tail: str) -> None:
     (folder / "src/kernels.py").write_text(PACKAGE.format(work=work) + tail)
     git(folder, "add", "--all")
-    git(
-        folder,
-        "-c",
-        "user.name=benchmark",
-        "-c",
-        "user.email=benchmark@localhost",
-        "commit",
-        "--quiet",
-        "-m",
-        "kernels",
-    )
+    git(folder, *AUTHOR, "commit", "--quiet", "-m", "kernels")
 
 
 def git(folder: Path, *args: str) -> str:
     return subprocess.run(["git", "-C", str(folder), *args], check=True, capture_output=True, text=True).stdout
 
 
-def judged(folder: Path) -> tuple[dict[str, dict[str, object]], int]:
+def judged(
+    folder: Path, device: str = "cpu", pairs: int = 5, environment: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, dict[str, object]], int]:
     """Return the verdict of each test by its kernel's name, and pytest's exit status."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    command += ["--bandwidth-against=HEAD~1", "--bandwidth-device=cpu", "--bandwidth-json=run.json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    command += ["--bandwidth-against=HEAD~1", f"--bandwidth-pairs={pairs}"]
+    command += [f"--bandwidth-device={device}", "--bandwidth-json=run.json"]
+    own = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
     document = folder / "run.json"
     if not document.exists():
         raise SystemExit(f"nothing was measured:\n{done.stdout}{done.stderr}")
@@ -143,10 +216,16 @@ def main() -> None:
         "--rounds", type=int, default=10, help="rounds with and rounds without a slow-down (default: 10)"
     )
     parser.add_argument("--slower", type=parse_fraction, default=0.08, help="how much longer it takes (default: 8%%)")
+    parser.add_argument("--one-of", type=int, metavar="N", help="time a repository of N kernels of which one changed")
+    parser.add_argument("--device", choices=OF_DEVICE, default="cpu", help="of --one-of (default: cpu)")
+    parser.add_argument("--pairs", type=int, default=5, help="of --one-of (default: 5)")
     options = parser.parse_args()
     print(
         f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}"
     )
+    if options.one_of is not None:
+        one_of(options.one_of, options.device, options.pairs)
+        return
     wrong = {True: 0, False: 0}
     for i in range(options.rounds):
         for slow in (True, False):

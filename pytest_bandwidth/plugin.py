@@ -68,9 +68,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     from pytest_bandwidth.session.settings import settings_of
 
     settings, request = settings_of(config), request_of_environment()
-    if request is not None and request.nodeid is not None:
+    if request is not None and (request.nodeid is not None or request.nodeids is not None):
         # Whatever its signature says: it may ask for the fixture by request.getfixturevalue.
-        wanted = [item for item in items if _same_test(item.nodeid, request.nodeid)][:1]
+        wanted = [item for item in items if request.selects(item.nodeid)]
+        wanted = wanted if request.nodeid is None else wanted[:1]
     selected = list(items)
     if settings.only or request is not None:
         _keep_only(config, items, wanted)
@@ -90,11 +91,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return  # whoever runs other tests need not have a device
         kept = set(items)
         session.note_collected([item for item in selected if item not in kept])
-
-
-def _same_test(nodeid: str, other: str) -> bool:
-    """Compare what follows the file: a fresh process may name the file from another folder."""
-    return nodeid.partition("::")[2] == other.partition("::")[2]
 
 
 def _keep_only(config: pytest.Config, items: list[pytest.Item], keep: list[pytest.Item]) -> None:

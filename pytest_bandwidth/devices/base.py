@@ -190,6 +190,14 @@ class BoundedDevice(Protocol):
 
 
 @runtime_checkable
+class CountingDevice(Protocol):
+    """Mark a device that counts: the same code in the same launch on the same data gives the same counts."""
+
+    def inputs_of(self, workload: Workload) -> str:
+        """Run the workload's set-up and hash what decides its counts beside code and launch: what its arrays hold."""
+
+
+@runtime_checkable
 class ReadyDevice(Protocol):
     """Mark a device whose libraries take a while to load, which may be done before it is its process's turn."""
 

@@ -14,11 +14,13 @@ from pytest_bandwidth.domain.code_identity import MeasuredCode
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.judging.limits import floors_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, Finding, Measurement
 from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
+from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
 from pytest_bandwidth.session.measuring import MeasuringRun
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.user_errors import with_named_errors
@@ -51,11 +53,13 @@ class Bandwidth:
         test_file: Path,
         progress: Progress = _UNSEEN,
         test: Callable[..., object] | None = None,
+        told: Told = NOTHING_TOLD,
     ) -> None:
         self._run = run
         self.marker = marker
         self.progress = progress
         self._test = test
+        self._told = told
         self._folders = (test_file.parent, run.root)
         self.measurements: dict[str | None, Measurement] = {}
         self.tags: dict[str, Any] = {}
@@ -240,18 +244,36 @@ class Bandwidth:
         )
 
     def _measure(self, workload: Workload, code: Callable[[], MeasuredCode]) -> Measurement:
-        """Measure, then identify the code: what compiles at its first call is compiled by then."""
+        """Measure, unless the code is known to be that of the revision that the run is judged by."""
         self._refuse_second(workload.label)
-        measurement = with_regime(
-            with_doubled_batch(self._run.measure(with_named_errors(workload), self.marker, self.progress))
-        )
-        if self._run.identifies_code:
-            found = code()
-            measurement = replace(measurement, code=found.identity, ptx=found.ptx)
-            if found.unknown is not None:
-                measurement = measurement.with_finding(Finding(CODE_UNKNOWN, f"its code is not known: {found.unknown}"))
+        named = with_named_errors(workload)
+        measurement = self._same_elsewhere(named, code)
+        if measurement is None:
+            measured = self._run.measure(named, self.marker, self.progress)
+            measurement = self._with_code(with_regime(with_doubled_batch(measured)), code)
         self.measurements[workload.label] = measurement
         return measurement
+
+    def _same_elsewhere(self, workload: Workload, code: Callable[[], MeasuredCode]) -> Measurement | None:
+        """Run code that the other revision runs as well once, untimed; None where it may differ, or has to be measured.
+
+        Floors of the marker are held against figures, and counts are taken on this side in any case.
+        """
+        row = self._told.get(workload.label)
+        if row is None or floors_of(self.marker) or self._run.device.identity.counts_only:
+            return None
+        untimed = self._with_code(self._run.measure(workload, self.marker, self.progress, untimed=True), code)
+        return untimed if is_told(untimed, row) else None
+
+    def _with_code(self, measurement: Measurement, code: Callable[[], MeasuredCode]) -> Measurement:
+        """Identify what ran, after it did: what compiles at its first call is compiled by then."""
+        if not self._run.identifies_code:
+            return measurement
+        found = code()
+        measurement = replace(measurement, code=found.identity, ptx=found.ptx)
+        if found.unknown is None:
+            return measurement
+        return measurement.with_finding(Finding(CODE_UNKNOWN, f"its code is not known: {found.unknown}"))
 
     def _refuse_second(self, label: str | None) -> None:
         if self.ended:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import BoundedDevice, Budget, Device, ReproducibleDevice, Workload
+from pytest_bandwidth.devices.base import (
+    BoundedDevice,
+    Budget,
+    CountingDevice,
+    Device,
+    ReproducibleDevice,
+    Workload,
+)
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
@@ -18,7 +25,8 @@ from pytest_bandwidth.domain.errors import DeviceLost, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import INPUTS, UNMEASURED, Measurement
+from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.validity import OF_OTHERS, validated, with_earlier_tries
 from pytest_bandwidth.session.device_lock import DeviceLock
@@ -55,6 +63,15 @@ class MeasuredTest:
     measured_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class AskedTest:
+    """Hold a test that is about to run. beside: node ids of all tests of its file that this run measures."""
+
+    nodeid: str
+    file: Path
+    beside: Sequence[str]
+
+
 class MeasuringRun(ABC):
     """Hold everything of a run that outlives one test; open the device when first asked."""
 
@@ -88,6 +105,16 @@ class MeasuringRun(ABC):
     def identifies_code(self) -> bool:
         """Return whether measurements say which code ran."""
         return not self.settings.disable
+
+    @property
+    def tells_code(self) -> bool:
+        """Return whether workloads only tell their code: what is timed runs once, what is counted not at all."""
+        return False
+
+    @property
+    def notes_inputs(self) -> bool:
+        """Return whether what is counted notes what decides its counts beside its code."""
+        return False
 
     @property
     def strict(self) -> bool:
@@ -137,9 +164,12 @@ class MeasuringRun(ABC):
         with self._lock.held(progress.show, progress.note):
             yield
 
-    def measure(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
+    def measure(
+        self, workload: Workload, marker: MarkerOptions, progress: Progress, *, untimed: bool = False
+    ) -> Measurement:
         """Measure under the device's lock; again where the result is invalid. With `disable`, run once, untimed.
 
+        untimed: run once under the lock, for what it computes and the code that it runs.
         Raises UsageError inside another measurement, whose times it would be part of.
         """
         if self._lost is not None:
@@ -151,12 +181,19 @@ class MeasuringRun(ABC):
             if self.settings.disable:
                 return self._run_untimed(workload)
             with self.locked(progress):
+                if untimed or self.tells_code:
+                    return self._run_untimed(workload)
                 return self._measure_valid(workload, marker, progress)
         except DeviceLost as error:
             self._lost = f"an earlier test in this process broke the device's context ({error})"
             raise
         finally:
             self._measuring = False
+
+    def told_elsewhere(self, test: AskedTest, progress: Progress) -> Mapping[str | None, Outcome]:
+        """Return what another revision said of a test's code, by label; nothing where none is asked."""
+        del test, progress
+        return {}
 
     @abstractmethod
     def judge(
@@ -188,15 +225,24 @@ class MeasuringRun(ABC):
         return self._hooked_peak(self.device.identity)
 
     def _run_untimed(self, workload: Workload) -> Measurement:
-        value = self.device.run(workload)
-        return Measurement(
-            workload.label, workload.traffic, self.device.identity, "disabled", Rounds(), self.peak, value=value
-        )
+        """Run the workload once, for what it computes; what is counted not at all where only its code is asked for."""
+        device, detail, value = self.device, {}, None
+        if self.tells_code and isinstance(device, CountingDevice):
+            detail = {INPUTS: device.inputs_of(workload)}
+        else:
+            value = device.run(workload)
+        method = "disabled" if self.settings.disable else UNMEASURED
+        what = (workload.label, workload.traffic, device.identity, method, Rounds(), self.peak)
+        return Measurement(*what, detail=detail, value=value)
 
     def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
         earlier: list[str] = []
+        device, inputs = self.device, {}
+        if self.notes_inputs and isinstance(device, CountingDevice):
+            inputs = {INPUTS: device.inputs_of(workload)}
         while True:
             measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
+            measured = replace(measured, detail={**measured.detail, **inputs}) if inputs else measured
             self._spend_wait(measured.rounds.waited_seconds)
             told = replace(measured, software=loaded_versions())
             measurement = validated(told, self.peak, self.settings.busy_processors)

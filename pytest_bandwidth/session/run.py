@@ -19,11 +19,19 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
+from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
 from pytest_bandwidth.session.fresh.probe import probe_alone
-from pytest_bandwidth.session.measuring import QUIET_WAIT_SECONDS, HookedPeak, MeasuredTest, MeasuringRun, no_hook
+from pytest_bandwidth.session.measuring import (
+    QUIET_WAIT_SECONDS,
+    AskedTest,
+    HookedPeak,
+    MeasuredTest,
+    MeasuringRun,
+    no_hook,
+)
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -31,6 +39,9 @@ from pytest_bandwidth.storage import baseline as baseline_files
 # A fresh process may take so many times as long as its parent's test, and never less than this.
 FRESH_SECONDS_LEAST = 180.0
 FRESH_SECONDS_FACTOR = 20.0
+# A process that only tells its tests' code runs each once.
+TELL_SECONDS_EACH = 10.0
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Run(MeasuringRun):
@@ -52,6 +63,7 @@ class Run(MeasuringRun):
         self.revision = revision
         self._invocation = invocation
         self._probes_alone: dict[tuple[int, int], float] = {}
+        self._told = ToldCode()
 
     @property
     def judged_by(self) -> str | None:
@@ -83,6 +95,20 @@ class Run(MeasuringRun):
         baseline_files.check_device(baseline, self.device.identity)
         return baseline
 
+    @property
+    def notes_inputs(self) -> bool:
+        return self.revision is not None
+
+    def told_elsewhere(self, test: AskedTest, progress: Progress) -> Told:
+        """Return what the revision said of a test's code, by label; its file is asked once, for all tests beside."""
+        if self.revision is None or self.settings.disable:
+            return NOTHING_TOLD
+        if self.device.identity.counts_only and self.revision.counterpart(_PACKAGE) is not None:
+            return NOTHING_TOLD  # the plugin that counts is itself another one there
+        timeout = FRESH_SECONDS_LEAST + len(test.beside) * TELL_SECONDS_EACH
+        worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, test.file, timeout)
+        return self._told.of(worktrees, test.beside, partial(self.locked, progress), progress.show)
+
     def prepare(self) -> None:
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         super().prepare()
@@ -112,7 +138,8 @@ class Run(MeasuringRun):
             else:
                 file = Path(test.target.partition("::")[0])
                 worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, file, timeout)
-                judged = judge_against(measurements, limits, worktrees, settings.pairs, progress.show, held)
+                told = self._told.known(worktrees)
+                judged = judge_against(measurements, limits, worktrees, settings.pairs, progress.show, held, told)
                 if limits.floors:
                     judged = with_floors(judged, judge_test(measurements, None, limits, fresh.measure_again, alone))
             return {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}

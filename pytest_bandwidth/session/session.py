@@ -37,7 +37,7 @@ from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.session.fresh.child import request_of_environment
 from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
-from pytest_bandwidth.session.measuring import MeasuredTest, MeasuringRun
+from pytest_bandwidth.session.measuring import AskedTest, MeasuredTest, MeasuringRun
 from pytest_bandwidth.session.progress import ProgressLine
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.run_files import check_outputs
@@ -101,8 +101,14 @@ class BandwidthSession:
         refuse_other_devices(marker, self._run.device.identity)
         item.stash[_ROWS] = []
         self._run.begin_test()
-        test = getattr(item, "function", None)
-        return Bandwidth(self._run, marker, item.path, self._line.of_test(item.name), test)
+        test, line = getattr(item, "function", None), self._line.of_test(item.name)
+        told = self._run.told_elsewhere(AskedTest(item.nodeid, item.path, self._beside(item)), line)
+        return Bandwidth(self._run, marker, item.path, line, test, told)
+
+    def _beside(self, item: pytest.Item) -> list[str]:
+        """Return the bandwidth tests of the item's file that this run has, itself included."""
+        items = (other for other in item.session.items if other.path == item.path)
+        return [one.nodeid for one in items if one is item or "bandwidth" in getattr(one, "fixturenames", ())]
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""

@@ -105,6 +105,7 @@ class ArrayForm:
 class DetailForm:
     """Declare a result's `detail`: what one kind of device adds."""
 
+    inputs: str | None = None
     dispatch_seconds: float | None = None
     loads: AccessForm | None = None
     stores: AccessForm | None = None

@@ -28,7 +28,7 @@ from pytest_bandwidth.devices.traffic.findings import (
     plain_counts,
     plain_lines,
 )
-from pytest_bandwidth.domain.code_identity import MeasuredCode
+from pytest_bandwidth.domain.code_identity import MeasuredCode, digest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement
@@ -46,6 +46,7 @@ from pytest_bandwidth.ptx import (
     nvrtc_version,
     supported_architectures,
 )
+from pytest_bandwidth.ptx.memory import flat_bytes
 
 DEFAULT_ARCH = "sm_90"
 NO_LAUNCH = "the traffic device looks into kernel launches (bandwidth.launch); it cannot look into a callable"
@@ -186,6 +187,25 @@ class TrafficDevice:
             counts=plain_counts(execution),
             detail={**plain_lines(execution), "modelled_floor_seconds": floor_seconds(execution)},
         )
+
+    def inputs_of(self, workload: Workload) -> str:
+        """Run set-up; hash what the launch's arrays hold, where in it they begin, and the blocks to sample.
+
+        Raises NotOnThisDevice for callables.
+        """
+        launch = workload.launch
+        if launch is None:
+            raise NotOnThisDevice(NO_LAUNCH)
+        if workload.setup is not None:
+            workload.setup()
+        numbers: dict[int, int] = {}
+        parts = [repr(workload.blocks)]
+        for array in launch.args:
+            if isinstance(array, np.ndarray):
+                data, start = flat_bytes(array)
+                number = numbers.setdefault(data.ctypes.data, len(numbers))
+                parts += [f"{number} {start}", digest(data.tobytes())]
+        return digest(*parts)
 
     def begin_test(self) -> None:
         """Start random numbers anew: a test's counts do not depend on which tests ran before it."""

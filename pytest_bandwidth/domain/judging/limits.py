@@ -10,6 +10,11 @@ from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 
 
+def floors_of(marker: MarkerOptions) -> Floors:
+    """Return the marker's limits that hold whatever a baseline says."""
+    return Floors(marker.min_gbps, marker.min_utilization, marker.min_relative)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Hold one test's limits: its marker before the options; a baseline's own tolerance lies between.
@@ -25,8 +30,7 @@ class Limits:
     @property
     def floors(self) -> Floors:
         """Return the marker's limits that hold whatever a baseline says."""
-        marker = self.marker
-        return Floors(marker.min_gbps, marker.min_utilization, marker.min_relative)
+        return floors_of(self.marker)
 
     def written(self, entry: Entry | None) -> bool:
         """Return whether this run writes the entry instead of judging by it."""

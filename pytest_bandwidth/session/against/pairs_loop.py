@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told, unchanged
 from pytest_bandwidth.session.against.worktrees import NothingThere, Worktrees
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
@@ -81,21 +82,35 @@ def judge_against(
     pairs: int,
     tell: Callable[[str], None],
     device_held: DeviceHeld,
+    told: Told = NOTHING_TOLD,
 ) -> dict[str, Judged]:
     """Judge by key. `pairs` pairs of processes for all measurements together, twice as many where undecided.
 
     The device is held for each pair, and free between pairs.
+    told: what the other revision said of its code, by label: what is the same needs no process.
 
     Raises FreshProcessFailed and ForeignImport where a process of either side ran wrong: a comparison that did not take
     place is no pass.
     """
+    same = {key: m for key, m in measurements.items() if is_told(m, told.get(m.label))}
+    counted = all(m.device.counts_only for m in measurements.values())
+    if counted and len(same) < len(measurements):
+        same = {}  # a later launch of a test may count what an earlier one, of other code, left behind
+    judged = {key: _unchanged(key, m, told[m.label], worktrees) for key, m in same.items()}
+    others = {key: m for key, m in measurements.items() if key not in same}
+    if not others:
+        return judged
     try:
-        if all(m.device.counts_only for m in measurements.values()):
-            return _judge_counts(measurements, limits, worktrees, device_held)
-        taken = _Taken(worktrees, tell, device_held)
-        return _judge_timed(measurements, limits, taken, pairs)
+        if counted:
+            return _judge_counts(others, limits, worktrees, device_held)
+        judged.update(_judge_timed(others, limits, _Taken(worktrees, tell, device_held), pairs))
     except NothingThere as reason:
-        return {key: Judged(m, None, _no_baseline(str(reason))) for key, m in measurements.items()}
+        judged.update({key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()})
+    return {key: judged[key] for key in measurements}
+
+
+def _unchanged(key: str, measurement: Measurement, row: Outcome, worktrees: Worktrees) -> Judged:
+    return Judged(measurement, _entry(key, [row], worktrees), unchanged(measurement, str(worktrees.revision)))
 
 
 def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,23 @@ class Worktrees:
     def head(self) -> list[dict[str, Any]]:
         """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
         plan = _plan(other=self.revision.tree, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
-        result = self._run(plan, self.invocation, self.target, dict(os.environ))
+        request = ChildRequest(self.device, self.nodeid, str(self.target))
+        result = self._run(plan, self.invocation, request, dict(os.environ))
         if not result.rows:
             raise FreshProcessFailed(f"a fresh process {result}")
         return result.rows
 
     def base(self) -> list[dict[str, Any]]:
         """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
+        return self._at_base(lambda target: ChildRequest(self.device, self.nodeid, target))
+
+    def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
+        """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
+        return self._at_base(
+            lambda target: ChildRequest(self.device, None, target, nodeids=[*nodeids], tells_code=True)
+        )
+
+    def _at_base(self, request_for: Callable[[str], ChildRequest]) -> list[dict[str, Any]]:
         target = self.revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(
@@ -78,7 +88,8 @@ class Worktrees:
             as_module=self.invocation.as_module,
         )
         environment = _environment_at(os.environ, self.revision)
-        result = self._run(plan, invocation_at(self.invocation, self.revision), target, environment)
+        request = request_for(str(target))
+        result = self._run(plan, invocation_at(self.invocation, self.revision), request, environment)
         if result.rows:
             return result.rows
         if result.code == _NOTHING_COLLECTED:
@@ -90,7 +101,7 @@ class Worktrees:
         raise FreshProcessFailed(f"a fresh process at {self.revision} {result}")
 
     def _run(
-        self, plan: dict[str, Any], invocation: Invocation, target: Path, environment: Mapping[str, str]
+        self, plan: dict[str, Any], invocation: Invocation, request: ChildRequest, environment: Mapping[str, str]
     ) -> ChildResult:
         with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
@@ -99,7 +110,7 @@ class Worktrees:
             result = run_child(
                 [sys.executable, *interpreter_options(), run_in_worktree.__file__, str(plan_file), *arguments],
                 invocation.folder,
-                ChildRequest(self.device, self.nodeid, str(target)),
+                request,
                 self.timeout_seconds,
                 environment,
             )

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,6 +32,7 @@ REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 # The descriptor of a socket: a child says on it that it is ready, and is sent `Go`.
 LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
+_NEWEST = ("identifies_code", "nodeids", "tells_code")
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
 _LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
 
@@ -46,6 +47,8 @@ class ChildRequest:
 
     device: the device's name, already chosen.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
+    nodeids: those of the target's tests that are to run, where it is a file.
+    tells_code: whether measurements only tell their code: nothing is timed or counted.
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
     peak: the device's in bytes a second, and where that is from; None where it is unknown.
     quiet_wait_seconds: how long all its measurements together may wait for others to end.
@@ -61,6 +64,20 @@ class ChildRequest:
     quiet_wait_seconds: float = 0.0
     identifies_code: bool = True
     report: str = ""
+    nodeids: Sequence[str] | None = None
+    tells_code: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fields by name, the newest only where they say something: an older plugin does not know them."""
+        told = asdict(self)
+        return {f.name: told[f.name] for f in fields(self) if f.name not in _NEWEST or told[f.name] != f.default}
+
+    def selects(self, nodeid: str) -> bool:
+        """Return whether the test is asked for. A fresh process may name the file from another folder."""
+        if self.nodeids is None and self.nodeid is None:
+            return True
+        wanted = (self.nodeid,) if self.nodeids is None else self.nodeids
+        return any(nodeid.partition("::")[2] == (other or "").partition("::")[2] for other in wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +178,8 @@ class Child:
             stack.enter_context(signals_as_interrupts())
             own = stack.enter_context(tempfile.TemporaryDirectory(prefix="pytest-bandwidth-"))
             self._report, request_file = Path(own, "report.json"), Path(own, "request.json")
-            request_file.write_text(json.dumps(asdict(replace(request, report=str(self._report)))), encoding="utf-8")
+            told = replace(request, report=str(self._report)).plain()
+            request_file.write_text(json.dumps(told), encoding="utf-8")
             self._output = stack.enter_context(Path(own, "output").open("w+b"))
             self._line, theirs = socket.socketpair()
             stack.enter_context(self._line)

@@ -36,6 +36,10 @@ class ChildRun(MeasuringRun):
         return super().identifies_code and self._request.identifies_code
 
     @property
+    def tells_code(self) -> bool:
+        return self._request.tells_code
+
+    @property
     def strict(self) -> bool:
         """Return False: nothing of a fresh process fails for want of a verdict."""
         return False

@@ -11,7 +11,7 @@ from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.traffic import device as traffic
 from pytest_bandwidth.devices.traffic.device import open_traffic
-from pytest_bandwidth.domain.errors import KernelFault
+from pytest_bandwidth.domain.errors import KernelFault, NotOnThisDevice
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.ptx import compile_ptx
 
@@ -106,3 +106,32 @@ def test_a_kernel_in_a_namespace_is_found_by_its_name(device):
     x = np.zeros(32, np.float32)
     device.launcher(Launch(kernel, (1,), (32,), (x,)), None)()
     assert (x == 1).all()
+
+
+def inputs(device, *args, blocks=None, setup=None):
+    launch = Launch(None, (1, 1, 1), (32, 1, 1), args)
+    return device.inputs_of(Workload(str, Traffic(1, 1), launch=launch, blocks=blocks, setup=setup))
+
+
+def test_what_decides_counts_beside_code_is_hashed(device):
+    whole = np.arange(96, dtype=np.int32)
+    known = inputs(device, whole[:64], whole[32:], np.int32(3))
+    assert inputs(device, (again := whole.copy())[:64], again[32:], np.int32(3)) == known
+    others = [
+        inputs(device, whole[:64], whole.copy()[32:], np.int32(3)),  # of another allocation
+        inputs(device, whole[:64], whole[31:], np.int32(3)),
+        inputs(device, whole[:64] + 1, whole[32:], np.int32(3)),
+        inputs(device, whole[:64], whole[32:], np.int32(3), blocks=4),
+    ]
+    assert known not in others
+    assert len({*others}) == len(others)
+
+
+def test_a_set_up_runs_before_what_it_leaves_is_hashed(device):
+    array = np.zeros(64, np.float32)
+    assert inputs(device, array, setup=lambda: array.fill(1)) == inputs(device, np.ones(64, np.float32))
+
+
+def test_what_a_callable_would_count_cannot_be_told(device):
+    with pytest.raises(NotOnThisDevice):
+        device.inputs_of(Workload(str, Traffic(1, 1)))

@@ -6,13 +6,14 @@ from itertools import count
 
 import pytest
 
+from pytest_bandwidth.domain.code_identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import KernelResources, Measurement
-from pytest_bandwidth.domain.outcome import outcome_of
+from pytest_bandwidth.domain.outcome import from_plain, outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -61,6 +62,10 @@ class ScriptedWorktrees:
         self.locked += "["
         yield
         self.locked += "]"
+
+    def _count(self, rows):
+        self.locked += "B"
+        return rows
 
     def _next(self, side):
         self.locked += {"head": "A", "base": "B"}[side]
@@ -294,3 +299,58 @@ def test_a_missed_floor_counts_unless_the_comparison_fails_by_itself():
     assert with_floors(one(Status.WITHIN, "pairs"), floor) == floor
     assert with_floors(one(Status.REGRESSED, "pairs"), floor) == one(Status.REGRESSED, "pairs")
     assert with_floors(one(Status.WITHIN, "pairs"), passed) == one(Status.WITHIN, "pairs")
+
+
+CODE = CodeIdentity(function="f", launch="l")
+
+
+def told(measurement, code=CODE, **detail):
+    return from_plain({**row(replace(measurement, code=code, detail=detail))})
+
+
+def judged_with_told(measurements, rows, worktrees):
+    found = judge_against(measurements, LIMITS, worktrees, 4, str, worktrees.held, rows)
+    return {key: one.verdict for key, one in found.items()}
+
+
+def test_what_runs_the_same_code_there_needs_no_process():
+    same = replace(measured(70.0, label="same"), code=CODE)
+    worktrees = ScriptedWorktrees([], [])
+    verdict = judged_with_told({"same": same}, {"same": told(same)}, worktrees)["same"]
+    assert (verdict.status, verdict.code) == (Status.UNCHANGED, "same-code")
+    assert verdict.reason == "the code is that of main (3f2c1ab3f2): it took no process there"
+    assert worktrees.order == ""
+
+
+def test_beside_the_same_code_the_rest_of_a_test_takes_pairs():
+    same, other = (replace(measured(80.0, label=label), code=CODE) for label in ("same", "other"))
+    rows = {"same": told(same), "other": told(other, CodeIdentity(function="g", launch="l"))}
+    both = [{"same": (80.0, 100.0), "other": (70.0, 100.0)}], [{"same": (80.0, 100.0), "other": (80.0, 100.0)}]
+    worktrees = ScriptedWorktrees(*both)
+    verdicts = judged_with_told({"other": other, "same": same}, rows, worktrees)
+    assert {key: one.status for key, one in verdicts.items()} == {
+        "other": Status.REGRESSED,
+        "same": Status.UNCHANGED,
+    }
+    assert list(verdicts) == ["other", "same"]
+    assert worktrees.order == "ABBAABBA"
+
+
+def counted_on(label, inputs):
+    device = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+    found = replace(measured(1.0, label=label), device=device, method="ptx", counts={"load_sectors": 8})
+    return replace(found, rounds=Rounds(), code=CodeIdentity(ptx="p", launch="l"), detail={"inputs": inputs})
+
+
+@pytest.mark.parametrize(
+    ("inputs_of_second", "order", "status"), [("b", "", Status.UNCHANGED), ("c", "B", Status.WITHIN)]
+)
+def test_of_what_is_counted_all_of_a_test_is_the_same_or_nothing_is(inputs_of_second, order, status):
+    """A later launch may count what an earlier one left behind."""
+    first, second = counted_on("first", "a"), counted_on("second", "b")
+    rows = {one.label: from_plain(row(one)) for one in (first, counted_on("second", inputs_of_second))}
+    worktrees = ScriptedWorktrees([], [])
+    worktrees.base = lambda: worktrees._count([row(first), row(second)])
+    verdicts = judged_with_told({"first": first, "second": second}, rows, worktrees)
+    assert {one.status for one in verdicts.values()} == {status}
+    assert worktrees.order == order

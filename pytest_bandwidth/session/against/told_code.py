@@ -1,0 +1,91 @@
+"""Ask the other revision what code its tests run: of a whole file in one process, which times and counts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.judging.same_code import SAME_CODE
+from pytest_bandwidth.domain.measurement import INPUTS, UNMEASURED, Measurement
+from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.session.against.worktrees import Worktrees
+
+# What the other revision said of one test, by label.
+Told = Mapping[str | None, Outcome]
+NOTHING_TOLD: Told = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class ToldCode:
+    """Keep what the other revision said, by file; asked once for each."""
+
+    _files: dict[Path, Mapping[str, Told]] = field(default_factory=dict)
+
+    def of(
+        self,
+        worktrees: Worktrees,
+        tests: Collection[str],
+        device_held: Callable[[], AbstractContextManager[None]],
+        tell: Callable[[str], None],
+    ) -> Told:
+        """Return what it said of the test; tests: node ids of all of the file's tests that this run measures.
+
+        Nothing where the process could not say: the pairs, or the counting, find out why.
+        """
+        file = worktrees.target
+        if file not in self._files:
+            tell(f"what code {file.name} runs at {worktrees.revision}")
+            try:
+                with device_held():
+                    self._files[file] = _by_test(map(from_plain, worktrees.codes_at_base(tests)))
+            except BandwidthError:
+                self._files[file] = {}
+        return self.known(worktrees)
+
+    def known(self, worktrees: Worktrees) -> Told:
+        """Return what it has said of the test."""
+        return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NOTHING_TOLD)
+
+
+def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Told]:
+    found: dict[str, dict[str | None, Outcome]] = {}
+    for row in rows:
+        found.setdefault(_test_of(row.nodeid), {})[row.label] = row
+    return found
+
+
+def _test_of(nodeid: str) -> str:
+    """Return what follows the file, which the two trees may name from other folders."""
+    return nodeid.partition("::")[2]
+
+
+def is_told(measurement: Measurement, row: Outcome | None) -> bool:
+    """Return whether the other revision surely runs the same code in the same launch, for the same declared bytes.
+
+    Where it is counted, on the same data, too: then its counts are the same.
+    """
+    if row is None or not measurement.code.is_same(identity_of_plain(row.code_identity), by=_by(measurement)):
+        return False
+    declared = measurement.traffic.bytes_read, measurement.traffic.bytes_written
+    if declared != (row.bytes_read, row.bytes_written):
+        return False
+    if not measurement.device.counts_only:
+        return True
+    inputs = measurement.detail.get(INPUTS)
+    return inputs is not None and inputs == row.detail.get(INPUTS)
+
+
+def _by(measurement: Measurement) -> str:
+    return "ptx" if measurement.device.counts_only else "sass"
+
+
+def unchanged(measurement: Measurement, revision: str) -> Verdict:
+    """Return the verdict on code that is the other revision's."""
+    saved = "nothing was measured" if measurement.method == UNMEASURED else "it took no process there"
+    return Verdict(Status.UNCHANGED, SAME_CODE, f"the code is that of {revision}: {saved}")

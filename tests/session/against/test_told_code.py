@@ -1,0 +1,110 @@
+"""When the other revision is asked for its code, and when what it says makes a measurement needless."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_bandwidth.domain.code_identity import CodeIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.outcome import outcome_of
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, ToldCode, is_told
+from pytest_bandwidth.session.against.worktrees import ForeignImport, NothingThere
+from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed
+
+HOST = DeviceIdentity("cpu", "A host", 2**30, "host")
+MODEL = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+TIMED = Measurement(None, Traffic(64, 32), HOST, "clock", Rounds(), code=CodeIdentity(function="f", launch="l"))
+COUNTED = Measurement(
+    *(None, Traffic(64, 32), MODEL, "ptx", Rounds()), code=CodeIdentity(ptx="p", launch="l"), detail={"inputs": "i"}
+)
+
+
+def row(measurement, nodeid="t.py::t"):
+    return outcome_of(nodeid, nodeid, measurement, Verdict(Status.NO_BASELINE, "", ""))
+
+
+@pytest.mark.parametrize("measurement", [TIMED, COUNTED])
+def test_the_same_code_for_the_same_bytes_is_told(measurement):
+    assert is_told(measurement, row(replace(measurement, method="unmeasured")))
+
+
+@pytest.mark.parametrize(
+    ("measurement", "other"),
+    [
+        (TIMED, replace(TIMED, code=CodeIdentity(function="g", launch="l"))),
+        (TIMED, replace(TIMED, code=CodeIdentity(function="f", launch="m"))),
+        (TIMED, replace(TIMED, code=CodeIdentity())),
+        (TIMED, replace(TIMED, traffic=Traffic(64, 64))),
+        (COUNTED, replace(COUNTED, code=CodeIdentity(ptx="q", launch="l"))),
+        (COUNTED, replace(COUNTED, detail={"inputs": "j"})),
+        (COUNTED, replace(COUNTED, detail={})),
+        (COUNTED, replace(COUNTED, traffic=Traffic(32, 32))),
+    ],
+)
+def test_other_code_bytes_or_data_is_not(measurement, other):
+    assert not is_told(measurement, row(other))
+    assert not is_told(other, row(measurement))
+
+
+def test_what_was_not_told_is_not():
+    assert not is_told(TIMED, None)
+    unknown = replace(COUNTED, detail={})
+    assert not is_told(unknown, row(unknown))
+
+
+def asked(codes, nodeid, answer):
+    def codes_at_base(tests):
+        codes.append(list(tests))
+        if isinstance(answer, Exception):
+            raise answer
+        return [one.to_plain() for one in answer]
+
+    return SimpleNamespace(target=Path("t.py"), nodeid=nodeid, revision="main", codes_at_base=codes_at_base)
+
+
+def test_a_file_is_asked_once_for_all_its_tests_whatever_its_folder_there():
+    told, codes = ToldCode(), []
+    rows = [row(TIMED, "other/t.py::one"), row(replace(TIMED, label="x"), "other/t.py::two")]
+    found = [
+        told.of(asked(codes, f"t.py::{name}", rows), ["t.py::one", "t.py::two"], nullcontext, str)
+        for name in ("one", "two", "three")
+    ]
+    assert codes == [["t.py::one", "t.py::two"]]
+    assert [list(labels) for labels in found] == [[None], ["x"], []]
+    assert told.known(asked(codes, "t.py::one", rows)) == found[0]
+
+
+@pytest.mark.parametrize("error", [NothingThere("no"), ForeignImport("no"), FreshProcessFailed("no")])
+def test_a_revision_that_cannot_say_is_measured(error):
+    told, codes = ToldCode(), []
+    for _ in range(2):
+        assert told.of(asked(codes, "t.py::one", error), ["t.py::one"], nullcontext, str) == NOTHING_TOLD
+    assert len(codes) == 1
+
+
+def test_an_ordinary_request_is_one_that_an_older_plugin_reads():
+    request = ChildRequest("cpu", "t.py::one", "t.py", report="r")
+    assert request.plain().keys().isdisjoint({"identifies_code", "nodeids", "tells_code"})
+    assert {"device", "nodeid", "target", "peak", "report"} <= request.plain().keys()
+    for one in (request, replace(request, tells_code=True, nodeids=["t.py::one"])):
+        assert ChildRequest(**one.plain()) == one
+
+
+@pytest.mark.parametrize(
+    ("request_", "selected"),
+    [
+        (ChildRequest("cpu"), {"one", "two"}),
+        (ChildRequest("cpu", "far/t.py::one"), {"one"}),
+        (ChildRequest("cpu", None, "t.py", nodeids=["far/t.py::two"]), {"two"}),
+        (ChildRequest("cpu", None, "t.py", nodeids=[]), set()),
+    ],
+)
+def test_a_request_selects_tests_by_what_follows_the_file(request_, selected):
+    assert {name for name in ("one", "two") if request_.selects(f"t.py::{name}")} == selected
