@@ -64,8 +64,8 @@ def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def judged(card: Card, folder: Path) -> Any:
-    def judge(env: Any = None, **settings: object) -> tuple[int, str, Any]:
-        return run(card, folder, "--bandwidth-baseline=base.yaml", "test_triad.py", env=env, **settings)
+    def judge(*args: str, env: Any = None, **settings: object) -> tuple[int, str, Any]:
+        return run(card, folder, "--bandwidth-baseline=base.yaml", "test_triad.py", *args, env=env, **settings)
 
     return judge
 
@@ -81,10 +81,33 @@ def test_the_same_code_that_became_slower_is_the_devices(judged: Any) -> None:
     assert "the code is the baseline's, and " in shown
 
 
-def test_another_cards_file_is_refused(judged: Any) -> None:
-    status, shown, _ = judged(NAME="Other")
+def test_another_of_the_same_cards_is_judged_alike(judged: Any) -> None:
+    status, shown, row = judged("--bandwidth-device=cuda:1", DEVICES=2)
+    assert status == 0, shown
+    assert row["status"] == "UNCHANGED"
+
+
+@pytest.mark.parametrize(
+    ("settings", "differs"),
+    [({"ECC_MODE": 0}, "ecc"), ({"VIRTUALIZATION": 2}, "virtual")],
+    ids=["ecc-off", "vgpu"],
+)
+def test_a_card_that_is_set_otherwise_is_not_compared(judged: Any, settings: dict[str, object], differs: str) -> None:
+    status, shown, row = judged(**settings)
+    assert (status, row["status"]) == (1, "NOT_COMPARABLE"), shown
+    assert differs in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"NAME": "Other"}, "Other"), ({"MIG": "1g.5gb"}, "Emulated GPU MIG 1g.5gb")],
+    ids=["model", "slice"],
+)
+def test_another_cards_file_is_refused(judged: Any, settings: dict[str, object], named: str) -> None:
+    status, shown, _ = judged(**settings)
     assert status == 4
-    assert "found a baseline of 'Emulated GPU' (16 GiB, cuda), expected one of this run's device, 'Other'" in shown
+    assert "found a baseline of 'Emulated GPU' (16 GiB, cuda), expected one of this run's device, " in shown
+    assert repr(named) in shown
 
 
 def test_throttling_is_told(judged: Any) -> None:

@@ -109,9 +109,8 @@ def uuid_text(raw: bytes) -> str:
 
 def join_identity(facts: CudaFacts, known: NvmlIdentity, extra: Mapping[str, Fact]) -> DeviceIdentity:
     """Join both into one identity. Settings hold what makes figures incomparable; everything else is a fact."""
-    settings = {"mig": known.mig, "ecc": known.ecc}
-    if known.virtual == "vgpu":
-        settings["virtual"] = "vgpu"
+    # Named where it is none, too: what an entry does not name is not compared. A card passed through whole is as fast.
+    settings = {"mig": known.mig, "ecc": known.ecc, "virtual": "vgpu" if known.virtual == "vgpu" else "none"}
     return DeviceIdentity(
         kind="cuda",
         name=known.name or facts.name or facts.gfx or "GPU",

@@ -32,7 +32,7 @@ KNOWN = NvmlIdentity(
 
 def test_settings_hold_what_makes_figures_incomparable() -> None:
     identity = join_identity(MODEL_FACTS, KNOWN, {})
-    assert identity.settings == {"mig": "disabled", "ecc": "on"}
+    assert identity.settings == {"mig": "disabled", "ecc": "on", "virtual": "none"}
     assert identity.kind == "cuda"
     assert (identity.name, identity.serial) == ("NVIDIA H100 80GB HBM3", "GPU-8a")
     assert identity.memory_gib == 8

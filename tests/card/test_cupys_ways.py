@@ -1,0 +1,87 @@
+"""What CuPy's users have besides plain arrays and launches, measured through the fixture, as one process saw it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_processes import Card
+
+TESTS = """
+import cupy
+import numpy as np
+import pytest
+
+ADD = 'extern "C" __global__ void add(const float* x, float* y) {' \\
+      ' int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = x[i] + 1; }'
+N = 1 << 20
+
+
+def test_plain(bandwidth):
+    x, y = bandwidth.random(N, "float32"), bandwidth.empty(N, "float32")
+    bandwidth.launch(bandwidth.kernel(ADD, "add"), N // 256, 256, (x, y), reads=x, writes=y)
+
+
+def test_stream_ordered_pool(bandwidth):
+    with cupy.cuda.using_allocator(cupy.cuda.MemoryAsyncPool().malloc):
+        x = bandwidth.random(N, "float32")
+        bandwidth(lambda: x + 1, reads=x, writes=x.nbytes)
+
+
+def test_graph(bandwidth):
+    x, y = bandwidth.random(N, "float32"), bandwidth.empty(N, "float32")
+    add, stream = cupy.RawKernel(ADD, "add"), cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        add((N // 256,), (256,), (x, y))
+        graph = stream.end_capture()
+    bandwidth(lambda: graph.launch(stream), stream=stream, reads=x, writes=y)
+    cupy.testing.assert_array_equal(y, x + 1)
+
+
+def test_peer(bandwidth):
+    x = bandwidth.random(N, "float32")
+    with cupy.cuda.Device(1):
+        y = cupy.empty(N, "float32")
+    copy = cupy.cuda.runtime.memcpyPeerAsync
+
+    def call():
+        copy(y.data.ptr, 1, x.data.ptr, 0, x.nbytes, cupy.cuda.get_current_stream().ptr)
+
+    bandwidth(call, reads=x)
+    assert (x.get() == y.get()).all()
+
+
+def test_arrays_of_the_other_card_are_refused(bandwidth):
+    with cupy.cuda.Device(1):
+        y = cupy.empty(N, "float32")
+    with pytest.raises(Exception, match="lies on cuda:1, not on cuda:0"):
+        bandwidth(lambda: y + 1, reads=y)
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "test_ways.py").write_text(TESTS)
+    plugins = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
+    options = ("--bandwidth-device=cuda:0", "--bandwidth-max-time=0.1", f"--bandwidth-json={folder / 'out.json'}")
+    done = shared_card.run(["-m", "pytest", *plugins, *options], {"DEVICES": 2, "L2_BYTES": 1 << 20}, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(Path(folder / "out.json").read_text())["results"]
+    return {row["nodeid"].partition("::test_")[2]: row for row in rows}
+
+
+def test_all_are_measured_behind_a_hold(seen: Any) -> None:
+    assert {name: (row["status"], row["method"]) for name, row in seen.items()} == dict.fromkeys(
+        ("plain", "stream_ordered_pool", "graph", "peer"), ("NO_BASELINE", "events+block")
+    )
+
+
+@pytest.mark.parametrize("way", ["stream_ordered_pool", "graph"])
+def test_they_are_as_fast_as_a_plain_launch(seen: Any, way: str) -> None:
+    assert seen[way]["gbps"] == pytest.approx(seen["plain"]["gbps"], rel=0.05)
+
+
+def test_a_copy_between_cards_takes_the_link(seen: Any) -> None:
+    assert seen["peer"]["gbps"] == pytest.approx(12, rel=0.05)
