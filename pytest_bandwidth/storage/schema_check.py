@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from math import isfinite
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from math import inf, isfinite
+from typing import Any, Literal, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
@@ -73,7 +73,7 @@ def without_unreal(value: Any, depth: int = 0) -> Any:
     """
     if depth > DEEPEST:
         raise UsageError(_TOO_DEEP)
-    if isinstance(value, Mapping):
+    if _is_mapping(value):
         # Most of a document's values are no numbers: asking for their type here is a third of the time.
         return {
             name: one
@@ -98,6 +98,11 @@ def check_form(plain: object, form: type, where: str) -> None:
         _of_dataclass(form)(plain)
     except _Mismatch as found:
         raise UsageError(f"{where}{found.place} {found.text}") from None
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    """Return whether it is one; nearly all are dicts, and asking for the type first is three times as fast."""
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def _usual_figures(values: Sequence[object]) -> bool:
@@ -140,19 +145,19 @@ def _of_dataclass(form: type) -> Check:
     checks = {f.name: _of_hint(hints[f.name], f.name in SIGNED) for f in declared}
 
     def check(value: object) -> None:
-        if not isinstance(value, Mapping):
+        if not _is_mapping(value):
             raise _wrong(value, "a mapping")
         for name in required:
             if name not in value:
                 raise _Mismatch(f"has no {name}, expected one")
-        for name, inner in value.items():
-            known = checks.get(name)
-            if known is None:
-                continue
-            try:
-                known(inner)
-            except _Mismatch as found:
-                raise found.inside(f".{name}") from None
+        name = ""
+        try:
+            for name, inner in value.items():
+                known = checks.get(name)
+                if known is not None:
+                    known(inner)
+        except _Mismatch as found:
+            raise found.inside(f".{name}") from None
 
     return check
 
@@ -184,8 +189,11 @@ def _anything(value: object) -> None:
 def _of_scalar(kind: Any, signed: bool) -> Check:
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}[kind]
     accepted = (int, float) if kind is float else (kind,)
+    is_number, least = kind in (int, float), -inf if signed else 0
 
-    def check(value: object) -> None:
+    def check(value: Any) -> None:
+        if type(value) is kind and (not is_number or least <= value <= LARGEST_COUNT):  # nearly all
+            return
         # JSON's booleans are Python's, which count as whole numbers.
         if type(value) not in accepted:
             raise _wrong(value, words)
@@ -224,7 +232,7 @@ def _of_list(inner: Check, hint: Any, signed: bool) -> Check:
 
 def _of_mapping(inner: Check) -> Check:
     def check(value: object) -> None:
-        if not isinstance(value, Mapping):
+        if not _is_mapping(value):
             raise _wrong(value, "a mapping")
         for name, one in value.items():
             try:
