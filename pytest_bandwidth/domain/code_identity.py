@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Literal
 
 # Hexadecimal digits of a hash: 128 bits.
 DIGITS = 32
@@ -42,6 +43,12 @@ class CodeIdentity:
             return False
         of_kernel = getattr(self, by), getattr(then, by)
         return self.function is not None if of_kernel == (None, None) else of_kernel[0] == of_kernel[1]
+
+    def standing(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
+        """Tell whether this is `then`'s code, or surely another; None where that is not known. by: as in `is_same`."""
+        if self.is_same(then, by=by):
+            return "same"
+        return "changed" if self.changes_since(then) else None
 
     def changes_since(self, then: CodeIdentity) -> tuple[str, ...]:
         """Say what surely changed since `then`; empty where nothing did, or where it is not known on both sides."""

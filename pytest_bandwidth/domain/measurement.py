@@ -15,6 +15,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 MISREAD_ARRAY = "argument-type"
 # A finding of this code says why a kernel's code could not be identified.
 CODE_UNKNOWN = "code-unknown"
+# A finding of this code says why it cannot be shown how a kernel's code changed.
+CODE_DIFF = "code-diff"
 # The method where a workload only told its code: nothing was timed or counted.
 UNMEASURED = "unmeasured"
 # In `detail`: a hash of what decides counts beside code and launch.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.bottleneck import bottleneck_of
+from pytest_bandwidth.domain.code_identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.confirmation import FreshRow
 from pytest_bandwidth.domain.measurement import Measurement
@@ -33,6 +34,7 @@ class Outcome:
     detail: what one kind of device adds (the traffic device: per kernel and source line).
     tags: what a suite says of a row (operation, precision, M, N, K, …).
     code_identity: hashes of what ran, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
+    code_diff: how the kernel's PTX differs from the entry's (`ptx_diff`); empty where it does not, or cannot be told.
     """
 
     nodeid: str
@@ -88,6 +90,16 @@ class Outcome:
     tags: Mapping[str, Any] = field(default_factory=dict)
     code_identity: Mapping[str, str] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
+    code_diff: str = ""
+
+    @property
+    def code_standing(self) -> Literal["same", "changed"] | None:
+        """Tell whether the code is the entry's, or surely another; None where that is not known."""
+        known = (self.baseline or {}).get("code")
+        if not isinstance(known, Mapping):
+            return None
+        then = identity_of_plain(known)
+        return identity_of_plain(self.code_identity).standing(then, by="ptx" if self.counts else "sass")
 
     @property
     def bytes_moved(self) -> int:
@@ -147,6 +159,7 @@ def outcome_of(
     tags: Mapping[str, Any] | None = None,
     class_bounds: ClassBounds = CLASS_BOUNDS,
     fresh: Sequence[FreshRow] = (),
+    code_diff: str = "",
 ) -> Outcome:
     """Flatten a measurement and its verdict into a row."""
     rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
@@ -210,6 +223,7 @@ def outcome_of(
         tags=dict(tags or {}),
         code_identity=measurement.code.known(),
         software=dict(measurement.software),
+        code_diff=code_diff,
     )
 
 

@@ -126,6 +126,11 @@ class MeasuringRun(ABC):
         """Return what the run holds its measurements to, for its header."""
         return None
 
+    @property
+    def baseline_file(self) -> Path | None:
+        """Return the file that belongs to this device; None where no baseline is used."""
+        return None
+
     @cached_property
     def baseline(self) -> Baseline | None:
         """Return what the run's measurements are compared with."""

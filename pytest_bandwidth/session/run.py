@@ -71,9 +71,13 @@ class Run(MeasuringRun):
         judged_by = self.revision or self.baseline_file
         return None if judged_by is None else str(judged_by)
 
-    @cached_property
+    @property
     def baseline_file(self) -> Path | None:
         """Return the file that belongs to this device; it need not exist yet where this run writes it."""
+        return self._baseline_file
+
+    @cached_property
+    def _baseline_file(self) -> Path | None:
         if self.settings.baseline is None or self.revision is not None:
             return None
         return baseline_files.find_file(self.settings.baseline, self.device.identity)

@@ -9,7 +9,7 @@ import sysconfig
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, Device
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.same_code import SAME_CODE
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import CODE_DIFF, Finding, Measurement
 from pytest_bandwidth.domain.outcome import Plain, outcome_of
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.run_findings import Unmeasurable
@@ -31,6 +31,7 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.message import failure_message, strict_message
 from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import disabled_line, header_line
+from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collected import COLLECTED, key_of, reason_of, start_of_empty_set
 from pytest_bandwidth.session.device_report import Row
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
@@ -249,9 +250,13 @@ class BandwidthSession:
         file, line, _ = item.location
         for key, one in judged.items():
             message = None
+            change = code_change(one.measurement, one.entry, self._run.baseline_file)
+            if change.unknown is not None:
+                one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.verdict.status.fails(strict=self._run.strict):
                 name = self._shown_name(item, one.measurement)
                 causes = () if one.verdict.code == SAME_CODE else likely_causes(one.measurement, one.entry)
+                causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 against = self._run.settings.against is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)
             elif self._run.strict:
@@ -270,6 +275,7 @@ class BandwidthSession:
                 tags=checked_tags(fixture.tags),
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
                 fresh=one.fresh,
+                code_diff=change.diff,
             )
             written = one.verdict.status is Status.UPDATED
             item.stash[_ROWS].append(Row(outcome, fixture.marker, one.measurement.ptx if written else None))

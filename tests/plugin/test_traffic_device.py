@@ -86,8 +86,10 @@ def test_counts_of_random_accesses_are_the_same_in_every_run_whichever_tests_run
 @pytest.mark.smoke
 def test_a_strided_read_fails_with_line_and_pattern(counted):
     counted.file("scale.cu", KERNEL.replace("INDEX", "i * 8 % n"))
-    result = counted.run()
+    result = counted.run("--bandwidth-json=run.json")
     result.assert_outcomes(failed=1)
+    (row,) = json.loads((counted.path / "run.json").read_text())["results"]
+    assert re.search(r"^\+ shl\.b32 ", row["code_diff"], re.MULTILINE), row["code_diff"]
     result.stdout.re_match_lines(
         [
             r"test_scale .*sectors loaded 2,048 → 16,384, 8×; scale\.cu:5 loads strided \(32 bytes\), "

@@ -26,9 +26,11 @@ from pytest_bandwidth.session.settings import Settings
 DEFAULTS = Settings()
 _HEADINGS = (
     *("entry", "GB/s", "of peak", "judged on", "runs", "spread"),
-    *("tolerance", "sees", "since anchor", "newest", "expected to fail"),
+    *("tolerance", "sees", "since anchor", "newest", "code", "expected to fail"),
 )
-_WORDS = ("judged on", "newest", "expected to fail")
+_WORDS = ("judged on", "newest", "code", "expected to fail")
+# So much of a hash is shown; entries of equal code show the same.
+SHORT_HASH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,15 @@ def _cells(row: Shown) -> tuple[str, ...]:
         "" if row.sees is None else f"≥ {format_percent(row.sees, 1)}",
         "" if row.since_anchor is None else f"{row.since_anchor * 100:+.1f} %",
         (entry.runs[-1].at or "") if entry.runs else "",
+        _code(entry),
         entry.xfail or "",
     )
+
+
+def _code(entry: Entry) -> str:
+    """Return the start of the hash that the code is known by: what is counted by its PTX, a kernel by machine code."""
+    names = ("ptx", "function") if entry.counts else ("sass", "function", "ptx")
+    return next((entry.code[name][:SHORT_HASH] for name in names if name in entry.code), "")
 
 
 def _plain(baseline: Baseline, rows: Sequence[Shown]) -> dict[str, object]:
@@ -187,6 +196,7 @@ def _plain_entry(row: Shown) -> dict[str, object]:
         "method": entry.method,
         "xfail": entry.xfail,
         "note": entry.note,
+        "code": dict(entry.code),
         "newest_at": entry.runs[-1].at if entry.runs else None,
         "line": entry.line,
     }

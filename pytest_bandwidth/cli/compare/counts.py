@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_bandwidth.cli.compare.sides import NOT_BEFORE, REFERENCE, Compared, SavedRun, measured_keys, nothing_valid
+from pytest_bandwidth.cli.compare.sides import (
+    NOT_BEFORE,
+    REFERENCE,
+    Compared,
+    SavedRun,
+    code_between,
+    measured_keys,
+    nothing_valid,
+)
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import not_comparable
@@ -17,7 +25,10 @@ def compare_counted(
 ) -> list[Compared]:
     """Return every test of the new runs, its counts judged by the reference's. tolerance: None grants none."""
     return [
-        Compared(key, None, None, None, None, _verdict(key, reference, fresh, tolerance or 0.0))
+        Compared(
+            *(key, None, None, None, None, _verdict(key, reference, fresh, tolerance or 0.0)),
+            code_between(key, reference, fresh),
+        )
         for key in measured_keys(fresh)
     ]
 

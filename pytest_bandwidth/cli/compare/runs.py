@@ -25,7 +25,18 @@ from pytest_bandwidth.session.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance
 _JUDGED = (Status.REGRESSED, Status.INSUFFICIENT, Status.IMPROVED, Status.WITHIN)
-_HEADINGS = ("test", "GB/s before", "GB/s after", "change", "probe", "judged on", "its change", "sees", "verdict")
+_HEADINGS = (
+    "test",
+    "GB/s before",
+    "GB/s after",
+    "change",
+    "probe",
+    "judged on",
+    "its change",
+    "sees",
+    "code",
+    "verdict",
+)
 # By what needs attention first.
 _ORDER = (
     *(Status.REGRESSED, Status.NOT_COMPARABLE, Status.INVALID),
@@ -131,12 +142,18 @@ def _blunt_text(blunt: Sequence[Compared], reference: int, fresh: int) -> str:
 def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequence[Mapping[str, str]]) -> list[str]:
     device = printable(loaded[0][1]["device"]["name"])
     lines = [f"{device}: {counted(len(loaded) - count, 'run')} against {counted(count, 'run')} before"]
-    lines += aligned(_HEADINGS, [_cells(c) for c in compared], left=("judged on", "verdict"), width=terminal_width())
-    lines += [f"{c.verdict.status} {printable(f'{c.key}: {c.verdict.reason}')}" for c in compared if _wants_words(c)]
+    lines += aligned(
+        _HEADINGS, [_cells(c) for c in compared], left=("judged on", "code", "verdict"), width=terminal_width()
+    )
+    lines += [f"{c.verdict.status} {printable(f'{c.key}: {_words(c)}')}" for c in compared if _wants_words(c)]
     lines += [printable(note["text"]) for note in notes]
     counts = Counter(c.verdict.status for c in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
     return [*lines, f"{len(compared)} compared: {told}"]
+
+
+def _words(one: Compared) -> str:
+    return f"{one.verdict.reason}; the code is the same on both sides" if one.code == "same" else one.verdict.reason
 
 
 def _wants_words(one: Compared) -> bool:
@@ -158,6 +175,7 @@ def _cells(one: Compared) -> tuple[str, ...]:
         verdict.figure or "",
         "" if verdict.drop is None else f"{-verdict.drop * 100:+.1f} %",
         "" if verdict.visible_drop is None else f"≥ {format_percent(verdict.visible_drop, 1)}",
+        one.code or "",
         verdict.status.value,
     )
 
@@ -190,4 +208,4 @@ def _plain(
 def _plain_test(one: Compared) -> dict[str, Any]:
     verdict = {**asdict(one.verdict), "status": one.verdict.status.value}
     figures = {name: getattr(one, name) for name in ("gbps_before", "gbps_after", "probe_before", "probe_after")}
-    return {"key": one.key, **figures, **verdict}
+    return {"key": one.key, **figures, **verdict, "code_of_both": one.code}

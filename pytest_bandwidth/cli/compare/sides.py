@@ -10,8 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
+from pytest_bandwidth.domain.code_identity import identity_of_plain
 from pytest_bandwidth.domain.judging.drop import (
     MeasurementSetup,
     drop_sentence,
@@ -56,6 +58,7 @@ class Compared:
     probe_before: float | None
     probe_after: float | None
     verdict: Verdict
+    code: Literal["same", "changed"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,24 @@ def compare_sides(
         before, after = _side(reference, key), _side(fresh, key)
         allowed = tolerance or (after.processes[-1].tolerance if after.processes else None) or default
         verdict = _verdict(entries.get(key), key in entries, before, after, allowed, pools, on_host)
-        compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, verdict))
+        code = code_between(key, reference, fresh)
+        compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, verdict, code))
     return compared
+
+
+def code_between(
+    key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun]
+) -> Literal["same", "changed"] | None:
+    """Tell whether all runs ran the same code, or the newest of each side surely other; None where it is not known."""
+    sides = [[run.outcomes[key] for run in runs if key in run.outcomes] for runs in (reference, fresh)]
+    if not all(sides):
+        return None
+    then, *others = (identity_of_plain(outcome.code_identity) for side in sides for outcome in side)
+    by = "ptx" if sides[1][-1].counts else "sass"
+    if all(one.is_same(then, by=by) for one in others):
+        return "same"
+    before, after = (identity_of_plain(side[-1].code_identity) for side in sides)
+    return "changed" if after.standing(before, by=by) == "changed" else None
 
 
 def measured_keys(runs: Sequence[SavedRun]) -> list[str]:

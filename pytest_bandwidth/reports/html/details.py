@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
 from pytest_bandwidth.reports.html.detail_charts import figure_name, own_figure, runs_of, samples_of
@@ -22,6 +23,8 @@ ACCESSES_AT_MOST = 100
 # How a key names the file of a test that --pyargs found.
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 COMMAND_AT_MOST = 300
+CODE_AT_MOST = 40_000
+_CODE = {"same": "the baseline's", "changed": "changed since the baseline"}
 
 
 def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
@@ -38,6 +41,7 @@ def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
         "work": _work_facts(outcome),
         "conditions": _conditions(outcome),
         "accesses": _accesses(outcome),
+        "code": escaped(outcome.code_diff[:CODE_AT_MOST]),
         "history": runs_of(outcome),
         "samples": samples_of(outcome, samples_at_most),
     }
@@ -107,6 +111,7 @@ def _work_facts(outcome: Outcome) -> Facts:
         ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
         ("regime", _regime(outcome)),
         ("bottleneck", one_line(outcome.bottleneck or "", 400)),
+        ("code", _CODE.get(outcome.code_standing or "", "")),
         *_counted_facts(outcome),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list((outcome.resources or {}).items())[:20]),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list(outcome.counts.items())[:40]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from statistics import stdev
 
 import pytest
@@ -55,6 +56,18 @@ def test_show_lists_what_each_entry_knows(command, baseline):
     assert re.search(r"500.*gbps.*by hand.*20\.0 %.*known to be slow", rows[SUM])
     assert "Imaginary GPU, 64 GiB, 3 entries, tolerance 3.0 %" in said.out
     assert "1 of 3 cannot see a drop of their tolerance" in said.out
+
+
+def test_show_tells_the_code_by_which_entries_are_equal(command, tmp_path):
+    codes = ({"sass": "a" * 32, "ptx": "b" * 32}, {"function": "c" * 32}, {})
+    entries = [replace(entry(key, 800.0), code=code) for key, code in zip((COPY, TRIAD, SUM), codes, strict=True)]
+    counted = Entry("t.py::counted", counts={"load_sectors": 8}, method="ptx", code={"sass": "a" * 32, "ptx": "b" * 32})
+    path = write(tmp_path / "a.yaml", *entries, counted)
+    said = command("baseline", "show", path)
+    shown = {line.split("  ")[0]: line.rstrip().split("  ")[-1].strip() for line in said.out.splitlines()}
+    assert [shown[key] for key in (COPY, TRIAD, "t.py::counted")] == ["a" * 8, "c" * 8, "b" * 8]
+    plain = json.loads(command("baseline", "show", path, "--json").out)["files"][0]["entries"]
+    assert [one["code"] for one in plain] == [*codes, counted.code]
 
 
 def test_show_columns_are_aligned(command, baseline):

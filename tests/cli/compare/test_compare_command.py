@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from saved_runs import BYTES, GPU, HOST, MODEL, outcome, run_of, save, saved
@@ -298,3 +299,37 @@ def test_each_verdict_says_what_it_rests_on(command, runs, references, slow, sta
     found = judged(command, *runs(*[800.0] * references, slow), "--baseline", references)[COPY]
     assert found["status"] == status
     assert re.fullmatch(sentence, found["reason"])
+
+
+SAME, OTHER = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}, {"ptx": "4" * 32, "sass": "5" * 32}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((SAME, SAME), (SAME,), "same"),
+        ((SAME,), ({**SAME, **OTHER},), "changed"),
+        ((SAME, {**SAME, **OTHER}), (SAME,), "changed"),  # since the reference's newest
+        ((SAME,), ({**SAME, "ptx": "4" * 32},), "same"),  # what is timed is known by its machine code
+        ((SAME,), ({},), None),
+        (({},), ({},), None),
+    ],
+)
+def test_rows_of_equal_and_of_changed_code_are_named(command, tmp_path, before, after, said):
+    files = []
+    for i, code in enumerate((*before, *after)):
+        row = replace(outcome(COPY, 800.0 if i < len(before) else 500.0), code_identity=code)
+        files.append(save(tmp_path / f"{i}.json", run_of(row)))
+    assert judged(command, *files, "--baseline", len(before))[COPY]["code_of_both"] == said
+    shown = command("compare", *files, "--baseline", len(before)).out
+    assert ("; the code is the same on both sides" in shown) is (said == "same")
+    assert (f" {said} " in shown) is (said is not None)
+
+
+def test_counted_code_is_known_by_its_ptx(command, tmp_path):
+    rows = [
+        replace(outcome(COPY, None, None, device=MODEL, method="ptx", counts={"load_sectors": 8}), code_identity=code)
+        for code in (SAME, {**SAME, "sass": "5" * 32})
+    ]
+    files = [save(tmp_path / f"{i}.json", run_of(row, device=MODEL)) for i, row in enumerate(rows)]
+    assert judged(command, *files)[COPY]["code_of_both"] == "same"

@@ -72,6 +72,23 @@ def facts_of(page: Page, panel: dict[str, Any]) -> dict[str, str]:
     return {texts[label]: texts[value] for label, value in zip(numbers[::2], numbers[1::2], strict=True)}
 
 
+def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
+    first, second, *_ = run_documents.outcomes(3)
+    code = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}
+    diff = "@@ line 1 → 1 @@\n- ld.global.v4.f32 </script>\n+ ld.global.f32 \u202e"
+    baseline = {**(first.baseline or {}), "code": code}
+    changed = replace(
+        first, baseline=baseline, code_identity={**code, "ptx": "4" * 32, "sass": "5" * 32}, code_diff=diff
+    )
+    same = replace(second, baseline=baseline, code_identity=code)
+    page = Page(render_html(run_documents.run_document([changed, same])))
+    panels = {panel["name"]: panel for panel in data_of(page)["panels"]}
+    assert panels[changed.key]["code"] == diff.replace("\u202e", "\\u202e")
+    assert facts_of(page, panels[changed.key])["code"] == "changed since the baseline"
+    assert facts_of(page, panels[same.key])["code"] == "the baseline's"
+    assert "code" not in panels[same.key]
+
+
 def policy_of(page: Page) -> str:
     policies = [m["content"] for m in page.named("meta") if m.get("http-equiv") == "Content-Security-Policy"]
     assert len(policies) == 1

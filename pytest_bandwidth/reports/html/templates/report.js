@@ -99,6 +99,18 @@
     return { box, draw: () => draw(figure, spec) };
   }
 
+  function codeDiff(text) {
+    const box = element("pre", "code");
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "Changed code");
+    for (const line of text.split("\n")) {
+      const kind = { "-": "del", "+": "ins" }[line[0]] ?? "span";
+      box.append(element(kind, "", `${line}\n`));
+    }
+    return group("Code: the baseline's (−), this run's (+)", box);
+  }
+
   function panelOf(row) {
     const found = data.panels[row.at];
     const line = element("tr", "panel");
@@ -135,6 +147,7 @@
       const more = found.accesses.more ? ` (${found.accesses.more} more not shown)` : "";
       cell.append(grid(`Memory accesses${more}`, found.accesses.head, found.accesses.rows));
     }
+    if (found.code) cell.append(codeDiff(found.code));
     return { line, draw: () => panes.forEach((p) => p.draw()) };
   }
 

@@ -1,0 +1,42 @@
+"""Show how a kernel's code differs from the baseline's, whose PTX lies beside its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.ptx_diff import access_changes, ptx_diff
+from pytest_bandwidth.storage.baseline.code_files import folder_of, read_ptx
+
+
+@dataclass(frozen=True, slots=True)
+class CodeChange:
+    """Hold how PTX changed, as far as it did and can be told.
+
+    diff: for people; accesses: what became of loads and stores, in words; unknown: why neither is there.
+    """
+
+    diff: str = ""
+    accesses: str | None = None
+    unknown: str | None = None
+
+
+NO_CHANGE = CodeChange()
+
+
+def code_change(measurement: Measurement, entry: Entry | None, baseline: Path | None) -> CodeChange:
+    """Compare the kernel's PTX with that which the entry names. baseline: the entry's file."""
+    then = None if entry is None else entry.code.get("ptx")
+    if baseline is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
+        return NO_CHANGE
+    try:
+        old = read_ptx(baseline, then)
+    except BaselineError as error:
+        return CodeChange(unknown=f"the code changed, how cannot be shown: {error}")
+    if old is None:
+        missing = f"found no {folder_of(baseline) / f'{then}.ptx'}, commit it with the baseline"
+        return CodeChange(unknown=f"the code changed, how cannot be shown: {missing}")
+    return CodeChange(ptx_diff(old, measurement.ptx), access_changes(old, measurement.ptx))
