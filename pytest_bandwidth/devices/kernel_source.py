@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from os.path import isdir, isfile  # of a name that no file system takes, Path's raise
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import KernelSource
@@ -71,7 +72,7 @@ def headers_digest(text: str, folders: Sequence[Path]) -> str:
 
 def is_text(source: str) -> bool:
     """Tell whether a string is CUDA C++ rather than the name of a file."""
-    return "\n" in source or "__global__" in source
+    return any(mark in source for mark in ("\n", "{", "__global__"))
 
 
 def read_source(
@@ -112,11 +113,11 @@ def _listed(names: Sequence[str]) -> str:
 def _find(path: Path, folders: Sequence[Path]) -> tuple[Path, bool]:
     candidates = [path] if path.is_absolute() else [folder / path for folder in folders]
     for candidate in candidates:
-        if candidate.is_file():
+        if isfile(candidate):
             return candidate, candidate.parent == shipped_folder()
-    if not path.is_absolute() and (shipped_folder() / path).is_file():
+    if not path.is_absolute() and isfile(shipped_folder() / path):
         return shipped_folder() / path, True
-    if folder := next((candidate for candidate in candidates if candidate.is_dir()), None):
+    if folder := next((candidate for candidate in candidates if isdir(candidate)), None):
         raise KernelError(f"kernel: found the folder {folder}, expected a file of CUDA C++ text")
     looked = ", ".join(dict.fromkeys(str(c.parent) for c in candidates))
     raise KernelError(f"no kernel file {str(path)!r} in {looked}; shipped files are {', '.join(shipped_files())}")

@@ -42,6 +42,8 @@ MOST_REASONS = 4
 MOST_PAIRS = 12
 # Bytes that differ by less from those declared look alike in figures: a halo, or a counter.
 LEAST_DIFFERENCE = 0.01
+# A larger one is told as a multiple.
+_LARGEST_GAIN = 100.0
 _AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"
 
 
@@ -167,7 +169,9 @@ def _against(outcome: Outcome) -> str:
         if outcome.verdict.get("figure") == "gbps"
         else f"{format_percent(reference)} of probe"
     )
-    return f"{-drop * 100:+.1f} % on {known}"
+    # What a slip of the pen in a file makes of it has no more digits than others have.
+    gained = f"{-drop * 100:+.1f} %" if -drop < _LARGEST_GAIN else f"{1 - drop:.3g}×"
+    return f"{gained} on {known}"
 
 
 def _sees(outcome: Outcome) -> str:

@@ -49,7 +49,7 @@ class Controller:
         try:
             check_outputs(settings, config.invocation_params.dir, places_of(config))
             if settings.baseline is not None and settings.against is None:
-                if not settings.writes_baseline and not settings.baseline.exists():
+                if not settings.writes_baseline and not os.path.exists(settings.baseline):
                     raise UsageError(
                         f"no baseline file {settings.baseline}: check {places_of(config)['baseline']}, "
                         "or write it with --bandwidth-update"

@@ -13,6 +13,7 @@ import pytest
 from pytest_bandwidth.domain.run_findings import ABSENT, MOVED, device_finding, not_measured_finding, unjudged_finding
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, summary_lines
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
 from pytest_bandwidth.session.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.environment import describe, new_run_id
@@ -133,7 +134,7 @@ def _write(
 
 def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequence[DeviceReport]) -> None:
     """Show the summary, after pytest's own sections."""
-    reporter.section("memory bandwidth", sep="=")
+    reporter.write_sep("=", "memory bandwidth")
     verbose, width = config.option.verbose > 0, config.get_terminal_writer().fullwidth
     for report in reports:
         if config.getoption("dist", "no") != "no":  # the workers' headers were not shown
@@ -155,7 +156,7 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
     for line in not_measured_lines(report.not_measured):
         _write_line(reporter, line)
     for path in report.written:
-        reporter.write_line(f"wrote {path}")
+        reporter.write_line(f"wrote {printable(path)}")
     for note in (*skipped_lines(report.skipped), *report.notes):
         reporter.write_line(note)
     for line_of_ci in report.commands.splitlines():
@@ -165,7 +166,7 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
     for failure in report.failures:
         _write_line(reporter, (Span(f"FAILED with --bandwidth-strict: {failure}", ("red", "bold")),))
     for problem in report.problems:
-        _write_line(reporter, (Span(f"ERROR: {problem}", ("red", "bold")),))
+        _write_line(reporter, (Span(f"ERROR: {printable(problem)}", ("red", "bold")),))
 
 
 def _write_line(reporter: pytest.TerminalReporter, line: TerminalLine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, replace
 from functools import cached_property, partial
+from os.path import exists
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget
@@ -88,7 +89,7 @@ class Run(MeasuringRun):
         file = self.baseline_file
         if file is None:
             return None
-        if not file.exists():
+        if not exists(file):
             if self.settings.writes_baseline or not self._needs_baseline:
                 return None
             raise BaselineError(

@@ -43,12 +43,12 @@ def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) 
         if path is None:
             continue
         target, option = folder / path, options[name]
-        if name in KINDS and target.is_dir():
+        if name in KINDS and os.path.isdir(target):
             raise UsageError(f"{option}: found the folder {target}, expected a file to write")
         nearest = target.parent if name in KINDS else target
-        while not nearest.exists() and nearest != nearest.parent:
+        while not os.path.exists(nearest) and nearest != nearest.parent:
             nearest = nearest.parent
-        if not nearest.is_dir():
+        if not os.path.isdir(nearest):
             raise UsageError(f"{option}: found the file {nearest}, expected a folder to write in")
         if not os.access(nearest, os.W_OK | os.X_OK):
             raise UsageError(f"{option}: found the folder {nearest}, where this user may not write, expected another")

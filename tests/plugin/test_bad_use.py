@@ -391,3 +391,19 @@ def test_a_test_that_stops_the_clock_is_measured_by_the_real_one(project):
     project.file("test_clock.py", FROZEN)
     said, _ = project.start("test_clock.py").communicate(timeout=HANGS_SECONDS)
     assert "1 passed" in said, said
+
+
+@pytest.mark.parametrize("option", ["baseline", "json", "html", "csv", "dir"])
+def test_a_path_that_no_file_system_takes_is_no_internal_error(project, option):
+    project.file("test_copy.py", COPY)
+    result = project.run_here(f"--bandwidth-{option}={'a' * 300}")
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = result.outlines + result.errlines
+    assert [line for line in said if line.startswith("ERROR: ") and "a" * 300 in line]
+
+
+def test_text_without_a_kernel_is_no_file(project):
+    text = "__device__ int one() { return 1; } " + "// on one line " * 20
+    said = one_line_failure(project, f"    bandwidth.kernel({text!r})")
+    assert said == "test_wrong.py:5: the source text holds no kernel: name the one that is meant"

@@ -186,3 +186,9 @@ def test_declared_bytes_that_look_alike_are_no_note_and_equal_notes_are_one() ->
     assert note in declared(10_000, 9_900)
     assert note in declared(9_900, 10_000)
     assert not any("declared" in line for line in declared(10_000, 9_901))
+
+
+def test_an_absurd_gain_leaves_the_table_in_shape() -> None:
+    verdict = {"drop": -1e300, "reference": 1e-300, "figure": "gbps"}
+    lines = ["".join(span.text for span in line) for line in summary_lines([replace(OUTCOME, verdict=verdict)], 120)]
+    assert "1e+300× on 1e-300 GB/s" in lines[1]

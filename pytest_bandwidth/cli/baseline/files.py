@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from os.path import isdir  # of a name that no file system takes, Path's raises
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline
@@ -14,7 +15,7 @@ from pytest_bandwidth.storage.baseline.locate import files_in
 
 def files_at(path: Path) -> list[Path]:
     """Return the file itself, or the files of a folder. Raises UsageError for a folder without any."""
-    if not path.is_dir():
+    if not isdir(path):
         return [path]
     files = files_in(path)
     if not files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import exists, isdir  # of a name that no file system takes, Path's raise
 from pathlib import Path
 
 from pytest_bandwidth.cli.baseline.files import files_at
@@ -36,13 +37,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _look_at(path: Path) -> list[_Looked]:
     """Return the files at a path; a path without any is a problem itself, which keeps nothing of the others."""
-    if not path.exists():
+    if not exists(path):
         return [_nothing_at(path, "found no such file or folder, expected baselines")]
     try:
         looked = [_read(file) for file in files_at(path)]
     except UsageError as error:
         return [_nothing_at(path, str(error).removeprefix(f"{path}: "))]
-    return _with_twins(looked) if path.is_dir() else looked
+    return _with_twins(looked) if isdir(path) else looked
 
 
 def _nothing_at(path: Path, message: str) -> _Looked:

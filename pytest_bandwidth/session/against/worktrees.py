@@ -211,7 +211,7 @@ def _plan(*, other: str, tree: str, names: Mapping[str, str], as_module: bool) -
 def _argument_at(arg: str, folder: Path, revision: Revision, *, relative: bool) -> str:
     option, equals, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
     path, colons, rest = value.partition("::")
-    if not (os.path.isabs(path) or (relative and (folder / path).exists())) or not path:
+    if not (os.path.isabs(path) or (relative and os.path.exists(folder / path))) or not path:
         return arg
     at = revision.counterpart(folder / path)
     return arg if at is None else f"{option}{equals}{at}{colons}{rest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from os.path import exists, isdir  # of a path that cannot be searched, or that no file system takes, Path's raise
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice
@@ -18,7 +19,7 @@ _MAX_FILES = 1000
 
 def is_folder(path: Path) -> bool:
     """Return whether a path means a folder of one file per device: it is one, or is not there and names no YAML."""
-    return path.is_dir() or (not path.exists() and path.suffix.lower() not in _SUFFIXES)
+    return isdir(path) or (not exists(path) and path.suffix.lower() not in _SUFFIXES)
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -86,7 +87,7 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
 
 def keys_at(path: Path) -> list[str]:
     """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
-    if not path.exists():
+    if not exists(path):
         raise error(path, 0, "found no such file or folder, expected a baseline: --bandwidth-update makes one")
     return [key for file in _baselines_at(path) for key in read(file).baseline.entries]
 
@@ -108,7 +109,7 @@ def check(path: Path) -> None:
 
 def _baselines_at(path: Path) -> list[Path]:
     if not is_folder(path):
-        return [path] if path.exists() else []
+        return [path] if exists(path) else []
     files = files_in(path)
     if len(files) > _MAX_FILES:
         raise error(path, 0, f"found {len(files)} YAML files, expected a folder of at most {_MAX_FILES} baselines")
