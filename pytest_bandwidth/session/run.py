@@ -188,7 +188,8 @@ class Run(MeasuringRun):
         moved = (bytes_read, bytes_written)
         if moved not in self._probes_alone:
             with self.locked(progress):
-                self._probes_alone[moved] = probe_alone(self.device_name, bytes_read, bytes_written)
+                tolerant = self.settings.busy_processors is not None
+                self._probes_alone[moved] = probe_alone(self.device_name, *moved, tolerates_run_delay=tolerant)
         return self._probes_alone[moved]
 
 

@@ -130,11 +130,14 @@ def test_others_may_measure_between_fresh_processes_and_not_during_one(run, tmp_
     assert (tmp_path / "seen").read_text().split() == ["held", "held"]
 
 
-def test_nobody_measures_beside_the_probe_alone(run, monkeypatch):
+@pytest.mark.parametrize("busy_processors", [None, 2.0])
+def test_nobody_measures_beside_the_probe_alone_which_tolerates_what_the_run_does(run, monkeypatch, busy_processors):
     free = []
+    run.settings = replace(run.settings, busy_processors=busy_processors)
 
-    def probe_alone(*_):
+    def probe_alone(*_, tolerates_run_delay):
         free.append(is_free(run))
+        assert tolerates_run_delay == (busy_processors is not None)
         return 66.0
 
     monkeypatch.setattr(running, "probe_alone", probe_alone)

@@ -40,6 +40,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if len(options.runs) < 2:
         raise UsageError(f"found {len(options.runs)} saved run, expected two or more")
+    tolerance = _tolerance(options.tolerance)
     loaded = [(path, *load_run(path)) for path in options.runs]
     _refuse_repeated(loaded)
     devices = {model_of(document["device"]) for _, document, _ in loaded}
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         return compare_devices(options, loaded)
     from pytest_bandwidth.cli.compare.runs import compare_runs
 
-    return compare_runs(options, loaded, _tolerance(options.tolerance))
+    return compare_runs(options, loaded, tolerance)
 
 
 def _refuse_repeated(loaded: Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]) -> None:

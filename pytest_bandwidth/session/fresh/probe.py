@@ -14,11 +14,15 @@ from pytest_bandwidth.session.fresh.interpreter import output_of
 SAMPLES = 30
 WARM_SECONDS = 0.3
 TIMEOUT_SECONDS = 120
+_TOLERANT = "tolerates-run-delay"
 
 
-def probe_alone(device: str, bytes_read: int, bytes_written: int) -> float:
-    """Return GB/s of the matching probe in a fresh process. Raises BandwidthError where it could not run."""
-    arguments = (device, str(bytes_read), str(bytes_written))
+def probe_alone(device: str, bytes_read: int, bytes_written: int, *, tolerates_run_delay: bool = False) -> float:
+    """Return GB/s of the matching probe in a fresh process. Raises BandwidthError where it could not run.
+
+    tolerates_run_delay: as in `Budget`: so where the run's own measurements do.
+    """
+    arguments = (device, str(bytes_read), str(bytes_written), *([_TOLERANT] if tolerates_run_delay else []))
     try:
         return float(output_of("pytest_bandwidth.session.fresh.probe", *arguments, seconds=TIMEOUT_SECONDS))
     except subprocess.TimeoutExpired:
@@ -39,9 +43,10 @@ def probe_gbps(device: TimedDevice, probe: Probe, samples: int, *, tolerates_run
     return median_probe_gbps(device, probe, None, samples, tolerates_run_delay=tolerates_run_delay)
 
 
-def main(name: str, bytes_read: str, bytes_written: str) -> None:
+def main(name: str, bytes_read: str, bytes_written: str, *options: str) -> None:
     """Print the GB/s of the probe that matches the bytes: the child of `probe_alone`."""
     device = open_device(name)
     if not isinstance(device, TimedDevice):
         raise BandwidthError(f"{name} measures no time")
-    print(probe_gbps(device, device.probe(Traffic(int(bytes_read), int(bytes_written))), SAMPLES))
+    probe = device.probe(Traffic(int(bytes_read), int(bytes_written)))
+    print(probe_gbps(device, probe, SAMPLES, tolerates_run_delay=_TOLERANT in options))

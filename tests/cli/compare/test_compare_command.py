@@ -228,6 +228,13 @@ def test_a_verdict_across_devices_is_refused(command, tmp_path, option):
     assert "found runs of 2 devices (One, Two)" in said.err
 
 
+def test_a_bad_tolerance_is_refused_across_devices_too(command, tmp_path):
+    files = [saved(tmp_path / f"{n}.json", {COPY: 800.0}, name=n) for n in ("One", "Two")]
+    said = command("compare", *files, "--tolerance", "some")
+    assert said.status == 2
+    assert "--tolerance: found 'some'" in said.err
+
+
 def test_units_of_one_model_are_compared_and_told(command, tmp_path, runs):
     other = saved(tmp_path / "other.json", {COPY: 800.0}, serial="GPU-2")
     assert "2 units of this device (GPU-1, GPU-2)" in command("compare", *runs(800.0), other).out

@@ -7,7 +7,7 @@ from pytest_bandwidth.session.fresh.probe import probe_alone
 
 
 def test_gbps_of_the_host():
-    assert probe_alone("cpu", 1 << 16, 1 << 16) > 0
+    assert probe_alone("cpu", 1 << 16, 1 << 16, tolerates_run_delay=True) > 0
 
 
 def test_what_the_process_said_last_is_in_the_message():
@@ -24,5 +24,5 @@ def test_neither_modules_nor_a_checkout_in_the_current_folder_are_run(tmp_path, 
         module.parent.mkdir(exist_ok=True)
         module.write_text(f"open({str(tmp_path / 'was_run')!r}, 'a').write({name!r})\n")
     monkeypatch.chdir(tmp_path)
-    assert probe_alone("cpu", 1 << 16, 1 << 16) > 0
+    assert probe_alone("cpu", 1 << 16, 1 << 16, tolerates_run_delay=True) > 0
     assert not (tmp_path / "was_run").exists()
