@@ -46,6 +46,8 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
     last = found[-1]
     figures = Metrics(last.gbps or 0.0, last.relative, last.probe_gbps)
     judged_on = choose_metric(None, None, figures, last.regime) if last.gbps else None
+    # Beside processes whose probe was not: its share would move the entry's middle by as much.
+    hindered = [o for o in found if o.valid_relative is None] if any(o.valid_relative for o in found) else []
     explaining = {name: str(identity.facts[name]) for name in EXPLAINING_FACTS if identity.facts.get(name)}
     return Entry(
         key=last.key,
@@ -65,8 +67,8 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
             replace(
                 run,
                 gbps=o.gbps,
-                probe_gbps=o.probe_gbps,
-                relative=o.relative,
+                probe_gbps=None if o in hindered else o.probe_gbps,
+                relative=None if o in hindered else o.relative,
                 samples=len(o.samples),
                 extra={**explaining, **o.software},
             )
