@@ -60,15 +60,18 @@ def marker_help() -> str:
     meanings = described(MarkerOptions)
     arguments = ", ".join(f"{field.name}=" for field in fields(MarkerOptions))
     return f"bandwidth({arguments}): limits and budget of a memory-bandwidth test (pytest-bandwidth). " + " ".join(
-        f"{field.name}: {meanings[field.name]}" for field in fields(MarkerOptions)
+        f"{field.name}: {meanings[field.name]}" for field in fields(MarkerOptions) if field.name in meanings
     )
 
 
 def described(owner: type) -> dict[str, str]:
-    """Read what a class's docstring says of its fields: lines that begin with ``name: `` or ``name, name: ``."""
+    """Read what a class's docstring says of its fields: lines that begin with ``name: `` or ``name, name: ``.
+
+    Python has none under -OO.
+    """
     marks = list(_FIELD.finditer(owner.__doc__ or ""))
     found: dict[str, str] = {}
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+    for mark, following in zip(marks, (*marks[1:], None), strict=False):
         text = (owner.__doc__ or "")[mark.end() : following.start() if following else None]
         found.update(dict.fromkeys(mark[1].split(", "), " ".join(text.split())))
     return found
