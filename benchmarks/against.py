@@ -9,8 +9,8 @@ Every round is a git repository of its own: a first commit with three kernels (a
 an exponential that computes), a last commit that makes one of them, in turn, take 8 % longer, or changes a comment.
 A round is right where just the slowed test fails, or none. Prints each round's verdicts, and the counts with limits.
 
-With --one-of a repository has so many kernels, of which the last commit changes one. It is judged twice: without asking
-for code, and with both sides telling theirs first. Prints seconds and verdicts of each.
+With --one-of a repository has so many kernels, of which the last commit changes one. It is judged twice: with both
+sides telling their code first, and without. Prints seconds and verdicts of each.
 """
 
 from __future__ import annotations
@@ -134,10 +134,10 @@ def many_kernels(folder: Path, device: str, count: int) -> None:
 
 
 def one_of(count: int, device: str, pairs: int) -> None:
-    """Print how long it takes to judge so many kernels of which one changed, without and with their code."""
+    """Print how long it takes to judge so many kernels of which one changed, with and without their code."""
     with tempfile.TemporaryDirectory() as name:
         many_kernels(Path(name), device, count)
-        for text, environment in (("without asking for code", {WITHOUT_CODE: "1"}), ("with their code", {})):
+        for text, environment in (("with their code", {}), ("without asking for code", {WITHOUT_CODE: "1"})):
             begun = time.monotonic()
             rows, _ = judged(Path(name), device, pairs, environment)
             verdicts = Counter(row["status"] for row in rows.values())

@@ -147,7 +147,8 @@ def test_no_worktree_is_left_where_pytest_is_told_to_end(repo, name):
             command, cwd=repo.path, env={**os.environ, "ASLEEP": str(asleep)}, stdout=output, stderr=output
         )
         try:
-            while not (asleep.exists() and len(asleep.read_text()) == 3):  # the run, a child here, a child there
+            # The child there that tells its code, the run, a child here, a child there.
+            while not (asleep.exists() and len(asleep.read_text()) == 4):
                 assert process.poll() is None, (repo.path / "output").read_text()
                 time.sleep(0.05)  # its children are not ours: their file is all that they tell
             assert worktrees(repo) == 2

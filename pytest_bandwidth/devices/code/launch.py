@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ def launch_digest(launch: Launch, *settings: str) -> str:
     settings: what else was set for the kernel's launches, such as its share of the cache.
     """
     shape = repr((launch.grid, launch.block, launch.shared_bytes))
-    return digest(shape, *(_argument(a) for a in launch.args), *settings)
+    return digest(shape, *(_argument(a) for a in launch.args), *_overlaps(launch.args), *settings)
 
 
 def with_launch(code: MeasuredCode, launch: Launch, *settings: str) -> MeasuredCode:
@@ -32,7 +32,9 @@ def with_launch(code: MeasuredCode, launch: Launch, *settings: str) -> MeasuredC
 
 def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
     """Hash a call's arguments: types and sizes of arrays, scalars' values, the type alone of anything else."""
-    return digest(*map(_argument, args), *(f"{name}={_argument(keywords[name])}" for name in sorted(keywords)))
+    named = [keywords[name] for name in sorted(keywords)]
+    told = (f"{name}={_argument(keywords[name])}" for name in sorted(keywords))
+    return digest(*map(_argument, args), *told, *_overlaps((*args, *named)))
 
 
 def are_plain(args: Iterable[Any]) -> bool:
@@ -55,6 +57,26 @@ def _argument(argument: Any) -> str:
 
 def _is_array(argument: Any) -> bool:
     return not isinstance(argument, np.generic) and hasattr(argument, "dtype") and hasattr(argument, "shape")
+
+
+def _overlaps(args: Iterable[Any]) -> Iterator[str]:
+    """Tell which arrays lie in one another's memory, and how: what works in place moves fewer bytes."""
+    spans = [(number, span) for number, argument in enumerate(args) if (span := _span(argument)) is not None]
+    for at, (number, (start, size)) in enumerate(spans):
+        for other, (other_start, other_size) in spans[:at]:
+            if start < other_start + other_size and other_start < start + size:
+                yield f"{number} begins {start - other_start} bytes into {other}"
+
+
+def _span(argument: Any) -> tuple[int, int] | None:
+    """Return an array's address and bytes; None where it tells none of both."""
+    if not _is_array(argument):
+        return None
+    for name in ("__array_interface__", "__cuda_array_interface__"):
+        interface = getattr(argument, name, None)
+        if interface is not None and interface["data"] is not None:
+            return int(interface["data"][0]), int(getattr(argument, "nbytes", 0))
+    return None
 
 
 def _strides(array: Any) -> str:

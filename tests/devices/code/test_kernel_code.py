@@ -14,7 +14,7 @@ import numpy as np
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.cubin import machine_code
 from pytest_bandwidth.devices.code.kernel import kernel_code
-from pytest_bandwidth.devices.code.launch import launch_digest
+from pytest_bandwidth.devices.code.launch import arguments_digest, launch_digest
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
 from pytest_bandwidth.domain.code_identity import CodeIdentity
 from pytest_bandwidth.domain.kernel_signature import source_name
@@ -192,6 +192,22 @@ LAUNCH = Launch("kernel", (4, 1, 1), (64, 1, 1), (ARRAY, np.int32(64)), 128)
 )
 def test_a_launch_is_known_by_its_shape_types_sizes_and_scalars(other):
     assert launch_digest(other) != launch_digest(LAUNCH)
+
+
+def test_arrays_in_one_anothers_memory_are_another_launch():
+    first, second = ARRAY.copy(), ARRAY.copy()
+
+    def launched(*args):
+        return launch_digest(Launch("kernel", (4, 1, 1), (64, 1, 1), args))
+
+    apart = launched(first, second)
+    assert launched(second, first) == launched(first, first.copy()) == apart
+    in_place = launched(first, first)
+    assert in_place == launched(second, second)
+    beside, over = launched(first[:32], first[32:]), launched(first[:32], first[16:48])
+    assert beside == launched(first[:32], second[:32])
+    assert len({apart, in_place, beside, over}) == 4
+    assert arguments_digest((first,), {"out": first}) != arguments_digest((first,), {"out": second})
 
 
 def test_a_launch_does_not_depend_on_what_arrays_hold_or_where_they_lie():
