@@ -6,6 +6,7 @@ Writes baselines/DEVICE.yaml (through `pytest --bandwidth-update`, one run a pro
 against peak for each operation, the spread over identical processes, a cudaMemcpy device copy and
 cupyx.profiler.benchmark in the same process as ours, and the selftest. Every figure comes from this machine in this
 run; without a GPU nothing is written and the exit status is 2, and where the suite or the selftest failed it is 1.
+On the emulated card (tests/emulated_card) it writes outside this repository only, and says in both files what they are.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -34,6 +36,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 FEWEST_PROCESSES = 10
 MIB = 1 << 20
 ARRAY_CACHES = 8
+EMULATED = "EMULATED_CARD" in os.environ
+MARK = "Emulated (tests/emulated_card): no figure here is a GPU's."
 FINE, FAILED, UNUSABLE = 0, 1, 2
 
 
@@ -42,8 +46,8 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "device"
 
 
-def describe_device(name: str, *, compare: bool) -> dict[str, Any]:
-    """Return identity, peak and perhaps the comparison with other timers.
+def describe_device(name: str, *, compare: bool, mib: int | None = None) -> dict[str, Any]:
+    """Return identity, peak and perhaps the comparison with other timers, by arrays of so many MiB.
 
     It runs in a child, so that its context ends with it.
     """
@@ -57,11 +61,11 @@ def describe_device(name: str, *, compare: bool) -> dict[str, Any]:
         "settings": dict(identity.settings),
         "facts": dict(identity.facts),
         "peak": {"gbps": peak.gbps, "source": peak.source} if peak else None,
-        "comparison": compare_timers(device) if compare else [],
+        "comparison": compare_timers(device, mib) if compare else [],
     }
 
 
-def compare_timers(device: Any) -> list[dict[str, Any]]:
+def compare_timers(device: Any, mib: int | None = None) -> list[dict[str, Any]]:
     """Compare a copy by our probe and by cudaMemcpyAsync, each timed by us and by cupyx.profiler.benchmark."""
     from importlib import import_module
 
@@ -71,7 +75,7 @@ def compare_timers(device: Any) -> list[dict[str, Any]]:
     benchmark = import_module("cupyx.profiler").benchmark
     runtime, stream = device.xp.cuda.runtime, device.xp.cuda.get_current_stream()
     # So large that the cache, which is filled before our samples and not before cupyx's, makes no difference.
-    size = max(512 * MIB, ARRAY_CACHES * int(device.identity.facts["last_cache_bytes"]))
+    size = mib * MIB if mib else max(512 * MIB, ARRAY_CACHES * int(device.identity.facts["last_cache_bytes"]))
     x, y = device.random(size // 4, "float32"), device.empty(size // 4, "float32")
 
     def memcpy() -> None:
@@ -121,10 +125,10 @@ def run_selftest(device: str) -> tuple[str, int]:
     return f"failed with exit status {done.returncode}: {said[-2000:]}", done.returncode
 
 
-def ask_child(device: str, *, compare: bool = False) -> dict[str, Any] | str:
+def ask_child(device: str, *, compare: bool = False, mib: int | None = None) -> dict[str, Any] | str:
     """Return the device as a fresh process sees it, or why there is none."""
-    what = "--compare" if compare else "--describe"
-    command = [sys.executable, str(Path(__file__).resolve()), "--device", device, what]
+    what = ("--compare", *((f"--mib={mib}",) if mib else ())) if compare else ("--describe",)
+    command = [sys.executable, str(Path(__file__).resolve()), "--device", device, *what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
@@ -141,16 +145,19 @@ def main() -> int:
     parser.add_argument("--docs", type=Path, default=REPOSITORY / "docs" / "gpu")
     parser.add_argument("--no-selftest", action="store_true", help="leave the selftest out")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no process that would not end in time")
+    parser.add_argument("--mib", type=int, help="MiB of the copies' arrays (default: 512, or 8 caches if that is more)")
     parser.add_argument("--documents", type=Path, help="keep each process's document in this folder")
     parser.add_argument("--describe", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--compare", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     begun = time.monotonic()
     if options.describe or options.compare:
-        return _describe(options.device, compare=options.compare)
+        return _describe(options.device, compare=options.compare, mib=options.mib)
     if options.processes < FEWEST_PROCESSES:
         parser.error(f"--processes {options.processes}: a spread needs at least {FEWEST_PROCESSES}")
-    described = ask_child(options.device, compare=True)
+    if EMULATED and any(path.resolve().is_relative_to(REPOSITORY) for path in (options.baselines, options.docs)):
+        parser.error(f"the emulated card is no GPU: expected --baselines and --docs outside {REPOSITORY}")
+    described = ask_child(options.device, compare=True, mib=options.mib)
     if isinstance(described, str):
         print(f"no GPU to measure, nothing written: {described}", file=sys.stderr)
         return UNUSABLE
@@ -179,6 +186,10 @@ def main() -> int:
     page.parent.mkdir(parents=True, exist_ok=True)
     rows = spreads(documents)
     text = report(described, rows, described["comparison"], selftest, command, left_out(documents, rows), failed)
+    if EMULATED:
+        text = f"{MARK}\n\n{text}"
+        for baseline in options.baselines.glob("*.yaml"):
+            write_whole(baseline, f"# {MARK}\n".encode() + baseline.read_bytes(), keep=True)
     write_whole(page, text.encode(), keep=True)
     print(f"wrote {page} and the device's file in {options.baselines}")
     if status != FINE:
@@ -186,11 +197,11 @@ def main() -> int:
     return FAILED if failed or status != FINE else FINE
 
 
-def _describe(device: str, *, compare: bool) -> int:
+def _describe(device: str, *, compare: bool, mib: int | None) -> int:
     from pytest_bandwidth.domain.errors import BandwidthError
 
     try:
-        print(json.dumps(describe_device(device, compare=compare)))
+        print(json.dumps(describe_device(device, compare=compare, mib=mib)))
     except BandwidthError as error:
         print(error, file=sys.stderr)
         return UNUSABLE

@@ -29,7 +29,7 @@ def test_a_red_step_ends_nothing_and_everything_is_left(
 ) -> None:
     steps = [python(script, "red", "print('said'); raise SystemExit(3)"), python(script, "green", "print('after')")]
     monkeypatch.setattr(script, "steps_of", lambda *_: steps)
-    assert script.run_parts(["first"], "cuda:0", tmp_path / "out") == 1
+    assert script.run_parts(["first"], script.Plan("cuda:0", tmp_path / "out")) == 1
     assert (tmp_path / "out" / "red.log").read_text() == "said\n"
     assert (tmp_path / "out" / "green.log").read_text() == "after\n"
     red, green = (tmp_path / "out" / "summary.txt").read_text().splitlines()
@@ -40,7 +40,7 @@ def test_a_red_step_ends_nothing_and_everything_is_left(
 
 def test_all_green_is_fine(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(script, "steps_of", lambda *_: [python(script, "green", "")])
-    assert script.run_parts(["first", "suite"], "cuda:0", tmp_path) == 0
+    assert script.run_parts(["first", "suite"], script.Plan("cuda:0", tmp_path)) == 0
 
 
 def test_a_part_ends_in_time_with_what_its_step_started(
@@ -49,20 +49,25 @@ def test_a_part_ends_in_time_with_what_its_step_started(
     endless = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     steps = [python(script, "endless", endless), python(script, "next", "")]
     monkeypatch.setattr(script, "steps_of", lambda *_: steps)
-    assert script.run_parts(["first"], "cuda:0", tmp_path, part_seconds=1.0) == 1
+    assert script.run_parts(["first"], script.Plan("cuda:0", tmp_path, part_seconds=1.0)) == 1
     ended, left_out = (tmp_path / "summary.txt").read_text().splitlines()
     assert ended.endswith("the part's time was over")
     assert "not begun" in left_out
 
 
 def test_the_first_part_runs_every_test_of_tests_gpu_once(script: Any, tmp_path: Path) -> None:
-    steps = {step.name: step.command for step in script.steps_of("first", "cuda:0", tmp_path)}
+    steps = {step.name: step.command for step in script.steps_of("first", script.Plan("cuda:0", tmp_path))}
     first = [f"test_gpu_{what}" for what in ("hold", "cache", "clocks", "probes")]
     assert list(steps) == [*first, "test_gpu_others", "quick-suite"]
     assert all((GPU_TESTS / f"{name}.py").is_file() for name in first)
     ignored = {word.partition("=")[2] for word in steps["test_gpu_others"] if word.startswith("--ignore")}
     assert ignored == {f"tests/gpu/{name}.py" for name in first}
     assert not any(word in ("-x", "--exitfirst") for command in steps.values() for word in command)
+
+
+def test_the_suites_part_finds_what_its_script_imports(script: Any, tmp_path: Path) -> None:
+    (step,) = script.steps_of("suite", script.Plan("cuda:0", tmp_path, more={"suite": ("--help",)}))
+    assert script.run_step(step, tmp_path, 60.0) == "fine", (tmp_path / "gpu.log").read_text()
 
 
 def test_without_a_gpu_nothing_is_written(

@@ -1,0 +1,124 @@
+"""What `make gpu` runs, from end to end on the emulated card: the tests made for a GPU, the suite, the self-test."""
+
+import os
+import re
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from card_processes import TESTS, Card
+
+from pytest_bandwidth.storage.baseline import load
+
+REPOSITORY = TESTS.parent
+# What cannot run here, and why.
+NOT_HERE = {
+    "test_gpu_end_to_end.py::test_every_shipped_kernel_compiles_on_this_gpu": "translates all of them, once more",
+    "test_gpu_kernels.py::test_a_busy_neighbour_is_seen": "samples for three seconds of the card, which take minutes",
+}
+REASONS_TO_SKIP = (
+    *("could not import 'torch'", "could not import 'ml_dtypes'", "Numba sees no GPU", "no datasheet row"),
+    "a peer copy needs two GPUs",
+)
+# One of each way to launch, for what runs ten times; test_suite.py runs all.
+OPERATIONS = "copy-plain-float32 or triad-wide or gemm-library-float32 or host_to_device"
+SHORT = "--bandwidth-max-time=0.02 --bandwidth-min-samples=8 --bandwidth-precision=5%"
+# No time: it takes what a real card does not, and as long as other processes let it.
+PART_SECONDS = 3000
+
+
+@dataclass(frozen=True)
+class Session:
+    """Hold how `benchmarks/gpu_session.py` ended, and the folder of what it wrote: results, baselines, docs."""
+
+    done: subprocess.CompletedProcess[str]
+    folder: Path
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+
+def run_session(card: Card, folder: Path, part: str, addopts: str, *more: str) -> Session:
+    deselected = (f"--deselect=tests/gpu/{nodeid}" for nodeid in NOT_HERE)
+    environment = card.environment({})
+    environment = {
+        "PYTHONPATH": os.pathsep.join((environment["PYTHONPATH"], str(TESTS / "support"))),
+        "PYTEST_ADDOPTS": " ".join(("-p no:xdist -p no:randomly -p no:benchmark", addopts, *deselected)),
+    }
+    args = ["benchmarks/gpu_session.py", part, f"--out={folder / 'results'}", f"--part-seconds={PART_SECONDS}", *more]
+    return Session(card.run(args, {}, cwd=REPOSITORY, env=environment), folder)
+
+
+@pytest.fixture(scope="module")
+def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    return lambda: tmp_path_factory.mktemp("session")
+
+
+@pytest.fixture(scope="module")
+def first(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
+    return run_session(shared_card, new_folder(), "first", f"-p small_suite {SHORT}")
+
+
+@pytest.fixture(scope="module")
+def suite(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
+    folder = new_folder()
+    written = f"--suite=--baselines {folder / 'baselines'} --docs {folder / 'docs'} --mib 8"
+    return run_session(shared_card, folder, "suite", f"-p small_suite {SHORT} -k '{OPERATIONS}'", written)
+
+
+@pytest.fixture(scope="module")
+def selftest(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
+    return run_session(shared_card, new_folder(), "selftest", "", "--selftest=--runs 9 --mib 1 --drop 10%")
+
+
+@pytest.mark.parametrize("part", ["first", "suite", "selftest"])
+def test_every_step_of_a_part_ends_well(part: str, request: pytest.FixtureRequest) -> None:
+    session = request.getfixturevalue(part)
+    assert session.done.returncode == 0, session.done.stdout + session.done.stderr
+    assert "Emulated GPU" in session.done.stdout
+
+
+def test_only_what_cannot_run_here_skips(first: Session) -> None:
+    reports = sorted(first.results.glob("*.xml"))
+    assert len(reports) >= 5
+    for report in reports:
+        for skipped in ET.parse(report).iter("skipped"):
+            assert any(reason in skipped.attrib["message"] for reason in REASONS_TO_SKIP), skipped.attrib["message"]
+
+
+def test_what_is_left_out_exists() -> None:
+    for nodeid in NOT_HERE:
+        file, _, name = nodeid.partition("::")
+        assert f"def {name}(" in (TESTS / "gpu" / file).read_text(encoding="utf-8")
+
+
+def test_the_baseline_holds_a_run_of_each_process_and_says_what_it_is(suite: Session) -> None:
+    (file,) = (suite.folder / "baselines").glob("*.yaml")
+    assert file.read_text(encoding="utf-8").startswith("# Emulated (tests/emulated_card): no figure here is a GPU's.")
+    entries = load(file).entries
+    assert len(entries) >= 4
+    assert {len(entry.runs) for entry in entries.values()} == {10}
+
+
+def test_the_page_shows_each_operation_and_says_what_it_is(suite: Session) -> None:
+    (page,) = (suite.folder / "docs").glob("*.md")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("Emulated (tests/emulated_card): no figure here is a GPU's.\n\n# Emulated GPU\n")
+    assert "over 10 fresh processes" in text
+    assert "Left out" not in text
+    assert len(re.findall(r"^\| \S*test_operation\[", text, re.MULTILINE)) >= 4
+    assert len(re.findall(r"cupyx.profiler.benchmark \| [\d.]+ \|$", text, re.MULTILINE)) == 2
+
+
+def test_it_recommends_a_tolerance(selftest: Session) -> None:
+    assert "Recommended: --bandwidth-tolerance=" in (selftest.results / "selftest.log").read_text(encoding="utf-8")
+
+
+def test_nothing_emulated_is_written_into_the_repository(card: Card) -> None:
+    refused = card.run(["benchmarks/gpu.py"], {}, cwd=REPOSITORY)
+    assert refused.returncode == 2
+    assert "the emulated card is no GPU: expected --baselines and --docs outside" in refused.stderr
