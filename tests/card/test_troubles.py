@@ -8,6 +8,7 @@ from card_processes import Card
 
 TROUBLES = """
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -62,6 +63,12 @@ def test_well(bandwidth, copied):
     with cp.cuda.Device(1):
         bandwidth(lambda: cp.copyto(y, x), reads=x, writes=y)
 
+def test_clock_that_stands(bandwidth, copied, monkeypatch):
+    cp, x, y = copied
+    for name in ("monotonic", "perf_counter", "perf_counter_ns"):
+        monkeypatch.setattr(time, name, lambda: 0)
+    bandwidth(lambda: cp.copyto(y, x), reads=x, writes=y)
+
 def test_wild_after_its_measurement(bandwidth, copied):
     cp, x, y = copied
     bandwidth(lambda: cp.copyto(y, x), reads=x, writes=y)
@@ -102,4 +109,4 @@ def test_each_is_told_where_it_was_done(shown: str, test: str, line: str) -> Non
 
 def test_nothing_else_is(shown: str) -> None:
     assert "Traceback" not in shown
-    assert re.search(r"^=+ 5 failed, 1 passed, 1 error in ", shown, re.MULTILINE)
+    assert re.search(r"^=+ 5 failed, 2 passed, 1 error in ", shown, re.MULTILINE)

@@ -5,7 +5,6 @@ Everything above this line of code is ordinary Python that a model of a GPU can 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ import numpy as np
 from pytest_bandwidth.devices.cuda.clock import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.devices.cuda.errors import ContextGuard
 from pytest_bandwidth.devices.cuda.streams import stream_pointer
+from pytest_bandwidth.domain.clock import clock
 
 CLOCK_CHANGES = 8
 FLUSH_THREADS = 256
@@ -100,10 +100,10 @@ class CupyRuntime:
         self._load_kernels()
 
     def now(self) -> float:
-        return time.perf_counter()
+        return clock.perf_counter()
 
     def pause(self, seconds: float) -> None:
-        time.sleep(seconds)  # nothing but time without work brings a throttled clock back
+        clock.sleep(seconds)  # nothing but time without work brings a throttled clock back
 
     def stream(self, stream: Any) -> Any:
         if stream is None:
