@@ -4,6 +4,8 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,13 @@ def _not_this_job() -> Iterator[None]:
 def counted() -> dict[str, str]:
     """Return the environment of a child whose lines count for `make coverage`: of one that runs nowhere else."""
     return {**os.environ, **COUNTING}
+
+
+@pytest.fixture(autouse=True)
+def _loaded_before(request: pytest.FixtureRequest) -> None:
+    """Load Numba before a run inside this process does, and forgets it at its end: it cannot be loaded twice."""
+    if "pytester" in request.fixturenames and find_spec("numba") is not None:
+        import_module("numba")
 
 
 @pytest.fixture(scope="session", autouse=True)
