@@ -129,11 +129,18 @@ def counted() -> dict[str, str]:
     return {**os.environ, **COUNTING}
 
 
+@pytest.fixture(scope="session")
+def _numba_whole() -> None:
+    """Load all of Numba: most of it is loaded with the first function that is compiled."""
+    if find_spec("numba") is not None:
+        import_module("numba").njit(lambda: 0)()
+
+
 @pytest.fixture(autouse=True)
 def _loaded_before(request: pytest.FixtureRequest) -> None:
     """Load Numba before a run inside this process does, and forgets it at its end: it cannot be loaded twice."""
-    if "pytester" in request.fixturenames and find_spec("numba") is not None:
-        import_module("numba")
+    if "pytester" in request.fixturenames:
+        request.getfixturevalue("_numba_whole")
 
 
 @pytest.fixture(scope="session", autouse=True)
