@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
@@ -19,6 +19,7 @@ from pytest_bandwidth.domain.judging.confirmation import (
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
+from pytest_bandwidth.domain.judging.last_word import Suspect, Way, after_first_look, settle, with_why
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.judging.same_code import is_same_code
@@ -70,13 +71,15 @@ def judge_test(
     measure_again: MeasureAgain,
     probe_alone: ProbeAlone,
     pools: Pools | None = None,
+    ways: Sequence[Way] = (),
 ) -> dict[str, Judged]:
-    """Judge by key. Suspects and doubtful drops are measured again, `limits.confirm` times for all.
+    """Judge by key. Suspects and doubtful drops that no way settles are measured again, `limits.confirm` times for all.
 
     Fewer times where the rest could change nothing, and up to as many again, in time, where the
     device's memory was faster than beside the baseline; see `Confirmation`.
 
-    pools: of the baseline (`pools_of`), where they are known already.
+    pools: of the baseline (`pools_of`), where they are known already. ways: to settle suspects of changed or unknown
+    code, the best first.
     Raises UsageError for a floor that is a share of an unknown peak.
     """
     pools = pools_of(baseline) if pools is None else pools
@@ -88,9 +91,14 @@ def judge_test(
         judged[key] = Judged(case.measurement if case else measurement, entry, verdict)
         if case is not None and (verdict.status is Status.SUSPECT or _is_doubtful(verdict, case, limits)):
             suspects[key] = case
+    by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
+    unlike = {key: Suspect(case, entry, judged[key].verdict) for key, case, entry in _of_other_code(suspects, judged)}
+    last = settle(unlike, ways)
+    for key, verdict in last.verdicts.items():
+        judged[key] = replace(judged[key], verdict=after_first_look(judged[key].verdict, verdict))
+        del suspects[key]
     if not suspects:
         return judged
-    by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     dropped = [case for key, case in suspects.items() if key not in by_floor]
     fresh, trouble = measure_again(Confirmation(limits.confirm, dropped, floors=bool(by_floor)))
     for key, case in suspects.items():
@@ -100,8 +108,16 @@ def judge_test(
             verdict = same_code.in_fresh_processes(verdict, case.measurement, entry)
         # What was allowed at first stays so, unless it is a regression after all.
         if judged[key].verdict.status is Status.SUSPECT or verdict.status is Status.REGRESSED:
-            judged[key] = replace(judged[key], verdict=verdict)
+            judged[key] = replace(judged[key], verdict=with_why(verdict, last.why_not.get(key)))
     return judged
+
+
+def _of_other_code(suspects: Mapping[str, Case], judged: Mapping[str, Judged]) -> Iterator[tuple[str, Case, Entry]]:
+    """Give the suspects that no floor decides and whose code is not known to be the baseline's."""
+    for key, case in suspects.items():
+        entry = judged[key].entry
+        if entry is not None and not is_by_floor(judged[key].verdict) and not is_same_code(case.measurement, entry):
+            yield key, case, entry
 
 
 def _is_doubtful(verdict: Verdict, case: Case, limits: Limits) -> bool:

@@ -1,0 +1,96 @@
+"""The order in which ways to settle a suspect are asked, and what stands of what they say."""
+
+from dataclasses import replace
+
+import pytest
+from test_judge import FIVE, KEY, LIMITS, OTHER, again, for_both, measured, never, never_probe
+
+from pytest_bandwidth.domain.judging.judge import judge_test
+from pytest_bandwidth.domain.judging.last_word import LastWords, settle
+from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+SLOW = Verdict(Status.REGRESSED, "pairs", "slower than the old code")
+WELL = Verdict(Status.WITHIN, "pairs", "as fast as the old code")
+LOST = Verdict(Status.DEVICE, "commit", "the old code lost as much")
+
+
+def way(asked, verdicts=None, why_not=None):
+    """A way that notes for whom it was asked."""
+
+    def says(suspects):
+        asked.append(sorted(suspects))
+        return LastWords(verdicts or {}, why_not or {})
+
+    return says
+
+
+def slow(label):
+    """Fresh processes that all show the drop of the measurement of that label."""
+    return lambda _: {label: Metrics(70.0, 0.7, 100.0)}
+
+
+def judged(measurements, ways, fresh=never):
+    found = judge_test(measurements, for_both(FIVE), LIMITS, again(fresh), never_probe, ways=ways)
+    return {key: one.verdict for key, one in found.items()}
+
+
+def test_a_later_way_is_asked_only_for_what_none_before_it_settled():
+    first, second, third = [], [], []
+    suspects = {"a": None, "b": None}
+    ways = [
+        way(first, {"a": WELL}, {"b": "no old kernel"}),
+        way(second, {"b": SLOW}),
+        way(third),
+    ]
+    said = settle(suspects, ways)
+    assert (first, second, third) == ([["a", "b"]], [["b"]], [])
+    assert said.verdicts == {"a": WELL, "b": replace(SLOW, reason="slower than the old code; no old kernel")}
+    assert not said.why_not
+
+
+def test_why_no_way_settled_a_suspect_is_said_of_each():
+    said = settle({"a": None}, [way([], why_not={"a": "one"}), way([]), way([], why_not={"a": "two"})])
+    assert said == LastWords({}, {"a": "one; two"})
+
+
+def test_what_is_settled_takes_no_fresh_process():
+    asked = []
+    found = judged({KEY: measured(70.0)}, [way(asked, {KEY: SLOW})])
+    assert asked == [[KEY]]
+    assert found[KEY] == SLOW
+
+
+def test_fresh_processes_judge_the_others_and_the_reason_says_why_no_better_way_did():
+    measurements = {KEY: measured(70.0), OTHER: replace(measured(70.0), label="b")}
+    found = judged(measurements, [way([], {KEY: WELL}, {OTHER: "its commit is gone"})], slow("b"))
+    assert found[KEY] == WELL
+    assert found[OTHER].status is Status.REGRESSED
+    assert found[OTHER].reason.endswith("; its commit is gone")
+
+
+@pytest.mark.parametrize(
+    ("said", "status"), [(WELL, Status.WITHIN), (SLOW, Status.REGRESSED), (LOST, Status.DEVICE)]
+)
+def test_a_doubtful_drop_stays_as_it_was_unless_something_was_lost(said, status):
+    doubtful = measured(90.0 * 0.955)
+    asked = []
+    verdict = judged({KEY: doubtful}, [way(asked, {KEY: said})])[KEY]
+    assert asked == [[KEY]]
+    assert verdict.status is status
+    assert (verdict == said) is (said is not WELL)
+
+
+def test_what_is_not_suspect_is_not_settled():
+    asked = []
+    assert judged({KEY: measured(90.0)}, [way(asked, {KEY: SLOW})])[KEY].status is Status.WITHIN
+    assert asked == []
+
+
+def test_a_missed_floor_is_the_fresh_processes_to_confirm():
+    asked = []
+    limits = replace(LIMITS, marker=replace(LIMITS.marker, min_gbps=80.0))
+    ways = [way(asked, {KEY: WELL})]
+    found = judge_test({KEY: measured(70.0)}, FIVE, limits, again(slow(None)), never_probe, ways=ways)
+    assert asked == []
+    assert found[KEY].verdict.code == "floor:min_gbps"
