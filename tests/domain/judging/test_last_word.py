@@ -69,9 +69,7 @@ def test_fresh_processes_judge_the_others_and_the_reason_says_why_no_better_way_
     assert found[OTHER].reason.endswith("; its commit is gone")
 
 
-@pytest.mark.parametrize(
-    ("said", "status"), [(WELL, Status.WITHIN), (SLOW, Status.REGRESSED), (LOST, Status.DEVICE)]
-)
+@pytest.mark.parametrize(("said", "status"), [(WELL, Status.WITHIN), (SLOW, Status.REGRESSED), (LOST, Status.DEVICE)])
 def test_a_doubtful_drop_stays_as_it_was_unless_something_was_lost(said, status):
     doubtful = measured(90.0 * 0.955)
     asked = []
