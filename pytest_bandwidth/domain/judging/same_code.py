@@ -67,11 +67,11 @@ def _blamed(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict
     """Return DEVICE in place of REGRESSED, with what differs now; any other verdict as it is."""
     if verdict.status is not Status.REGRESSED:
         return verdict
-    reason = f"the code is the baseline's, and {drop_sentence(verdict)}; {_what_differs(measurement, entry)}"
+    reason = f"the code is the baseline's, and {drop_sentence(verdict)}; {what_differs(measurement, entry)}"
     return replace(verdict, status=Status.DEVICE, code=SAME_CODE, reason=reason)
 
 
-def _what_differs(measurement: Measurement, entry: Entry) -> str:
+def what_differs(measurement: Measurement, entry: Entry) -> str:
     """Say what is not as beside the entry's runs: card, clocks, driver, versions, other processes, the probe."""
     device = measurement.device
     of_device: list[str] = []
