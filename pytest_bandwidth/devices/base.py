@@ -13,6 +13,9 @@ from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measur
 from pytest_bandwidth.domain.traffic import Traffic
 
 Call = Callable[[], object]
+# Profilers know what to count by these: the NVTX range around the work; where ranges filter nothing, the kernel that
+# runs before it and after it.
+COUNTED_RANGE, CLOSING_KERNEL = "pytest-bandwidth", "fill_cache"
 Progress = Callable[[str], None]
 Dim = tuple[int, int, int]
 
@@ -195,6 +198,17 @@ class CountingDevice(Protocol):
 
     def inputs_of(self, workload: Workload) -> str:
         """Run the workload's set-up and hash what decides its counts beside code and launch: what its arrays hold."""
+
+
+@runtime_checkable
+class ProfiledDevice(Protocol):
+    """Mark a device whose memory traffic a profiler can count, from outside of the process."""
+
+    def run_counted(self, workload: Workload) -> object:
+        """Run the workload to completion, and once more with cold caches in the range that a profiler counts.
+
+        Return the callable's last value.
+        """
 
 
 @runtime_checkable

@@ -1,0 +1,71 @@
+"""Hold what hardware counters saw a workload move between DRAM and the last cache, in one run with cold caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+KERNELS_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDram:
+    """Hold one kernel of a workload: the bytes that DRAM moved for it."""
+
+    name: str
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class DramTraffic:
+    """Hold the bytes that DRAM moved for all kernels of one run of a workload.
+
+    counted_by: the profiler. kernels: those that it listed, the first `KERNELS_LISTED`; kernel_count: of them all.
+    seconds: what the profiler says they took, one by one; l2_sectors_read, l2_sectors_written: of 32 bytes, asked of
+    the L2 cache. Each None where it was not counted.
+    """
+
+    bytes_read: int
+    bytes_written: int
+    counted_by: str
+    kernels: tuple[KernelDram, ...] = ()
+    kernel_count: int = 0
+    seconds: float | None = None
+    l2_sectors_read: int | None = None
+    l2_sectors_written: int | None = None
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+    def ratio_to(self, declared_bytes: int) -> float | None:
+        """Return the bytes moved ÷ declared; None where none were declared."""
+        return self.bytes_moved / declared_bytes if declared_bytes else None
+
+    def to_plain(self) -> Mapping[str, Any]:
+        """Return what a document keeps beside the bytes themselves."""
+        plain = asdict(self)
+        del plain["bytes_read"], plain["bytes_written"]
+        return plain
+
+
+def summed(
+    kernels: Sequence[KernelDram],
+    counted_by: str,
+    seconds: float | None = None,
+    l2_sectors_read: int | None = None,
+    l2_sectors_written: int | None = None,
+) -> DramTraffic:
+    """Add up a workload's kernels."""
+    return DramTraffic(
+        sum(kernel.bytes_read for kernel in kernels),
+        sum(kernel.bytes_written for kernel in kernels),
+        counted_by,
+        tuple(kernels[:KERNELS_LISTED]),
+        len(kernels),
+        seconds,
+        l2_sectors_read,
+        l2_sectors_written,
+    )

@@ -1,0 +1,122 @@
+"""What can be told before a profiler runs, and the command line that it is given."""
+
+from pathlib import Path
+
+import pytest
+from profiler_outputs import FLUSH, TRIAD, rocprof, wide
+
+from pytest_bandwidth.devices.counters import profilers
+from pytest_bandwidth.devices.counters.profilers import check_version, profiler_of, why_not_permitted
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import CountersFailed
+
+H200 = DeviceIdentity("cuda", "NVIDIA H200", 2**37, "GPU-1", {"mig": "disabled"}, {"compute_capability": "9.0"})
+MI300 = DeviceIdentity("cuda", "AMD Instinct MI300X", 2**37, "PCI-1", {"mig": "unsupported"}, {"gfx": "gfx942"})
+HOST = DeviceIdentity("cpu", "AMD EPYC", 2**34, "host")
+VERSION = (
+    "NVIDIA (R) Nsight Compute Command Line Profiler\nCopyright (c) 2018-2025 NVIDIA Corporation\n"
+    "Version 2025.3.1.0 (build 36398880) (public-release)\n"
+)
+ADMIN_ONLY = "ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\n"
+USER, ADMIN = "Name:\tpython\nCapEff:\t0000000000000000\n", "CapEff:\t000001ffffffffff\n"
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Install programs, alone on PATH, each of which prints a text."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(profilers, "_BESIDE_PATH", {name: str(tmp_path / "none") for name in ("ncu", "rocprofv3")})
+    monkeypatch.setattr(profilers, "DRIVER_PARAMETERS", tmp_path / "params")
+
+    def installed(name: str, says: str = "") -> Path:
+        path = tmp_path / name
+        (tmp_path / "says").write_text(f"{says}\n")
+        path.write_text(f'#!/bin/sh\nwhile read -r line; do echo "$line"; done < {tmp_path / "says"}\n')
+        path.chmod(0o755)
+        return path
+
+    return installed
+
+
+def refused(asked: str, identity: DeviceIdentity) -> str:
+    with pytest.raises(CountersFailed) as caught:
+        profiler_of(asked, identity)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("asked", ["auto", "ncu"])
+def test_the_users_own_ncu_counts_the_range_alone(install, tmp_path: Path, asked: str) -> None:
+    path = install("ncu", VERSION)
+    command = profiler_of(asked, H200).command(tmp_path, ["python", "-m", "pytest"])
+    assert (command[0], command[-3:]) == (str(path), ["python", "-m", "pytest"])
+    told = " ".join(command)
+    assert "--nvtx --nvtx-include pytest-bandwidth/ --replay-mode kernel" in told
+    assert "--cache-control none --clock-control none" in told
+    assert "--metrics dram__bytes_read.sum,dram__bytes_write.sum,gpu__time_duration.sum,lts__t_sectors" in told
+
+
+@pytest.mark.parametrize("asked", ["auto", "rocprofv3"])
+def test_rocprofv3_is_for_amd(install, tmp_path: Path, asked: str) -> None:
+    install("rocprofv3")
+    profiler = profiler_of(asked, MI300)
+    command = profiler.command(tmp_path, ["python"])
+    assert command[1:4] == ["--pmc", "FETCH_SIZE", "WRITE_SIZE"]
+    assert command[-2:] == ["--", "python"]
+    (tmp_path / "host").mkdir()
+    with pytest.raises(CountersFailed, match="rocprofv3 wrote 0 tables of counters"):
+        profiler.traffic(tmp_path / "host")
+    (tmp_path / "host" / "counted_counter_collection.csv").write_text(rocprof(FLUSH, ("triad", "1", "2"), FLUSH))
+    assert profiler.traffic(tmp_path / "host").bytes_written == 2048
+
+
+def test_what_ncu_wrote_is_read_from_its_file(install, tmp_path: Path) -> None:
+    install("ncu", VERSION)
+    profiler = profiler_of("auto", H200)
+    with pytest.raises(CountersFailed, match="ncu wrote no output"):
+        profiler.traffic(tmp_path)
+    (tmp_path / "ncu.csv").write_text(wide(TRIAD))
+    assert profiler.traffic(tmp_path).bytes_read == 268_435_456
+
+
+def test_what_is_refused_before_anything_runs(install) -> None:
+    assert "no ncu on PATH" in refused("auto", H200)
+    assert "install Nsight Compute" in refused("ncu", H200)
+    assert "no rocprofv3 on PATH" in refused("auto", MI300)
+    assert "found ncu, expected rocprofv3 for AMD Instinct MI300X" in refused("ncu", MI300)
+    assert "found rocprofv3, expected ncu for NVIDIA H200" in refused("rocprofv3", H200)
+    assert "this run measures on AMD EPYC" in refused("auto", HOST)
+    install("ncu", VERSION.replace("2025.3", "2020.3"))
+    assert "is of 2020.3, expected 2021.1 or newer" in refused("auto", H200)
+    install("ncu", "garbage")
+    assert "--version says 'garbage', expected Nsight Compute's version" in refused("auto", H200)
+    install("ncu").write_text("#!/nowhere\n")
+    assert "--version does not run" in refused("auto", H200)
+    mig = DeviceIdentity("cuda", "NVIDIA H200 MIG 1g.18gb", 2**34, "MIG-1", {"mig": "1g.18gb"}, H200.facts)
+    assert "a MIG slice (1g.18gb)" in refused("auto", mig)
+    orin = DeviceIdentity("cuda", "Orin", 2**34, "GPU-2", {}, {"compute_capability": "8.7"})
+    assert "no counters of DRAM" in refused("auto", orin)
+
+
+def test_counters_that_the_driver_keeps_are_told_beforehand() -> None:
+    refusal = why_not_permitted(ADMIN_ONLY, USER)
+    assert refusal is not None
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in refusal
+    assert why_not_permitted(ADMIN_ONLY, "garbage") == refusal
+    assert why_not_permitted(ADMIN_ONLY, ADMIN) is None
+    assert why_not_permitted(ADMIN_ONLY.replace(": 1", ": 0"), USER) is None
+    assert why_not_permitted("", USER) is None
+
+
+def test_the_drivers_word_is_asked(install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("ncu", VERSION)
+    (tmp_path / "params").write_text(ADMIN_ONLY)
+    (tmp_path / "status").write_text(USER)
+    monkeypatch.setattr(profilers, "_OWN_STATUS", tmp_path / "status")
+    assert "RmProfilingAdminOnly is 1" in refused("auto", H200)
+
+
+def test_a_version_of_many_digits_is_no_version() -> None:
+    with pytest.raises(CountersFailed, match="expected Nsight Compute's version"):
+        check_version("Version 99999999999999999999.1.", "ncu")
+    check_version(VERSION, "ncu")
