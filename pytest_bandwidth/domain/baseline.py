@@ -20,6 +20,7 @@ Metric = Literal["relative", "gbps"]
 class Run:
     """Hold one fresh process's evidence. probe_gbps: the probe in the same rounds.
 
+    dram_read, dram_written: bytes that DRAM moved, where hardware counters were asked.
     commit, dirty: what was checked out, and whether tracked files differed from it. extra: driver, runtime and versions
     of loaded libraries, by which a drop may be explained, and keys of later versions.
     """
@@ -33,6 +34,8 @@ class Run:
     at: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
     dirty: bool = False
+    dram_read: int | None = None
+    dram_written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

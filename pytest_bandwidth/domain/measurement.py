@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pytest_bandwidth.domain.code_identity import UNKNOWN_CODE, CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -51,6 +52,7 @@ class Measurement:
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.
     code: what identifies the code that ran. software: versions of the libraries that the process had loaded, by name.
+    dram: what hardware counters saw DRAM move; None where none were asked.
     ptx: the kernel's PTX in its normal form; value: the callable's last return value (neither is part of a document).
     """
 
@@ -73,6 +75,7 @@ class Measurement:
     regime: str | None = None
     code: CodeIdentity = UNKNOWN_CODE
     software: Mapping[str, str] = field(default_factory=dict)
+    dram: DramTraffic | None = None
     ptx: str | None = field(default=None, compare=False, repr=False)
     value: Any = field(default=None, compare=False, repr=False)
 

@@ -32,6 +32,8 @@ class Outcome:
     fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, waited_seconds, wall_seconds.
     bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
     detail: what one kind of device adds (the traffic device: per kernel and source line).
+    dram_read, dram_written: bytes that DRAM moved, by hardware counters; dram_ratio: their sum ÷ the declared;
+    dram_gbps: their sum ÷ seconds. dram: what else was counted (`DramTraffic`); empty where nothing was.
     tags: what a suite says of a row (operation, precision, M, N, K, …).
     code_identity: hashes of what ran, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
     code_diff: how the kernel's PTX differs from the entry's (`ptx_diff`); empty where it does not, or cannot be told.
@@ -91,6 +93,11 @@ class Outcome:
     code_identity: Mapping[str, str] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     code_diff: str = ""
+    dram_read: int | None = None
+    dram_written: int | None = None
+    dram_ratio: float | None = None
+    dram_gbps: float | None = None
+    dram: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def code_standing(self) -> Literal["same", "changed"] | None:
@@ -224,6 +231,7 @@ def outcome_of(
         code_identity=measurement.code.known(),
         software=dict(measurement.software),
         code_diff=code_diff,
+        **_dram_plain(measurement),
     )
 
 
@@ -242,6 +250,19 @@ def from_plain(plain: object) -> Outcome:
     for name in _SEQUENCES:
         known[name] = tuple(known.get(name) or ())
     return Outcome(**known)
+
+
+def _dram_plain(measurement: Measurement) -> Plain:
+    dram, seconds = measurement.dram, measurement.seconds
+    if dram is None:
+        return {}
+    return {
+        "dram_read": dram.bytes_read,
+        "dram_written": dram.bytes_written,
+        "dram_ratio": dram.ratio_to(measurement.bytes_moved),
+        "dram_gbps": dram.bytes_moved / seconds / 1e9 if seconds else None,
+        "dram": dram.to_plain(),
+    }
 
 
 def _verdict_plain(verdict: Verdict) -> Plain:

@@ -21,6 +21,7 @@ COLUMNS = (
     *("flop", "arithmetic_intensity", "ridge_point", "regime"),
     *("judged_on", "observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance", "baseline_runs"),
     *("fp16_over_fp32_gb_s", "fp16_over_fp32_time", "file", "line"),
+    *("dram_read", "dram_written", "dram_ratio", "dram_gb_s"),
 )
 # What a spreadsheet would take for a formula, full-width forms among it (OWASP, CSV Injection), after any white space.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -65,6 +66,7 @@ def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
         number(verdict, "baseline_runs"),
         *((pair.bandwidth_ratio, pair.time_ratio) if pair else (None, None)),
         *(outcome.file, outcome.line),
+        *(outcome.dram_read, outcome.dram_written, outcome.dram_ratio, outcome.dram_gbps),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_bandwidth.domain.judging.dram import MAX_RATIO
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.judging.floors import confirmations_text, is_by_floor
 from pytest_bandwidth.domain.measurement import Measurement
@@ -19,6 +20,7 @@ REMEDIES = {
 }
 
 AGAINST_REMEDY = "If intended: accept it in review; --bandwidth-against stores nothing that could be updated."
+RATIO_REMEDY = "If intended: raise max_dram_ratio in the test's marker, or declare what is moved."
 FLOOR_REMEDY = "If intended: lower the floor in the test's marker."
 # What an update of the baseline would mend, were there one.
 _BY_UPDATE = (Status.REGRESSED, Status.NOT_COMPARABLE, Status.NO_BASELINE)
@@ -47,6 +49,8 @@ def failure_message(
 def _remedy(verdict: Verdict, *, against: bool) -> str | None:
     if verdict.status is Status.REGRESSED and is_by_floor(verdict):
         return FLOOR_REMEDY
+    if verdict.code == MAX_RATIO:
+        return RATIO_REMEDY
     if against and verdict.status in _BY_UPDATE:
         return AGAINST_REMEDY
     return REMEDIES.get(verdict.status)

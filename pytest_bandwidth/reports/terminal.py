@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
+from pytest_bandwidth.domain.dram import DIFFERS, UNCOUNTED
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY
@@ -15,6 +16,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.validity import OF_OTHERS
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.reports.dram import dram_text
 from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.pairs import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.text_safe import padded, printable, width_of
@@ -42,6 +44,8 @@ MOST_REASONS = 4
 MOST_PAIRS = 12
 # Bytes that differ by less from those declared look alike in figures: a halo, or a counter.
 LEAST_DIFFERENCE = 0.01
+# Findings that every run tells.
+_ALWAYS = (DRIFT, PROBE_ALONE, MISREAD_ARRAY, DIFFERS, UNCOUNTED, *READ_OTHERWISE)
 # A larger one is told as a multiple.
 _LARGEST_GAIN = 100.0
 _AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"
@@ -87,7 +91,7 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
         lines.append((Span(f"{more} that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
     lines.extend(_reasons([o for o in shown if o.status != Status.DEVICE.value], name_of, verbose=verbose))
-    lines.extend(_evidence(shown, name_of) if verbose else ())
+    lines.extend((*_evidence(shown, name_of), *_dram(shown, name_of)) if verbose else ())
     lines.extend(_findings(rows, name_of, verbose=verbose))
     lines.append(_counts(outcomes))
     return lines
@@ -310,6 +314,12 @@ def _evidence(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) ->
     return [_note("WHY", "bold", names, sentence) for sentence, names in said.items()]
 
 
+def _dram(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str]) -> list[TerminalLine]:
+    """Return what hardware counters saw of each."""
+    told = [(outcome, dram_text(outcome)) for outcome in outcomes]
+    return [_note("DRAM", "bold", [name_of(outcome)], text) for outcome, text in told if text is not None]
+
+
 def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verbose: bool) -> list[TerminalLine]:
     """Return what is worth telling beside the verdicts: all of it with -v, else what bears on a verdict or declaration.
 
@@ -324,7 +334,7 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
             code, text = str(finding.get("code", "")), str(finding.get("text", ""))
             if code in READ_OTHERWISE and not verbose:
                 text = first.setdefault(code, text)
-            always = code in (DRIFT, PROBE_ALONE, MISREAD_ARRAY, *READ_OTHERWISE) or _declared_otherwise(outcome, code)
+            always = code in _ALWAYS or _declared_otherwise(outcome, code)
             if always or (verbose and text not in told):
                 said.setdefault(("DRIFT" if code == DRIFT else "NOTE", text), []).append(name_of(outcome))
     return [_note(word, "yellow", names, text) for (word, text), names in said.items()]

@@ -218,8 +218,11 @@ class Bandwidth:
             for name, call in zip(names, functions.values(), strict=True)
         ]
         together = replace(workloads[0], stream=stream, interleaved=tuple(other.call for other in workloads[1:]))
-        first = self._run.measure(together, self.marker, self.progress)
-        taken = (first, *_besides(first, names[1:]))
+        if self._run.counts:  # each by itself: the others are no part of what it moves
+            taken = tuple(self._run.measure(workload, self.marker, self.progress) for workload in workloads)
+        else:
+            first = self._run.measure(together, self.marker, self.progress)
+            taken = (first, *_besides(first, names[1:]))
         found = {name: with_regime(one) for name, one in zip(names, taken, strict=True)}
         self.measurements.update(found)
         return Comparison(found)

@@ -112,6 +112,11 @@ class MeasuringRun(ABC):
         return False
 
     @property
+    def counts(self) -> bool:
+        """Return whether nothing is timed, and one workload runs so that a profiler can count what it moves."""
+        return False
+
+    @property
     def notes_inputs(self) -> bool:
         """Return whether what is counted notes what decides its counts beside its code."""
         return False
@@ -186,7 +191,7 @@ class MeasuringRun(ABC):
             if self.settings.disable:
                 return self._run_untimed(workload)
             with self.locked(progress):
-                if untimed or self.tells_code:
+                if untimed or self.tells_code or self.counts:
                     return self._run_untimed(workload)
                 return self._measure_valid(workload, marker, progress)
         except DeviceLost as error:
@@ -235,10 +240,14 @@ class MeasuringRun(ABC):
         if self.tells_code and isinstance(device, CountingDevice):
             detail = {INPUTS: device.inputs_of(workload)}
         else:
-            value = device.run(workload)
+            value = self._run_once(workload)
         method = "disabled" if self.settings.disable else UNMEASURED
         what = (workload.label, workload.traffic, device.identity, method, Rounds(), self.peak)
         return Measurement(*what, detail=detail, value=value)
+
+    def _run_once(self, workload: Workload) -> object:
+        """Run the workload to completion, untimed; return the callable's value."""
+        return self.device.run(workload)
 
     def _measure_valid(self, workload: Workload, marker: MarkerOptions, progress: Progress) -> Measurement:
         earlier: list[str] = []

@@ -35,6 +35,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("precision", "P", "stop at this precision of the median (default: 0.5%)"),
     ("traffic-timeout", "S", "traffic device: seconds that one launch, or compiling it, may take (default: 60)"),
     ("suite", "NAME", "quick or full, for pytest --pyargs pytest_bandwidth.suite (default: quick)"),
+    ("counters", "NAME", "count what DRAM moves, once after each test: auto, ncu, rocprofv3 or off (default: off)"),
     ("html", "FILE", "write the HTML summary"),
     ("json", "FILE", "write everything measured as one JSON document"),
     ("csv", "FILE", "write the table as CSV"),

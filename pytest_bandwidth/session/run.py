@@ -11,7 +11,9 @@ from pathlib import Path
 from pytest_bandwidth.devices.base import Budget
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.dram import DramTraffic
+from pytest_bandwidth.domain.errors import BaselineError, CountersFailed, UsageError
+from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, pools_of
@@ -24,6 +26,7 @@ from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldC
 from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
+from pytest_bandwidth.session.fresh.counted import Counters
 from pytest_bandwidth.session.fresh.probe import probe_alone
 from pytest_bandwidth.session.measuring import (
     QUIET_WAIT_SECONDS,
@@ -118,6 +121,11 @@ class Run(MeasuringRun):
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         super().prepare()
         _ = self.baseline
+        if self.settings.counters not in ("auto", "off") and not self.settings.disable:
+            try:
+                self._counters.check()
+            except CountersFailed as error:
+                raise UsageError(f"--bandwidth-counters: {error}") from None
 
     def judge(
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
@@ -147,7 +155,36 @@ class Run(MeasuringRun):
                 judged = judge_against(measurements, limits, worktrees, settings.pairs, progress.show, held, told)
                 if limits.floors:
                     judged = with_floors(judged, judge_test(measurements, None, limits, fresh.measure_again, alone))
-            return {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
+            judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
+        if not self._counts_dram:
+            return judged
+        return {key: self._counted(one, test, timeout, progress) for key, one in judged.items()}
+
+    @cached_property
+    def _counters(self) -> Counters:
+        return Counters(self.settings.counters, self.device.identity, self._invocation)
+
+    @property
+    def _counts_dram(self) -> bool:
+        """Return whether a profiler counts what measurements move: on a GPU alone, unless one was asked for."""
+        asked = self.settings.counters
+        return asked != "off" and (asked != "auto" or self.device.identity.on_gpu)
+
+    def _counted(self, judged: Judged, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> Judged:
+        """Count the measurement's traffic once its verdict is known, and judge by that as well."""
+        peak = None if self.peak is None else astuple(self.peak)
+        request = ChildRequest(self.device_name, test.nodeid, test.target, peak=peak, identifies_code=False)
+        label, most = judged.measurement.label, test.marker.max_dram_ratio
+        held = partial(self.locked, progress)
+
+        def count() -> DramTraffic:
+            progress.show("counts what DRAM moves")
+            return self._counters.count(request, label, held, timeout_seconds)
+
+        try:
+            return dram.judged_by_counts(judged, count(), most, count)
+        except CountersFailed as error:
+            return dram.judged_without_counts(judged, error, most)
 
     @cached_property
     def _pools(self) -> Pools:

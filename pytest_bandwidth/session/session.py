@@ -19,6 +19,7 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.same_code import SAME_CODE
@@ -57,6 +58,8 @@ _KEYWORDS = {
 }
 # How Python says that a method of the fixture has no such argument; 3.10 leaves the class out.
 _MISSPELT = re.compile(rf"^(?:Bandwidth\.)?({'|'.join(_KEYWORDS)})\(\) got an unexpected keyword argument '(\w+)'")
+# Verdicts whose causes neither probe nor clocks tell.
+_OF_NO_CLOCK = (SAME_CODE, dram.ROSE, dram.MAX_RATIO)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
 _STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -255,7 +258,7 @@ class BandwidthSession:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.verdict.status.fails(strict=self._run.strict):
                 name = self._shown_name(item, one.measurement)
-                causes = () if one.verdict.code == SAME_CODE else likely_causes(one.measurement, one.entry)
+                causes = () if one.verdict.code in _OF_NO_CLOCK else likely_causes(one.measurement, one.entry)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 against = self._run.settings.against is not None
                 message = failure_message(name, one.measurement, one.verdict, causes, against=against)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.units import parse_fraction, parse_gbps
+from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.session.options import given
 
 # What is written is what later runs are held against: where a measurement does not become as precise as it should in
@@ -45,6 +45,7 @@ class Settings:
     precision: float = 0.005
     traffic_timeout: float = 60.0
     suite: str = "quick"
+    counters: str = "off"
     peak: float | None = None
     busy_processors: float | None = None
     utilization_classes: tuple[float, float, float] | None = None
@@ -117,6 +118,19 @@ def _profile(text: str) -> str:
     return text
 
 
+def _profiler(text: str) -> str:
+    if text not in ("auto", "ncu", "rocprofv3", "off"):
+        raise ValueError(f"found {text[:40]!r}, expected auto, ncu, rocprofv3 or off")
+    return text
+
+
+def _ratio(text: str) -> float:
+    value = parse_positive(text)
+    if value > 1000:
+        raise ValueError(f"found {text[:40]!r}, expected a ratio of at most 1000, such as 1.1")
+    return value
+
+
 def _classes(text: str) -> tuple[float, float, float]:
     try:
         excellent, good, fair = (parse_fraction(part) for part in text.replace(",", " ").replace(" %", "%").split())
@@ -153,6 +167,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "precision": _positive_fraction,
     "traffic-timeout": _seconds,
     "suite": _profile,
+    "counters": _profiler,
     "html": _path,
     "json": _path,
     "csv": _path,
@@ -251,6 +266,7 @@ _MARKER_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "min_samples": _count(1),
     "device": _device_name,
     "blocks": _count(1),
+    "max_dram_ratio": _ratio,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code_identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact
+from pytest_bandwidth.domain.dram import KernelDram
 from pytest_bandwidth.domain.measurement import KernelResources
 from pytest_bandwidth.domain.rounds import Dropped
 from pytest_bandwidth.domain.verdict import Verdict
@@ -121,6 +122,18 @@ class DetailForm:
     modelled_floor_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DramForm:
+    """Declare a result's `dram`: what hardware counters told beside the bytes."""
+
+    counted_by: str = ""
+    kernels: tuple[KernelDram, ...] = ()
+    kernel_count: int = 0
+    seconds: float | None = None
+    l2_sectors_read: int | None = None
+    l2_sectors_written: int | None = None
+
+
 # What an `Outcome` declares as plain mappings.
 NESTED_FORMS: Mapping[str, type] = {
     "code_identity": CodeIdentity,
@@ -131,4 +144,5 @@ NESTED_FORMS: Mapping[str, type] = {
     "resources": KernelResources,
     "dropped": Dropped,
     "detail": DetailForm,
+    "dram": DramForm,
 }

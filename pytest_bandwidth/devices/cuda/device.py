@@ -176,6 +176,20 @@ class CudaDevice:
         with self._current(), self._runtime.using(self._runtime.stream(workload.stream)):
             return run_untimed(workload, self._runtime.wait_device)
 
+    def run_counted(self, workload: Workload) -> object:
+        """Run the workload twice, the second time with cold caches in the range that a profiler counts.
+
+        The first run compiles, tunes and touches pages. Raises DeviceLost.
+        """
+        runtime, stream = self._runtime, self._runtime.stream(workload.stream)
+        with self._current(), runtime.using(stream):
+            run_untimed(workload, runtime.wait_device)
+            if workload.setup is not None:
+                workload.setup()
+                runtime.wait_device()
+            with runtime.counted_range(stream, workload.written_share(self.nbytes)):
+                return workload.call()
+
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
         with self._current():

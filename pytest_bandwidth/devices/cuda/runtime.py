@@ -5,12 +5,14 @@ Everything above this line of code is ordinary Python that a model of a GPU can 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
+from pytest_bandwidth.devices.base import COUNTED_RANGE
 from pytest_bandwidth.devices.cuda.clock import clock_from_stamps, shortest_interval_ns
 from pytest_bandwidth.devices.cuda.errors import ContextGuard
 from pytest_bandwidth.devices.cuda.streams import stream_pointer
@@ -184,6 +186,28 @@ class CupyRuntime:
     def release_memory(self) -> None:
         """Give back the flush's buffer."""
         self._scratch = None
+
+    @contextmanager
+    def counted_range(self, stream: Any, written_share: float) -> Iterator[None]:
+        """Flush the cache, and let a profiler count what runs inside of the block, until its end.
+
+        Nsight Compute counts an NVTX range. rocprofv3 counts everything: there the flush before the work and the one
+        after it tell which kernels are the work's.
+        """
+        self.flush(stream, written_share)
+        self.wait_device()
+        nvtx = None if self._hip else import_module("cupy.cuda.nvtx")
+        if nvtx is not None:
+            nvtx.RangePush(COUNTED_RANGE)
+        try:
+            yield
+            self.wait_device()
+        finally:
+            if nvtx is not None:
+                nvtx.RangePop()
+        if self._hip:
+            self.flush(stream, written_share)
+            self.wait_device()
 
     def _launch(self, kernel: Any, stream: Any, shape: tuple[int, int], args: tuple[Any, ...]) -> None:
         with self.using(stream):

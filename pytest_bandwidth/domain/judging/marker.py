@@ -19,6 +19,7 @@ class MarkerOptions:
     min_gbps: floor of the achieved bandwidth, in GB/s or with a unit, that holds whatever the baseline says.
     min_utilization: floor of the share of the peak; an error where the peak is unknown.
     min_relative: floor of the share of the probe's bandwidth, which may pass 1.
+    max_dram_ratio: the most that DRAM may move ÷ what is declared; held where --bandwidth-counters counts.
     tolerance: the drop that matters to this test, such as "3%".
     judged_on: the figure that verdicts compare, "relative" or "gbps".
     max_time: budget of each of the test's measurements, in seconds.
@@ -36,3 +37,4 @@ class MarkerOptions:
     min_samples: int | None = None
     device: str | None = None
     blocks: int | None = None
+    max_dram_ratio: float | None = None

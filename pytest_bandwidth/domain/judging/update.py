@@ -13,6 +13,7 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Run
 from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.judging.dram import continued
 from pytest_bandwidth.domain.judging.drop import MeasurementSetup, not_comparable
 from pytest_bandwidth.domain.judging.reference import median_metrics, reference_of, steadier_of_runs
 from pytest_bandwidth.domain.judging.rule import fresh_gate
@@ -40,7 +41,7 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, aske
         line=old.line,
     )
     if _continues(old, kept, tolerance, prior, asked):
-        runs = (*old.runs, *fresh.runs)[-NEWEST_RUNS_KEPT:]
+        runs = (*continued(old.runs, fresh.runs), *fresh.runs)[-NEWEST_RUNS_KEPT:]
         return _summed(replace(kept, runs=runs, anchor=old.anchor or _anchor(old.runs)))
     return _summed(replace(kept, anchor=_anchor(fresh.runs)))
 

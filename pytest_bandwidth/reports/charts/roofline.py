@@ -34,8 +34,9 @@ def roofline_spec(run: RunDocument) -> Spec | None:
     points = [point for index, outcome in enumerate(run.outcomes) if (point := _point(run, index, outcome))]
     if not points:
         return None
-    low = min(p["intensity"] for p in points) / 1.6
-    high = max(p["intensity"] for p in points) * 1.6
+    counted = [point for index, outcome in enumerate(run.outcomes) if (point := _counted(run, index, outcome))]
+    intensities = [p["intensity"] for p in (*points, *counted)]
+    low, high = min(intensities) / 1.6, max(intensities) * 1.6
     slope = _probe_gbps(run.outcomes)
     roofs = [*_peak_roofs(run, low, high), *_probe_roof(run, low, high, slope)]
     x = log_encoding("intensity", INTENSITY, [low, high], "~g")
@@ -60,8 +61,34 @@ def roofline_spec(run: RunDocument) -> Spec | None:
                 "tooltip": tooltip("test", "status", "bandwidth", "FLOP/byte", "GFLOP/s"),
             },
         },
+        *_counted_layer(counted, x, y),
     ]
     return spec
+
+
+def _counted(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] | None:
+    """Return where a result stands by what DRAM really moved; None where that was not counted."""
+    point = _point(run, index, outcome)
+    moved = (outcome.dram_read or 0) + (outcome.dram_written or 0)
+    if point is None or moved <= 0:
+        return None
+    intensity = outcome.flop / moved
+    return {**point, "intensity": intensity, "FLOP/byte": f"{digits(intensity)} by counters"}
+
+
+def _counted_layer(points: list[dict[str, Any]], x: Spec, y: Spec) -> list[Spec]:
+    """Draw the second point of each result whose traffic was counted: a ring."""
+    if not points:
+        return []
+    tips = tooltip("test", "status", "bandwidth", "FLOP/byte", "GFLOP/s")
+    mark = {"type": "point", "filled": False, "size": 80, "opacity": 0.85}
+    return [
+        {
+            "data": {"values": points},
+            "mark": mark,
+            "encoding": {"x": x, "y": y, "color": {"value": "$axis"}, "tooltip": tips},
+        }
+    ]
 
 
 def _point(run: RunDocument, index: int, outcome: Outcome) -> dict[str, Any] | None:

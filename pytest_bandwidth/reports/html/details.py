@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
+from pytest_bandwidth.reports.dram import dram_text
 from pytest_bandwidth.reports.html.detail_charts import figure_name, own_figure, runs_of, samples_of
 from pytest_bandwidth.reports.pairs import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
@@ -111,6 +112,7 @@ def _work_facts(outcome: Outcome) -> Facts:
         ("ridge point", _optional(outcome.ridge_point, lambda v: f"{digits(v)} FLOP/byte")),
         ("regime", _regime(outcome)),
         ("bottleneck", one_line(outcome.bottleneck or "", 400)),
+        *_dram_facts(outcome),
         ("code", _CODE.get(outcome.code_standing or "", "")),
         *_counted_facts(outcome),
         *((one_line(k, 60).replace("_", " "), scalar_text(v)) for k, v in list((outcome.resources or {}).items())[:20]),
@@ -118,6 +120,21 @@ def _work_facts(outcome: Outcome) -> Facts:
         *((one_line(k, 60), scalar_text(v)) for k, v in list(outcome.tags.items())[:20] if k != "precision"),
     ]
     return [(label, value) for label, value in _known(facts) if value != "–"]
+
+
+def _dram_facts(outcome: Outcome) -> Facts:
+    """List what hardware counters saw."""
+    dram = outcome.dram
+    facts = [
+        ("DRAM", prose(dram_text(outcome) or "")),
+        ("L2 sectors read", _optional(number(dram, "l2_sectors_read"), lambda v: f"{v:,.0f}")),
+        ("L2 sectors written", _optional(number(dram, "l2_sectors_written"), lambda v: f"{v:,.0f}")),
+    ]
+    kernels = sequence(dram, "kernels")[:20]
+    for kernel in kernels if len(kernels) > 1 else ():
+        moved = [format_bytes(number(kernel, name) or 0) for name in ("bytes_read", "bytes_written")]
+        facts.append((f"DRAM, {one_line(text(kernel, 'name'), 60)}", f"{moved[0]} read, {moved[1]} written"))
+    return facts
 
 
 def _counted_facts(outcome: Outcome) -> Facts:

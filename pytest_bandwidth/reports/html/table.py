@@ -165,6 +165,14 @@ def _access(outcome: Outcome) -> Cell:
     return Cell(shown or "–", _sectors(outcome).sort if shown else None)
 
 
+def _dram(outcome: Outcome) -> Cell:
+    if outcome.dram_read is None or outcome.dram_written is None:
+        return Cell("–")
+    moved = outcome.dram_read + outcome.dram_written
+    ratio = "" if outcome.dram_ratio is None else f" ({outcome.dram_ratio:.2f}×)"
+    return Cell(f"{format_bytes(moved)}{ratio}", float(min(moved, 10**18)))
+
+
 def _figure(value: float | None, show: Callable[[float], str]) -> Cell:
     return Cell("–") if value is None else Cell(show(value), value)
 
@@ -206,4 +214,5 @@ COLUMNS = (
         _access,
     ),
     Column("moved", "moved", "bytes read and written by one run", "plain", "4.8rem", _moved),
+    Column("dram", "DRAM", "bytes that DRAM moved, by hardware counters, and ÷ the declared", "plain", "8rem", _dram),
 )

@@ -24,7 +24,7 @@ from typing import Any
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, interpreter_options
-from pytest_bandwidth.session.fresh.parent_death import child_environment
+from pytest_bandwidth.session.fresh.parent_death import child_environment, descendant_environment
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.storage.atomic import write_whole
 
@@ -32,7 +32,7 @@ REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 # The descriptor of a socket: a child says on it that it is ready, and is sent `Go`.
 LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
-_NEWEST = ("identifies_code", "nodeids", "tells_code")
+_NEWEST = ("identifies_code", "nodeids", "tells_code", "counts", "counted_label")
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
 _LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
 
@@ -49,6 +49,7 @@ class ChildRequest:
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     nodeids: those of the target's tests that are to run, where it is a file.
     tells_code: whether measurements only tell their code: nothing is timed or counted.
+    counts: whether nothing is timed, and the measurement labelled counted_label runs so that a profiler can count it.
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
     peak: the device's in bytes a second, and where that is from; None where it is unknown.
     quiet_wait_seconds: how long all its measurements together may wait for others to end.
@@ -66,6 +67,8 @@ class ChildRequest:
     report: str = ""
     nodeids: Sequence[str] | None = None
     tells_code: bool = False
+    counts: bool = False
+    counted_label: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the fields by name, the newest only where they say something: an older plugin does not know them."""
@@ -169,10 +172,20 @@ def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 class Child:
-    """Run a process that measures what a request names. As a context: whatever ends it, no child or file is left."""
+    """Run a process that measures what a request names. As a context: whatever ends it, no child or file is left.
+
+    direct: False where the command is another program's, which starts Python in its turn: it may close what it
+    inherits, so that child waits for no turn.
+    """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, request: ChildRequest, environment: Mapping[str, str] = os.environ
+        self,
+        command: Sequence[str],
+        folder: Path,
+        request: ChildRequest,
+        environment: Mapping[str, str] = os.environ,
+        *,
+        direct: bool = True,
     ) -> None:
         with ExitStack() as stack:
             stack.enter_context(signals_as_interrupts())
@@ -184,16 +197,19 @@ class Child:
             self._line, theirs = socket.socketpair()
             stack.enter_context(self._line)
             with theirs:
-                own_variables = {REQUEST_VARIABLE: str(request_file), LINE_VARIABLE: str(theirs.fileno())}
+                own_variables = {REQUEST_VARIABLE: str(request_file)}
+                if direct:
+                    own_variables[LINE_VARIABLE] = str(theirs.fileno())
+                inherited = child_environment(environment) if direct else descendant_environment(environment)
                 self._process = subprocess.Popen(
                     command,
                     cwd=folder,
-                    env={**child_environment(environment), **own_variables},
+                    env={**inherited, **own_variables},
                     stdin=subprocess.DEVNULL,
                     stdout=self._output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(),) if direct else (),
                 )
             remember(self._process.pid)
             stack.callback(_end, self._process)
@@ -260,9 +276,11 @@ def run_child(
     request: ChildRequest,
     timeout_seconds: float,
     environment: Mapping[str, str] = os.environ,
+    *,
+    direct: bool = True,
 ) -> ChildResult:
-    """Start a child and wait for it. Whatever ends this call, no child is left behind."""
-    with Child(command, folder, request, environment) as child:
+    """Start a child and wait for it. Whatever ends this call, no child is left behind. direct: as in `Child`."""
+    with Child(command, folder, request, environment, direct=direct) as child:
         return child.finish(Go(), timeout_seconds)
 
 

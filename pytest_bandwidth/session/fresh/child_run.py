@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import Budget, ReadyDevice
+from pytest_bandwidth.devices.base import Budget, ProfiledDevice, ReadyDevice, Workload
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
@@ -40,6 +40,10 @@ class ChildRun(MeasuringRun):
         return self._request.tells_code
 
     @property
+    def counts(self) -> bool:
+        return self._request.counts
+
+    @property
     def strict(self) -> bool:
         """Return False: nothing of a fresh process fails for want of a verdict."""
         return False
@@ -57,6 +61,12 @@ class ChildRun(MeasuringRun):
         """Report figures without a verdict."""
         del test, progress  # the parent shows what is done
         return {key: Judged(m, None, _no_verdict(m)) for key, m in measurements.items()}
+
+    def _run_once(self, workload: Workload) -> object:
+        device, request = self.device, self._request
+        if request.counts and workload.label == request.counted_label and isinstance(device, ProfiledDevice):
+            return device.run_counted(workload)
+        return super()._run_once(workload)
 
     def _users_peak(self) -> Peak | None:
         # The parent's may stand in its baseline, which this process does not read.

@@ -25,11 +25,12 @@ _SIMPLE = r"[A-Za-z0-9](?:[A-Za-z0-9_.:+-]{0,98}[A-Za-z0-9_.+-])?"
 _NAME = r"[a-z][a-z0-9_]{0,99}"
 _RUN = (
     rf"\{{gbps: ({_NUMBER})(?:, probe_gbps: ({_NUMBER}))?(?:, relative: ({_NUMBER}))?(?:, samples: ({_WHOLE}))?"
+    rf"(?:, dram_read: ({_WHOLE}))?(?:, dram_written: ({_WHOLE}))?"
     rf"(?:, gpu: ({_SIMPLE}))?(?:, commit: ([0-9a-z]{{1,64}}))?(?:, dirty: (true))?"
     r"(?:, at: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z))?"
     rf"((?:, {_NAME}: {_SIMPLE}){{0,15}})\}}"
 )
-_RUN_GROUPS = 9
+_RUN_GROUPS = 11
 _WHOLES = rf"{_NAME}: {_WHOLE}(?:, {_NAME}: {_WHOLE}){{0,99}}"
 _HASH = rf"[0-9a-f]{{{DIGITS}}}"
 _HASHES = rf"{_NAME}: {_HASH}(?:, {_NAME}: {_HASH}){{0,99}}"
@@ -161,7 +162,7 @@ class CanonicalReader:
         """Return runs of the texts that `_RUN` matched, empty where absent. One loop: most of a file is runs."""
         share = self._texts.setdefault
         runs = []
-        for gbps, probe_gbps, relative, samples, gpu, commit, dirty, at, extra in found:
+        for gbps, probe_gbps, relative, samples, dram_read, dram_written, gpu, commit, dirty, at, extra in found:
             rate, probe, share_of_probe = float(gbps), probe_gbps and float(probe_gbps), relative and float(relative)
             if rate == 0 or probe == 0 or share_of_probe == 0:
                 raise _Doubt
@@ -175,6 +176,8 @@ class CanonicalReader:
                 at or None,
                 self._extra(extra) if extra else _NONE,
                 dirty != "",
+                int(dram_read) if dram_read else None,
+                int(dram_written) if dram_written else None,
             )
             runs.append(run)
         return runs

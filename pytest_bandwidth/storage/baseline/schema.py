@@ -83,6 +83,8 @@ RUN_SCALARS: dict[str, Parser] = {
     "probe_gbps": parse_gbps,
     "relative": parse_positive,
     "samples": parse_count,
+    "dram_read": parse_count,
+    "dram_written": parse_count,
     "gpu": text_of,
     "commit": text_of,
     "dirty": _truth,

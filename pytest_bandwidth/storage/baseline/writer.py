@@ -100,6 +100,10 @@ def render_run(run: Run) -> str:
         parts.append(f"relative: {figure(run.relative)}")
     if run.samples is not None:
         parts.append(f"samples: {run.samples}")
+    if run.dram_read is not None:
+        parts.append(f"dram_read: {run.dram_read}")
+    if run.dram_written is not None:
+        parts.append(f"dram_written: {run.dram_written}")
     if run.gpu is not None:
         parts.append(f"gpu: {word(run.gpu)}")
     if run.commit is not None:

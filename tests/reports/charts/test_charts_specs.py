@@ -52,6 +52,18 @@ def test_the_roofline_places_each_result_at_its_intensity_and_rate(document: dic
         assert point["intensity"] == pytest.approx(result["flop"] / (result["bytes_read"] + result["bytes_written"]))
 
 
+def test_what_dram_really_moved_is_a_ring_beside_the_point(document: dict[str, Any]) -> None:
+    computing = next(r for r in document["results"] if r["flop"])
+    counted = {**computing, "dram_read": computing["bytes_read"] * 2, "dram_written": computing["bytes_written"] * 2}
+    results = [counted if r is computing else r for r in document["results"]]
+    spec = chart_specs({**document, "results": results})["roofline"]
+    (ring,) = spec["layer"][-1]["data"]["values"]
+    (point,) = (p for p in spec["layer"][-2]["data"]["values"] if p["row"] == ring["row"])
+    assert not spec["layer"][-1]["mark"]["filled"]
+    assert ring["intensity"] == pytest.approx(point["intensity"] / 2)
+    assert ring["gflops"] == point["gflops"]
+
+
 def test_roofs_meet_at_the_ridge(document: dict[str, Any]) -> None:
     spec = chart_specs(document)["roofline"]
     corners = [v for layer in spec["layer"] for v in layer["data"]["values"] if v.get("roof", "").endswith("fp32")]

@@ -1,0 +1,84 @@
+"""Count what DRAM moves for a measurement: its test runs once more, in a fresh process under the user's profiler."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from pytest_bandwidth.devices.counters.profilers import Profiler, profiler_of
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.dram import DramTraffic
+from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_child
+
+# A profiler that hangs, or is refused, would be so in every test.
+MOST_FAILURES_IN_A_ROW = 2
+
+
+class Counters:
+    """Count by one profiler on one device.
+
+    asked: ``auto``, ``ncu`` or ``rocprofv3``; identity: the device's; invocation: how this run was started.
+    """
+
+    def __init__(self, asked: str, identity: DeviceIdentity, invocation: Invocation) -> None:
+        self._asked, self._identity, self._invocation = asked, identity, invocation
+        self._failures = 0
+        self._refusal: CountersFailed | None = None
+
+    @cached_property
+    def _profiler(self) -> Profiler:
+        return profiler_of(self._asked, self._identity)
+
+    def check(self) -> None:
+        """Raise CountersFailed, one line, for what can be told before anything runs."""
+        try:
+            _ = self._profiler
+        except CountersFailed as error:
+            self._refusal = error
+            raise
+
+    def count(
+        self,
+        request: ChildRequest,
+        label: str | None,
+        lock: Callable[[], AbstractContextManager[object]],
+        timeout_seconds: float,
+    ) -> DramTraffic:
+        """Return what DRAM moved for the measurement of that label. Whatever ends this call, no process is left.
+
+        request: of the test in a fresh process. lock: the device's, held meanwhile. Raises CountersFailed.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if self._failures >= MOST_FAILURES_IN_A_ROW:
+            raise CountersFailed(f"not tried any more: {self._failures} tries in a row failed")
+        self.check()
+        self._failures += 1
+        with lock():
+            found = self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
+        self._failures = 0
+        return found
+
+    def _run(self, request: ChildRequest, timeout_seconds: float) -> DramTraffic:
+        profiler = self._profiler
+        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+            folder = Path(own)
+            command = profiler.command(folder, self._invocation.command())
+            try:
+                result = run_child(command, self._invocation.folder, request, timeout_seconds, direct=False)
+            except OSError as error:
+                raise CountersFailed(f"{profiler.name} does not start: {error}") from None
+            if result.code is None:
+                raise CountersFailed(f"the test under {profiler.name} did not end in {timeout_seconds:.0f} s")
+            try:
+                return profiler.traffic(folder)
+            except CountersFailed as error:
+                last = result.tail[-1] if result.tail else "nothing"
+                ended = "" if result.code == 0 else f" (exit status {result.code}, at last {shown(last.strip())})"
+                raise CountersFailed(f"{error}{ended}") from None

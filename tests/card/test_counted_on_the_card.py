@@ -1,0 +1,65 @@
+"""A stand-in ncu counts, through the real NVTX of CuPy, what kernels on the card move: what is declared, or not."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import stand_in_profilers
+from card_processes import Card
+
+USERS = """
+import numpy as np
+
+def test_copy(bandwidth):
+    n = 1 << 17
+    x, y = bandwidth.random(n, "float32"), bandwidth.empty(n, "float32")
+    copy = bandwidth.kernel("stream.cu", "copy_f32")
+    bandwidth.launch(copy, 320, 256, (y, x, np.int64(n)), reads=x, writes=y, label="right")
+    bandwidth.launch(copy, 320, 256, (y, x, np.int64(n)), reads=x.nbytes // 2, writes=y, label="wrong")
+
+def test_two_kernels(bandwidth):
+    x = bandwidth.random(1 << 17, "float32")
+    bandwidth(lambda: (x + 1) * 2, reads=x, writes=x, setup=lambda: x.fill(1))
+"""
+PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
+INJECTION = Path(stand_in_profilers.__file__).with_name("nvtx_injection.c")
+
+
+@pytest.fixture
+def injection(tmp_path: Path) -> Path:
+    """Build what NVTX loads for a profiler."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no gcc")
+    library = tmp_path / "nvtx_injection.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", library, INJECTION], check=True)
+    return library
+
+
+def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_path: Path, injection: Path) -> None:
+    stand_in_profilers.install(tmp_path / "bin", "ncu")
+    (tmp_path / "test_users.py").write_text(USERS)
+    args = (
+        "--bandwidth-device=cuda",
+        "--bandwidth-max-time=0.05",
+        "--bandwidth-counters=ncu",
+        "--bandwidth-json=o.json",
+    )
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": path, "NVTX_INJECTION64_PATH": str(injection)}
+    # A cache so small that what it holds at the end shows in no count.
+    done = card.run(["-m", "pytest", *PLAIN, *args], {"L2_BYTES": 1 << 14}, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    right, wrong, two = json.loads((tmp_path / "o.json").read_text())["results"]
+    size = 1 << 19
+    for row in (right, wrong):
+        assert row["dram_read"] == size
+        assert row["dram_written"] == pytest.approx(size, abs=1 << 14)
+        assert [kernel["name"] for kernel in row["dram"]["kernels"]] == ["copy_f32"]
+    assert right["findings"] == []
+    assert [finding["code"] for finding in wrong["findings"]] == ["dram-differs"]
+    assert "262 kB more read" in wrong["findings"][0]["text"]
+    assert (two["dram"]["kernel_count"], two["dram_read"]) == (2, 2 * size)

@@ -1,0 +1,210 @@
+"""--bandwidth-counters from end to end: a stand-in for ncu counts what a scripted GPU moves, or fails as ncu does."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import counted_device
+import pytest
+import stand_in_profilers
+from children import SUPPORT, gone, wait_for
+
+PERMITS = """
+import pathlib
+import pytest_bandwidth.devices.counters.profilers as profilers
+
+profilers.DRIVER_PARAMETERS = pathlib.Path("none")
+"""
+ON = ("--bandwidth-device=cuda", "--bandwidth-counters=auto")
+KERNEL = """
+import os
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(MARK)
+def test_kernel(bandwidth):
+    a = bandwidth.random(1 << 18, "float32")
+    b = bandwidth.empty(1 << 18, "float32")
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+"""
+FREE = KERNEL.replace("MARK", "")
+TWO = """
+import numpy as np
+
+def test_two(bandwidth):
+    a = bandwidth.random(1 << 18, "float32")
+    first = bandwidth(np.sum, a, reads=a, label="sum")
+    bandwidth.compare({"max": lambda: a.max(), "min": lambda: a.min()}, reads=a)
+    assert first.gbps > 0  # nothing is timed in the process that is counted
+"""
+
+
+@pytest.fixture
+def gpu(project, monkeypatch, tmp_path_factory):
+    """A project on a scripted GPU, with the stand-in ncu on PATH; what this machine's driver permits is no part."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "sitecustomize.py").write_text(counted_device.SITE + PERMITS)
+    found = (str(site), str(SUPPORT), os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+    stand_in_profilers.install(site / "bin", "ncu")
+    monkeypatch.setenv("PATH", f"{site / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("STAND_IN_NOTES", str(project.path / "notes"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("locks")))
+    project.file("test_kernel.py", FREE)
+    return project
+
+
+def row_of(project, *args):
+    result = project.run("--bandwidth-json=run.json", *ON, *args)
+    (row,) = json.loads((project.path / "run.json").read_text())["results"]
+    return result, row
+
+
+@pytest.mark.smoke
+def test_what_dram_moved_stands_in_every_output(gpu):
+    result, row = row_of(gpu, "-v", "--bandwidth-csv=run.csv", "--bandwidth-html=run.html")
+    result.assert_outcomes(passed=1)
+    assert (row["dram_read"], row["dram_written"], row["dram_ratio"]) == (2**20, 2**20, 1.0)
+    assert row["dram_gbps"] == pytest.approx(row["gbps"])
+    assert row["dram"]["counted_by"] == "ncu"
+    assert row["dram"]["l2_sectors_read"] == 2**15
+    assert not row["findings"]
+    result.stdout.fnmatch_lines(["DRAM *read 1.05 MB, wrote 1.05 MB: 1.00× of the declared, * GB/s (1 kernel, ncu)"])
+    header, figures = (gpu.path / "run.csv").read_text().splitlines()
+    assert header.endswith('"dram_read","dram_written","dram_ratio","dram_gb_s"')
+    assert '"1048576","1048576","1"' in figures
+    assert "2.1 MB (1.00×)" in (gpu.path / "run.html").read_text()
+    assert "--nvtx-include pytest-bandwidth/" in (gpu.path / "notes").read_text()
+
+
+def test_other_bytes_than_declared_are_a_finding(gpu, monkeypatch):
+    monkeypatch.setenv("DRAM_READ", "2")
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    (finding,) = row["findings"]
+    said = "declared 2.1 MB, DRAM moved 3.15 MB (1.50×): 1.05 MB more read; stores that read their lines first"
+    assert finding["code"] == "dram-differs"
+    assert finding["text"].startswith(said)
+    result.stdout.fnmatch_lines([f"NOTE *{said}*"])
+
+
+def test_every_measurement_of_a_test_is_counted_though_its_assertions_fail_there(gpu):
+    gpu.file("test_kernel.py", TWO)
+    document = gpu.document(*ON)
+    assert {row["label"]: row["dram_read"] for row in document["results"]} == dict.fromkeys(
+        ("sum", "max", "min"), 2**20
+    )
+    assert {row["dram"]["kernels"][0]["name"] for row in document["results"]} == {"sum", "max", "min"}
+
+
+def test_counts_gate_where_time_does_not_move(gpu, monkeypatch):
+    update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    update.assert_outcomes(passed=1)
+    assert "dram_read: 1048576, dram_written: 1048576" in (gpu.path / "b.yaml").read_text()
+    monkeypatch.setenv("DRAM_READ", "1.015")
+    within, row = row_of(gpu, "--bandwidth-baseline=b.yaml")
+    within.assert_outcomes(passed=1)
+    assert row["status"] != "REGRESSED"
+    monkeypatch.setenv("DRAM_READ", "1.2")
+    risen, row = row_of(gpu, "--bandwidth-baseline=b.yaml")
+    risen.assert_outcomes(failed=1)
+    assert (row["status"], row["code"]) == ("REGRESSED", "dram")
+    assert "DRAM read 1.05 MB → 1.26 MB (+20.0 %, allowed 1.07 MB)" in row["message"]
+    assert row["message"].endswith("If intended: --bandwidth-update.")
+    # Without counters nothing of it is seen, and nothing is lost.
+    (row,) = gpu.document("--bandwidth-device=cuda", "--bandwidth-baseline=b.yaml")["results"]
+    assert row["status"] != "REGRESSED"
+    assert row["dram_read"] is None
+
+
+def test_the_markers_most(gpu, monkeypatch):
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1"))
+    result, _ = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    monkeypatch.setenv("DRAM_WRITTEN", "1.4")
+    result, row = row_of(gpu)
+    result.assert_outcomes(failed=1)
+    assert "1.20× the 2.1 MB that are declared, max_dram_ratio is 1.1" in row["message"]
+    assert row["message"].endswith("raise max_dram_ratio in the test's marker, or declare what is moved.")
+    monkeypatch.setenv("STAND_IN", "not-permitted")
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    assert (row["status"], row["code"]) == ("INVALID", "max_dram_ratio-uncounted")
+    result, _ = row_of(gpu, "--bandwidth-strict")
+    result.assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "said"),
+    [
+        ("not-permitted", "load it with NVreg_RestrictProfilingToAdminUsers=0"),
+        ("held", "another profiler holds the counters: end it, or pause DCGM"),
+        ("garbage", "expected the header's 2"),
+        ("nothing", "ncu wrote no output"),
+        ("not-available", "dram__bytes_read.sum is n/a"),
+        ("old", "is of 2020.3, expected 2021.1 or newer"),
+    ],
+)
+def test_what_fails_is_one_line_and_no_verdict(gpu, monkeypatch, stand_in, said):
+    monkeypatch.setenv("STAND_IN", stand_in)
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    (finding,) = row["findings"]
+    assert (finding["code"], row["dram_read"]) == ("dram-uncounted", None)
+    assert said in finding["text"]
+    assert "\n" not in finding["text"]
+    result.stdout.fnmatch_lines(["NOTE *DRAM was not counted: *"])
+
+
+def test_a_workload_without_a_kernel(gpu, monkeypatch):
+    monkeypatch.setenv("DRAM_READ", "0")
+    monkeypatch.setenv("DRAM_WRITTEN", "0")
+    _, row = row_of(gpu)
+    assert "ncu saw no kernel in the range" in row["findings"][0]["text"]
+
+
+def test_an_asked_for_profiler_that_cannot_count_ends_the_run_at_its_start(gpu, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "old")
+    result = gpu.run("--bandwidth-device=cuda", "--bandwidth-counters=ncu")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --bandwidth-counters: *is of 2020.3, expected 2021.1 or newer: install*"])
+    result = gpu.run("--bandwidth-device=cpu", "--bandwidth-counters=ncu")
+    result.stderr.fnmatch_lines(["ERROR: --bandwidth-counters: counters are of a GPU's memory, *"])
+    result = gpu.run("--bandwidth-device=cpu", "--bandwidth-counters=auto")
+    result.assert_outcomes(passed=1)
+    result = gpu.run("--bandwidth-counters=nsys")
+    result.stderr.fnmatch_lines(["ERROR: --bandwidth-counters: found 'nsys', expected auto, ncu, rocprofv3 or off"])
+
+
+def test_a_profiler_that_hangs_is_ended_with_all_that_it_started(gpu, monkeypatch):
+    monkeypatch.setenv("STAND_IN", "hang")
+    with Path(os.environ["PYTHONPATH"].partition(os.pathsep)[0], "sitecustomize.py").open("a") as file:
+        file.write("\nimport pytest_bandwidth.session.run as run\nrun.FRESH_SECONDS_LEAST = 3.0\n")
+    result, row = row_of(gpu)
+    result.assert_outcomes(passed=1)
+    assert row["findings"][0]["text"] == "DRAM was not counted: the test under ncu did not end in 3 s"
+    (line,) = (gpu.path / "notes").read_text().splitlines()
+    assert gone(int(line.partition(" ")[0]))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels tell no process of its parent's death")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_profiler_outlives_the_run(gpu, monkeypatch, how):
+    monkeypatch.setenv("STAND_IN", "hang" if how != signal.SIGKILL else "")
+    gpu.file(
+        "test_kernel.py",
+        FREE.replace("    bandwidth(", "    import time\n    bandwidth(").replace("np.copyto, b, a,", "kernel, b, a,")
+        + "\ncalls = []\ndef kernel(b, a):\n    import time, pathlib\n"
+        "    if 'PYTEST_BANDWIDTH_REQUEST' in os.environ:\n"
+        "        pathlib.Path('counted').write_text(str(os.getpid()))\n        time.sleep(600)\n    np.copyto(b, a)\n",
+    )
+    process = gpu.start(*ON)
+    wait_for(gpu.path / ("counted" if how == signal.SIGKILL else "notes"))
+    process.send_signal(how)
+    assert process.wait(300) != 0
+    pids = [int(line.partition(" ")[0]) for line in (gpu.path / "notes").read_text().splitlines()]
+    if how == signal.SIGKILL:
+        pids.append(int((gpu.path / "counted").read_text()))
+    assert all(gone(pid) for pid in pids)
