@@ -24,6 +24,7 @@ _COMMANDS = {
     "baseline": "show, validate, diff, prune or init baseline files",
     "compare": "compare saved runs",
     "history": "how tests fared over the runs in a history, with the places where their level changed",
+    "export": "write saved runs for Bencher, github-action-benchmark, Otava, OpenMetrics, or as long CSV",
     "report": "render a saved run (JSON) as text, HTML, CSV or Markdown, or a chart of it as SVG or PNG",
 }
 # These have a folder each.

@@ -40,7 +40,7 @@ def render_csv(outcomes: Iterable[Outcome]) -> str:
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)
     for outcome in rows:
-        writer.writerow([_written(cell) for cell in _cells(outcome, pairs.get(id(outcome)))])
+        writer.writerow([written(cell) for cell in _cells(outcome, pairs.get(id(outcome)))])
     return buffer.getvalue()
 
 
@@ -82,7 +82,8 @@ def _size(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _written(cell: Cell) -> str | int:
+def written(cell: Cell) -> str | int:
+    """Return a cell as a spreadsheet may have it: no text that it would take for a formula."""
     if cell is None:
         return ""
     if isinstance(cell, float):

@@ -21,10 +21,12 @@ from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
+from pytest_bandwidth.session.call_arrays import CallArrays
 from pytest_bandwidth.session.measuring import MeasuringRun
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.user_errors import with_named_errors
 from pytest_bandwidth.session.user_input import (
+    UNDECLARED,
     Declaration,
     checked_callable,
     checked_code,
@@ -177,19 +179,34 @@ class Bandwidth:
     ) -> Measurement:
         """Measure ``function(*args, **kwargs)``; keywords as in `launch`. The last return value is `.value`.
 
+        reads, writes: also "args", the arrays among the arguments, "result", those in what it returns (it runs once
+        more to tell), or names of its parameters; each with the containers in it, each byte once.
         code: bytes or text that identify its machine code, such as a Triton kernel's ``asm["cubin"]``: where a baseline
         has the same, nothing has regressed. Numba functions identify themselves.
         """
         if not callable(function):
             raise UsageError(f"bandwidth(...): found a {type(function).__name__}, expected a callable")
         refuse_near_misses(kwargs, reads, writes)
-        declaration = self._declared(reads, writes, flop, precision)
+        said = checked_code(code)
 
         def call() -> Any:
             return function(*args, **kwargs)
 
-        said = checked_code(code)
+        undeclared = self._workload(UNDECLARED, call, label, setup, doubled, stream)
+        returned: list[object] = []
+
+        def result() -> object:
+            if not returned:
+                returned.append(self._run.value_of(with_named_errors(undeclared), self.progress))
+            return returned[0]
+
+        arrays = CallArrays(function, args, kwargs, self._run.device.nbytes)
+        declaration = self._declared(*arrays.declared(reads, writes, result), flop, precision)
         workload = self._workload(declaration, call, label, setup, doubled, stream)
+        if returned and self._run.runs_once:
+            workload = replace(workload, call=result, setup=None)
+        else:
+            returned.clear()  # it may be large
         return self._measure(workload, lambda: callable_code(function, args, kwargs, said))
 
     def compare(

@@ -112,9 +112,15 @@ class MeasuringRun(ABC):
         return False
 
     @property
+<<<<<<< HEAD
     def counts(self) -> bool:
         """Return whether nothing is timed, and one workload runs so that a profiler can count what it moves."""
         return False
+=======
+    def runs_once(self) -> bool:
+        """Return whether workloads run just once, untimed."""
+        return self.settings.disable or self.tells_code
+>>>>>>> 92fb400 (Declare a call's arrays by name, each byte once)
 
     @property
     def notes_inputs(self) -> bool:
@@ -182,18 +188,32 @@ class MeasuringRun(ABC):
         untimed: run once under the lock, for what it computes and the code that it runs.
         Raises UsageError inside another measurement, whose times it would be part of.
         """
-        if self._lost is not None:
-            raise DeviceLost(f"not measured: {self._lost}")
-        if self._measuring:
-            raise UsageError("bandwidth was called by what is being measured: measure one of the two, outside of it")
-        self._measuring = True
-        try:
+        with self._alone():
             if self.settings.disable:
                 return self._run_untimed(workload)
             with self.locked(progress):
                 if untimed or self.tells_code or self.counts:
                     return self._run_untimed(workload)
                 return self._measure_valid(workload, marker, progress)
+
+    def value_of(self, workload: Workload, progress: Progress) -> object:
+        """Run a workload once, untimed, as `measure` would, and return its value."""
+        with self._alone():
+            if self.settings.disable:
+                return self.device.run(workload)
+            with self.locked(progress):
+                return self.device.run(workload)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse to measure inside another measurement, or on a lost device; notice where the device gets lost."""
+        if self._lost is not None:
+            raise DeviceLost(f"not measured: {self._lost}")
+        if self._measuring:
+            raise UsageError("bandwidth was called by what is being measured: measure one of the two, outside of it")
+        self._measuring = True
+        try:
+            yield
         except DeviceLost as error:
             self._lost = f"an earlier test in this process broke the device's context ({error})"
             raise

@@ -19,6 +19,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import parse_bytes
+from pytest_bandwidth.frameworks.arrays import ArrayGroup
 
 # No device moves or computes as much in one run: 2⁶⁰ bytes would take an hour at 300 TB/s.
 LARGEST_COUNT = 2**60
@@ -53,12 +54,17 @@ class Declaration:
         )
 
 
+# Of a call that has yet to tell what it moves.
+UNDECLARED = Declaration(Traffic(0, 0), (), (), None, False)
+
+
 def declared(
     reads: Any, writes: Any, flop: int | None, precision: str | None, nbytes: Callable[[Any], int]
 ) -> Declaration:
     """Return the declaration of one run.
 
-    reads, writes: arrays, bytes as whole numbers or as text with a unit, Traffic models, or tuples and lists of them;
+    reads, writes: arrays, bytes as whole numbers or as text with a unit, Traffic models, groups of arrays that a call
+    names (`call_arrays`), or tuples and lists of them;
     flop: floating-point operations. nbytes: the size in bytes of one of the device's arrays. Raises UsageError.
     """
     if reads is None and writes is None:
@@ -96,7 +102,8 @@ def _parts(side: Any) -> tuple[Any, ...]:
 
 
 def _arrays(parts: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(part for part in parts if not isinstance(part, (Traffic, int, str)))
+    groups = [part.arrays if isinstance(part, ArrayGroup) else (part,) for part in parts]
+    return tuple(one for group in groups for one in group if not isinstance(one, (Traffic, int, str)))
 
 
 def _added_up(name: str, parts: Sequence[Any], nbytes: Callable[[Any], int]) -> Traffic:
@@ -114,7 +121,7 @@ def _traffic_of(name: str, part: Any, nbytes: Callable[[Any], int]) -> Traffic:
         )
     if isinstance(part, int) and part < 0:
         raise UsageError(f"{name}={shown(part)}, expected a number of bytes that is not negative")
-    count = part if isinstance(part, int) else nbytes(part)
+    count = part if isinstance(part, int) else part.nbytes if isinstance(part, ArrayGroup) else nbytes(part)
     return Traffic(count, 0) if name == "reads" else Traffic(0, count)
 
 

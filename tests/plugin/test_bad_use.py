@@ -33,6 +33,8 @@ A = "    a = bandwidth.random(64)\n"
     ("body", "expected"),
     [
         ("    bandwidth(lambda: None)", r"test_wrong\.py:5: neither reads= nor writes= is declared"),
+        (A + "    bandwidth(len, a)", r"6: neither .* here reads='args' would declare 1 array \(obj\), 256 B"),
+        (A + "    bandwidth(len, [a, (i for i in a)], reads='args')", r"6: obj\[1\] is a generator, whose arrays"),
         (A + "    bandwidth(lambda: None, reads=-4)", r"test_wrong\.py:6: reads=-4, expected .* not negative"),
         (A + "    bandwidth(len, a, read=a)", r"test_wrong\.py:6: found read=, expected reads="),
         (A + "    bandwidth.launch(None, 1, 1, (), shared=8)", r"6: launch: found shared=, expected shared_mem="),

@@ -1,0 +1,63 @@
+"""Write saved runs for a tracker: Bencher, github-action-benchmark, Otava, OpenMetrics, or long CSV.
+
+Only what was timed and is valid is written; what is left out is said on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytest_bandwidth.cli.output import write_output
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.reports.export.bencher import render_bencher
+from pytest_bandwidth.reports.export.csv_long import render_csv_long
+from pytest_bandwidth.reports.export.github_benchmark import render_github_benchmark
+from pytest_bandwidth.reports.export.openmetrics import render_openmetrics
+from pytest_bandwidth.reports.export.otava import columns_of, render_otava
+from pytest_bandwidth.reports.export.timings import TimedRun, refuse_devices, refuse_doubles, timed_run
+from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.saved_run import load_run, read_document
+
+FORMS: dict[str, Callable[[Sequence[TimedRun]], str]] = {
+    "bencher": render_bencher,
+    "github-action-benchmark": render_github_benchmark,
+    "otava": render_otava,
+    "openmetrics": render_openmetrics,
+    "csv-long": render_csv_long,
+}
+# These have one figure, or one column, for a test.
+OF_ONE_DEVICE = ("bencher", "github-action-benchmark", "otava")
+MOST_NAMED = 3
+
+
+def declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.json", help="documents that --bandwidth-json wrote")
+    parser.add_argument("--format", required=True, choices=tuple(FORMS), help="whose form to write")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default: printed)")
+
+
+def run(options: argparse.Namespace) -> int:
+    runs = [timed_run(read_document(load_run(path)[0]), str(path)) for path in options.runs]
+    refuse_doubles(runs)
+    if options.format in OF_ONE_DEVICE:
+        refuse_devices(runs, options.format)
+    text = FORMS[options.format](runs)
+    if options.output is None:
+        sys.stdout.write(text)
+    else:
+        write_output(options.output, text)
+    for one in runs:
+        _say(one.name, one.left_out, "not timed, or INVALID")
+    if options.format == "otava":
+        _say("otava", columns_of(runs)[1], "not in every run, and Otava's columns have no gaps")
+    return 0
+
+
+def _say(where: str, left_out: Sequence[str], why: str) -> None:
+    """Name on standard error what was left out, since standard output is for results."""
+    if left_out:
+        named = ", ".join(left_out[:MOST_NAMED]) + (" …" if len(left_out) > MOST_NAMED else "")
+        print(printable(f"{where}: {counted(len(left_out), 'result')} left out ({why}): {named}"), file=sys.stderr)

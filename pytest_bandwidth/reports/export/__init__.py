@@ -1,0 +1,1 @@
+"""Render saved runs for the trackers that teams have: a module for each form."""
