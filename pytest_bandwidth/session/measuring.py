@@ -112,15 +112,14 @@ class MeasuringRun(ABC):
         return False
 
     @property
-<<<<<<< HEAD
     def counts(self) -> bool:
         """Return whether nothing is timed, and one workload runs so that a profiler can count what it moves."""
         return False
-=======
+
+    @property
     def runs_once(self) -> bool:
         """Return whether workloads run just once, untimed."""
         return self.settings.disable or self.tells_code
->>>>>>> 92fb400 (Declare a call's arrays by name, each byte once)
 
     @property
     def notes_inputs(self) -> bool:
