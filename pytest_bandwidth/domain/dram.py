@@ -9,6 +9,8 @@ from typing import Any
 KERNELS_LISTED = 20
 # Findings of these codes tell that DRAM moved other bytes than were declared; why none were counted.
 DIFFERS, UNCOUNTED = "dram-differs", "dram-uncounted"
+# A finding of this code tells why there is no report of a profiler.
+UNPROFILED = "unprofiled"
 
 
 @dataclass(frozen=True, slots=True)

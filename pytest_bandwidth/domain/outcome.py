@@ -34,6 +34,7 @@ class Outcome:
     detail: what one kind of device adds (the traffic device: per kernel and source line).
     dram_read, dram_written: bytes that DRAM moved, by hardware counters; dram_ratio: their sum ÷ the declared;
     dram_gbps: their sum ÷ seconds. dram: what else was counted (`DramTraffic`); empty where nothing was.
+    profile: the path of a profiler's report on a REGRESSED row; None where none was taken.
     tags: what a suite says of a row (operation, precision, M, N, K, …).
     code_identity: hashes of what ran, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
     code_diff: how the kernel's PTX differs from the entry's (`ptx_diff`); empty where it does not, or cannot be told.
@@ -98,6 +99,7 @@ class Outcome:
     dram_ratio: float | None = None
     dram_gbps: float | None = None
     dram: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
 
     @property
     def code_standing(self) -> Literal["same", "changed"] | None:
@@ -167,6 +169,7 @@ def outcome_of(
     class_bounds: ClassBounds = CLASS_BOUNDS,
     fresh: Sequence[FreshRow] = (),
     code_diff: str = "",
+    profile: str | None = None,
 ) -> Outcome:
     """Flatten a measurement and its verdict into a row."""
     rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
@@ -231,6 +234,7 @@ def outcome_of(
         code_identity=measurement.code.known(),
         software=dict(measurement.software),
         code_diff=code_diff,
+        profile=profile,
         **_dram_plain(measurement),
     )
 

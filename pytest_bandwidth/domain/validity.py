@@ -24,6 +24,8 @@ OTHERS = "others"
 # What passes by itself when other processes end.
 OF_OTHERS = (OTHERS, RUN_DELAY)
 TAKEN_AGAIN = "taken-again"
+# Of so many caches' worth of writes, what a cache keeps is less than a sixteenth.
+ENOUGH_CACHES = 16
 # A shorter probe shows what its call costs: with caches cold, 20 to 60 µs for 4 KiB on a 2-core host.
 PROBE_CALL_SECONDS = 1e-4
 # No host's memory is slower: such a probe's threads waited for a processor, or its call is what took the time.
@@ -78,7 +80,24 @@ def above_peak(measurement: Measurement) -> Finding | None:
     return Finding(
         ABOVE_PEAK,
         f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
-        f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared",
+        f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared"
+        f"{_unwritten(measurement)}",
+    )
+
+
+def _unwritten(measurement: Measurement) -> str:
+    """Advise a larger array where a GPU's cache may have kept a good part of what was written until after the end."""
+    cache_bytes = measurement.device.facts.get("last_cache_bytes")
+    written = measurement.traffic.bytes_written
+    if (
+        not isinstance(cache_bytes, int)
+        or written <= measurement.traffic.bytes_read
+        or ENOUGH_CACHES * cache_bytes < written
+    ):
+        return ""
+    return (
+        f"; up to {format_bytes(min(cache_bytes, written))} of the {format_bytes(written)} that it writes may stay in "
+        f"the cache at its end: write {format_bytes(ENOUGH_CACHES * cache_bytes)} or more"
     )
 
 

@@ -27,9 +27,18 @@ _BY_UPDATE = (Status.REGRESSED, Status.NOT_COMPARABLE, Status.NO_BASELINE)
 
 
 def failure_message(
-    name: str, measurement: Measurement, verdict: Verdict, causes: tuple[str, ...] = (), *, against: bool = False
+    name: str,
+    measurement: Measurement,
+    verdict: Verdict,
+    causes: tuple[str, ...] = (),
+    *,
+    against: bool = False,
+    profile: str | None = None,
 ) -> str:
-    """Write the message of a verdict that fails its test. against: it compares with a revision, not with a baseline."""
+    """Write the message of a verdict that fails its test. against: it compares with a revision, not with a baseline.
+
+    profile: the path of a profiler's report.
+    """
     parts = [f"{name} {observation(measurement)}."]
     if verdict.status is Status.REGRESSED and verdict.code == "drop":
         parts.append(_limit(verdict))
@@ -41,6 +50,8 @@ def failure_message(
         parts.append("Not confirmed in fresh processes (--bandwidth-confirm=0).")
     if causes:
         parts.append(f"Likely cause: {'; '.join(causes)}.")
+    if profile is not None:
+        parts.append(f"Profile: {profile}.")
     if (remedy := _remedy(verdict, against=against)) is not None:
         parts.append(remedy)
     return " ".join(parts)

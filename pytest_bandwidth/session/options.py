@@ -36,6 +36,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("traffic-timeout", "S", "traffic device: seconds that one launch, or compiling it, may take (default: 60)"),
     ("suite", "NAME", "quick or full, for pytest --pyargs pytest_bandwidth.suite (default: quick)"),
     ("counters", "NAME", "count what DRAM moves, once after each test: auto, ncu, rocprofv3 or off (default: off)"),
+    ("profile", "DIR", "run what is REGRESSED once under ncu --set full, with its report in this folder"),
     ("html", "FILE", "write the HTML summary"),
     ("json", "FILE", "write everything measured as one JSON document"),
     ("csv", "FILE", "write the table as CSV"),

@@ -9,9 +9,10 @@ from os.path import exists
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget
+from pytest_bandwidth.devices.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.dram import DramTraffic
+from pytest_bandwidth.domain.dram import UNPROFILED, DramTraffic
 from pytest_bandwidth.domain.errors import BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
@@ -19,14 +20,15 @@ from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, pools_of
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import Finding, Measurement
+from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
-from pytest_bandwidth.session.fresh.counted import Counters
+from pytest_bandwidth.session.fresh.counted import Counters, file_name
 from pytest_bandwidth.session.fresh.probe import probe_alone
 from pytest_bandwidth.session.measuring import (
     QUIET_WAIT_SECONDS,
@@ -156,13 +158,16 @@ class Run(MeasuringRun):
                 if limits.floors:
                     judged = with_floors(judged, judge_test(measurements, None, limits, fresh.measure_again, alone))
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
-        if not self._counts_dram:
+        if self._counts_dram:
+            judged = {key: self._counted(one, test, timeout, progress) for key, one in judged.items()}
+        if settings.profile is None:
             return judged
-        return {key: self._counted(one, test, timeout, progress) for key, one in judged.items()}
+        return {key: self._profiled(key, one, test, timeout, progress) for key, one in judged.items()}
 
     @cached_property
     def _counters(self) -> Counters:
-        return Counters(self.settings.counters, self.device.identity, self._invocation)
+        asked = self.settings.counters
+        return Counters("auto" if asked == "off" else asked, self.device.identity, self._invocation)
 
     @property
     def _counts_dram(self) -> bool:
@@ -172,10 +177,8 @@ class Run(MeasuringRun):
 
     def _counted(self, judged: Judged, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> Judged:
         """Count the measurement's traffic once its verdict is known, and judge by that as well."""
-        peak = None if self.peak is None else astuple(self.peak)
-        request = ChildRequest(self.device_name, test.nodeid, test.target, peak=peak, identifies_code=False)
+        request, held = self._counting_request(test), partial(self.locked, progress)
         label, most = judged.measurement.label, test.marker.max_dram_ratio
-        held = partial(self.locked, progress)
 
         def count() -> DramTraffic:
             progress.show("counts what DRAM moves")
@@ -185,6 +188,26 @@ class Run(MeasuringRun):
             return dram.judged_by_counts(judged, count(), most, count)
         except CountersFailed as error:
             return dram.judged_without_counts(judged, error, most)
+
+    def _profiled(
+        self, key: str, judged: Judged, test: MeasuredTest, timeout_seconds: float, progress: Progress
+    ) -> Judged:
+        """Profile a regression once; what becomes of that changes no verdict."""
+        if judged.verdict.status is not Status.REGRESSED or self.settings.profile is None:
+            return judged
+        report = self.settings.profile / f"{file_name(key)}{REPORT_SUFFIX}"
+        request, held = self._counting_request(test), partial(self.locked, progress)
+        progress.show("profiles the regression")
+        try:
+            self._counters.profile(request, judged.measurement.label, report, held, timeout_seconds)
+        except CountersFailed as error:
+            told = Finding(UNPROFILED, f"no profile: {error}")
+            return replace(judged, measurement=judged.measurement.with_finding(told))
+        return replace(judged, profile=str(report))
+
+    def _counting_request(self, test: MeasuredTest) -> ChildRequest:
+        peak = None if self.peak is None else astuple(self.peak)
+        return ChildRequest(self.device_name, test.nodeid, test.target, peak=peak, identifies_code=False)
 
     @cached_property
     def _pools(self) -> Pools:

@@ -261,7 +261,9 @@ class BandwidthSession:
                 causes = () if one.verdict.code in _OF_NO_CLOCK else likely_causes(one.measurement, one.entry)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 against = self._run.settings.against is not None
-                message = failure_message(name, one.measurement, one.verdict, causes, against=against)
+                message = failure_message(
+                    name, one.measurement, one.verdict, causes, against=against, profile=one.profile
+                )
             elif self._run.strict:
                 message = strict_message(self._shown_name(item, one.measurement), one.measurement)
             if message is not None:
@@ -279,6 +281,7 @@ class BandwidthSession:
                 class_bounds=self._run.settings.utilization_classes or CLASS_BOUNDS,
                 fresh=one.fresh,
                 code_diff=change.diff,
+                profile=one.profile,
             )
             written = one.verdict.status is Status.UPDATED
             item.stash[_ROWS].append(Row(outcome, fixture.marker, one.measurement.ptx if written else None))

@@ -55,6 +55,7 @@ class Settings:
     csv: Path | None = None
     dir: Path | None = None
     history: Path | None = None
+    profile: Path | None = None
 
     @property
     def writes_baseline(self) -> bool:
@@ -173,6 +174,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "csv": _path,
     "dir": _path,
     "history": _path,
+    "profile": _path,
     "peak": parse_gbps,
     "busy-processors": _processors,
     "utilization-classes": _classes,

@@ -24,6 +24,11 @@ def test_two_kernels(bandwidth):
     x = bandwidth.random(1 << 17, "float32")
     bandwidth(lambda: (x + 1) * 2, reads=x, writes=x, setup=lambda: x.fill(1))
 """
+SMALL = """
+def test_small(bandwidth):
+    x, y = bandwidth.random(1 << 14, "float32"), bandwidth.empty(1 << 14, "float32")
+    bandwidth(lambda: bandwidth.xp.copyto(y, x), reads=x, writes=y)
+"""
 PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
 INJECTION = Path(stand_in_profilers.__file__).with_name("nvtx_injection.c")
 
@@ -63,3 +68,15 @@ def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_
     assert [finding["code"] for finding in wrong["findings"]] == ["dram-differs"]
     assert "262 kB more read" in wrong["findings"][0]["text"]
     assert (two["dram"]["kernel_count"], two["dram_read"]) == (2, 2 * size)
+
+
+def test_lines_that_an_access_policy_keeps_are_reset_before_every_flush(card: Card, tmp_path: Path) -> None:
+    (tmp_path / "test_small.py").write_text(SMALL)
+    args = ("-s", "--bandwidth-device=cuda", "--bandwidth-max-time=0.01")
+    done = card.run(["-m", "pytest", *PLAIN, *args], {"L2_BYTES": 1 << 16, "LOG": 1}, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [line for line in done.stderr.splitlines() if " fill_cache " in line or "persisting lines" in line]
+    flushes = [at for at, line in enumerate(told) if " fill_cache " in line]
+    assert len(flushes) > 10
+    # But the first, which only loads the kernel.
+    assert all("persisting lines" in told[at - 1] for at in flushes[1:])

@@ -50,6 +50,18 @@ def test_where_waiting_threads_are_accounted_for_only_a_hypervisor_is_held_to_a_
     assert validated(stolen, None).invalid.text.startswith("others kept 0.6 processors busy")
 
 
+@pytest.mark.parametrize(
+    ("read", "written", "advised"), [(0, 10**9, True), (10**9, 10**9, False), (0, 17 * 96 * 10**6, False)]
+)
+def test_a_write_above_the_peak_that_a_cache_may_have_kept_is_told_to_write_more(read, written, advised):
+    device = DeviceIdentity("cuda", "A GPU", None, "g", {}, {"last_cache_bytes": 96 * 10**6})
+    rounds = Rounds(kernel_seconds=(1e-6,))
+    text = why_invalid(Measurement(None, Traffic(read, written), device, "events", rounds, Peak(9e11, "sheet"))).text
+    assert (
+        "; up to 96 MB of the 1 GB that it writes may stay in the cache at its end: write 1.54 GB" in text
+    ) == advised
+
+
 @pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
 def test_the_users_peak_counts_instead_of_the_devices(users, code):
     device = DeviceIdentity("cuda", "A GPU", None, "g")

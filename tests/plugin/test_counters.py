@@ -48,7 +48,7 @@ def gpu(project, monkeypatch, tmp_path_factory):
     (site / "sitecustomize.py").write_text(counted_device.SITE + PERMITS)
     found = (str(site), str(SUPPORT), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
-    stand_in_profilers.install(site / "bin", "ncu")
+    stand_in_profilers.install(site / "bin", "ncu", "rocprofv3")
     monkeypatch.setenv("PATH", f"{site / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("STAND_IN_NOTES", str(project.path / "notes"))
     monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("locks")))
@@ -163,6 +163,45 @@ def test_a_workload_without_a_kernel(gpu, monkeypatch):
     monkeypatch.setenv("DRAM_WRITTEN", "0")
     _, row = row_of(gpu)
     assert "ncu saw no kernel in the range" in row["findings"][0]["text"]
+
+
+def test_rocprofv3_counts_what_lies_between_two_flushes(gpu, monkeypatch):
+    monkeypatch.setenv("VENDOR", "AMD")
+    result, row = row_of(gpu, "-v")
+    result.assert_outcomes(passed=1)
+    assert (row["dram_read"], row["dram_written"], row["dram"]["counted_by"]) == (2**20, 2**20, "rocprofv3")
+    assert [kernel["name"] for kernel in row["dram"]["kernels"]] == ["kernel"]
+    assert "--pmc FETCH_SIZE WRITE_SIZE --output-format csv" in (gpu.path / "notes").read_text()
+    for stand_in, said in (("nothing", "rocprofv3 wrote 0 tables of counters"), ("garbage", "no column 'Dispatch_Id'")):
+        monkeypatch.setenv("STAND_IN", stand_in)
+        _, row = row_of(gpu)
+        assert said in row["findings"][0]["text"]
+
+
+def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_becomes_of_that(gpu, monkeypatch):
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1"))
+    result, row = row_of(gpu, "--bandwidth-profile=profiles")
+    result.assert_outcomes(passed=1)
+    assert row["profile"] is None
+    assert not (gpu.path / "profiles").exists()
+    monkeypatch.setenv("DRAM_READ", "2")
+    result, row = row_of(gpu, "--bandwidth-profile=profiles", "--bandwidth-html=run.html")
+    result.assert_outcomes(failed=1)
+    (report,) = (gpu.path / "profiles").iterdir()
+    assert report.name.startswith("test-kernel-")
+    assert report.suffix == ".ncu-rep"
+    assert row["profile"] == f"profiles/{report.name}"
+    assert f"Profile: profiles/{report.name}. If intended: raise max_dram_ratio" in row["message"]
+    assert f"profiles/{report.name}" in (gpu.path / "run.html").read_text()
+    assert "--set full" in (gpu.path / "notes").read_text()
+    gpu.file("test_kernel.py", KERNEL.replace("MARK", 'min_gbps="900 TB/s"'))
+    monkeypatch.setenv("STAND_IN", "not-permitted")
+    result = gpu.run("--bandwidth-device=cuda", "--bandwidth-profile=profiles", "--bandwidth-json=run.json")
+    result.assert_outcomes(failed=1)
+    (row,) = json.loads((gpu.path / "run.json").read_text())["results"]
+    assert (row["status"], row["code"], row["profile"]) == ("REGRESSED", "floor:min_gbps", None)
+    assert row["findings"][-1]["text"].startswith("no profile: ncu wrote no report (at last ")
+    assert list((gpu.path / "profiles").iterdir()) == []
 
 
 def test_an_asked_for_profiler_that_cannot_count_ends_the_run_at_its_start(gpu, monkeypatch):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from scripted import ScriptedDevice
 
-from pytest_bandwidth.devices.base import COUNTED_RANGE, Workload
+from pytest_bandwidth.devices.base import CLOSING_KERNEL, COUNTED_RANGE, Workload
 from pytest_bandwidth.domain.device import DeviceIdentity
 
 GPU = DeviceIdentity(
@@ -17,6 +18,7 @@ GPU = DeviceIdentity(
     {"mig": "disabled"},
     {"index": 0, "compute_capability": "9.0", "last_cache_bytes": 1 << 16},
 )
+AMD = replace(GPU, name="scripted AMD", facts={"index": 0, "gfx": "gfx942", "last_cache_bytes": 1 << 16})
 # What `sitecustomize.py` holds for the processes of a run.
 SITE = """
 import counted_device
@@ -31,6 +33,8 @@ class CountedDevice(ScriptedDevice):
 
     def run_counted(self, workload: Workload) -> object:
         self.run(workload)
+        flush = f"emulated card: {CLOSING_KERNEL} 1×1 1000 ns, DRAM 64 + 0 sectors"
+        _say(flush)
         _say(f"nvtx push {COUNTED_RANGE}")
         value = self.run(workload)
         read = round(workload.traffic.bytes_read * float(os.environ.get("DRAM_READ", "1")) / 32)
@@ -38,12 +42,15 @@ class CountedDevice(ScriptedDevice):
         if read + written:
             _say(f"emulated card: {workload.label or 'kernel'} 1×1 1000 ns, DRAM {read} + {written} sectors")
         _say("nvtx pop")
+        _say(flush)
         return value
 
 
 def open_device(name: str = "cuda") -> ScriptedDevice:
     """Return the GPU, or a host where that is asked for."""
-    return ScriptedDevice() if name == "cpu" else CountedDevice(identity=GPU)
+    return (
+        ScriptedDevice() if name == "cpu" else CountedDevice(identity=AMD if os.environ.get("VENDOR") == "AMD" else GPU)
+    )
 
 
 def _say(line: str) -> None:

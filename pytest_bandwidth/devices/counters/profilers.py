@@ -23,6 +23,7 @@ from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.text import shown
 
 NCU, ROCPROFV3 = "ncu", "rocprofv3"
+REPORT_SUFFIX = ".ncu-rep"
 # Where the toolkits install them, which is not always on PATH.
 _BESIDE_PATH = {NCU: "/usr/local/cuda/bin", ROCPROFV3: "/opt/rocm/bin"}
 # The first whose --nvtx-include and CSV pages are as today's.
@@ -46,6 +47,9 @@ class Profiler(Protocol):
     def traffic(self, folder: Path) -> DramTraffic:
         """Return what was counted into the folder. Raises CountersFailed, one line."""
 
+    def profile_command(self, report: Path, program: Sequence[str]) -> list[str]:
+        """Return the command line that profiles the program's range into a report. Raises CountersFailed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ncu:
@@ -62,6 +66,15 @@ class Ncu:
             *("--log-file", str(folder / "ncu.csv"), "--target-processes", "all"),
             *_IN_RANGE,
             *("--metrics", ",".join(self.metrics.names)),
+            *program,
+        ]
+
+    def profile_command(self, report: Path, program: Sequence[str]) -> list[str]:
+        """Take every section of ncu's; it adds the ending ``.ncu-rep`` to a name that has none."""
+        return [
+            *(self.executable, "--set", "full", "--force-overwrite", "-o", str(report.with_suffix(""))),
+            *("--target-processes", "all"),
+            *_IN_RANGE,
             *program,
         ]
 
@@ -92,6 +105,10 @@ class Rocprofv3:
             *("--output-format", "csv", "-d", str(folder), "-o", "counted", "--"),
             *program,
         ]
+
+    def profile_command(self, report: Path, program: Sequence[str]) -> list[str]:
+        del report, program
+        raise CountersFailed("reports are ncu's: profile this GPU by rocprof-compute, by hand")
 
     def traffic(self, folder: Path) -> DramTraffic:
         """Return the sums over the kernels of the range. Raises CountersFailed."""

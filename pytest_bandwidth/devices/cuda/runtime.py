@@ -5,6 +5,7 @@ Everything above this line of code is ordinary Python that a model of a GPU can 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
@@ -98,6 +99,7 @@ class CupyRuntime:
         self._sink = cupy.zeros(1, np.uint32)
         self._scratch: Any = None
         self._flushes = 0
+        self._reset_persisting = _no_reset if self._hip else persisting_reset()
         self._shortest_ns = self._measure_clock_step()
         self._load_kernels()
 
@@ -142,6 +144,7 @@ class CupyRuntime:
         if self._scratch is None:
             with self._guard.allocation(f"the cache flush ({size} bytes)"):
                 self._scratch = self._cupy.empty(size, np.uint8)
+        self._reset_persisting()
         self._flushes = (self._flushes + 1) % 2**32
         # A cache writes back late. Left clean it would swallow a cache's worth of the sample's writes, left dirty its
         # write-back would fall into the sample. With the work's own mix in it, as many dirty lines enter as leave.
@@ -234,6 +237,23 @@ class CupyRuntime:
         nothing = (np.uint32(NEVER), np.uint32(0), np.uint32(0), np.int64(0))
         self._launch(self._fill_cache, stream, (1, FLUSH_THREADS), (self._sink, self._sink, *nothing))
         self.wait_device()
+
+
+def persisting_reset(load: Callable[[str], Any] = ctypes.CDLL) -> Callable[[], object]:
+    """Return what makes lines of L2 that an access policy keeps ordinary ones again; does nothing where there is none.
+
+    Such lines survive a flush, however much other data it reads (CUDA C++ Programming Guide, "L2 Access Property").
+    By the driver, since CuPy's runtime has no such call.
+    """
+    try:
+        reset: Callable[[], object] = load("libcuda.so.1").cuCtxResetPersistingL2Cache
+    except (OSError, AttributeError):  # a driver from before CUDA 11
+        return _no_reset
+    return reset
+
+
+def _no_reset() -> None:
+    pass
 
 
 def external_stream(cupy: Any, pointer: int, index: int, owner: Any = None) -> Any:

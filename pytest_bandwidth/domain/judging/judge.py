@@ -38,12 +38,16 @@ Pools = Mapping[Metric, Pool]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Hold a measurement, what the baseline knows of it, the verdict, and what its fresh processes saw."""
+    """Hold a measurement, what the baseline knows of it, the verdict, and what its fresh processes saw.
+
+    profile: the path of a profiler's report on it; None where none was taken.
+    """
 
     measurement: Measurement
     entry: Entry | None
     verdict: Verdict
     fresh: tuple[FreshRow, ...] = ()
+    profile: str | None = None
 
 
 def pools_of(baseline: Baseline | None) -> Pools:

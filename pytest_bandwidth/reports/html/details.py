@@ -70,6 +70,7 @@ def _verdict_facts(outcome: Outcome) -> Facts:
         ("baseline runs advised", _optional(number(verdict, "runs_advised"), digits)),
         ("expected to fail", one_line(text(baseline, "xfail"), 400)),
         ("note", one_line(text(baseline, "note"), 400)),
+        ("profile", one_line(outcome.profile or "", 400)),
     ]
     return _known(facts)
 

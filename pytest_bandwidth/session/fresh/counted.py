@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -65,6 +67,30 @@ class Counters:
         self._failures = 0
         return found
 
+    def profile(
+        self,
+        request: ChildRequest,
+        label: str | None,
+        report: Path,
+        lock: Callable[[], AbstractContextManager[object]],
+        timeout_seconds: float,
+    ) -> None:
+        """Profile the measurement of that label into a report's file. Raises CountersFailed where there is none."""
+        profiler = self._profiler
+        command = profiler.profile_command(report, self._invocation.command())
+        try:
+            report.parent.mkdir(parents=True, exist_ok=True)
+            report.unlink(missing_ok=True)
+            with lock():
+                asked = replace(request, counts=True, counted_label=label)
+                result = run_child(command, self._invocation.folder, asked, timeout_seconds, direct=False)
+        except OSError as error:
+            raise CountersFailed(f"{profiler.name} does not start: {error}") from None
+        if not report.exists():
+            last = shown(result.tail[-1].strip()) if result.tail else "nothing"
+            how = "did not end in time" if result.code is None else f"wrote no report (at last {last})"
+            raise CountersFailed(f"{profiler.name} {how}")
+
     def _run(self, request: ChildRequest, timeout_seconds: float) -> DramTraffic:
         profiler = self._profiler
         with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
@@ -82,3 +108,9 @@ class Counters:
                 last = result.tail[-1] if result.tail else "nothing"
                 ended = "" if result.code == 0 else f" (exit status {result.code}, at last {shown(last.strip())})"
                 raise CountersFailed(f"{error}{ended}") from None
+
+
+def file_name(key: str) -> str:
+    """Return a name for a file about a measurement: what tells it apart in letters and digits, and a hash of it all."""
+    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9]+', '-', key.rpartition('::')[2]).strip('-')[:80]}-{digest}"

@@ -1,0 +1,67 @@
+"""What DRAM moved, by the installed profiler's counters: a copy and a write move what they declare."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.devices.counters.profilers import profiler_of
+from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.domain.errors import CountersFailed
+
+# Of arrays so many times as large as the cache, what it keeps is little.
+CACHES = 16
+USERS = """
+import pytest
+
+MIB = int(__import__("os").environ["MIB"])
+
+def test_copy(bandwidth):
+    xp, x = bandwidth.xp, bandwidth.random(MIB << 18, "float32")
+    y = bandwidth.empty(MIB << 18, "float32")
+    one = xp.ElementwiseKernel("T x", "T y", "y = x", "plain_copy")
+    bandwidth(lambda: one(x, y), reads=x, writes=y)
+
+def test_write(bandwidth):
+    xp, y = bandwidth.xp, bandwidth.empty(MIB << 18, "float32")
+    one = xp.ElementwiseKernel("", "T y", "y = 1", "plain_write")
+    bandwidth(lambda: one(y), writes=y)
+"""
+
+
+def test_the_card_moves_what_is_declared(
+    device: CudaDevice, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        profiler_of("auto", device.identity)
+    except CountersFailed as reason:
+        pytest.skip(str(reason))
+    mib = max(1, CACHES * int(device.identity.facts["last_cache_bytes"] or 0) >> 20)
+    (tmp_path / "test_users.py").write_text(USERS)
+    args = ("--bandwidth-device=cuda", "--bandwidth-counters=auto", "--bandwidth-json=o.json", "-p", "no:cacheprovider")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *args],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MIB": str(mib)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "o.json").read_text())["results"]
+    told = [finding["text"] for row in rows for finding in row["findings"] if finding["code"] == "dram-uncounted"]
+    if told:
+        pytest.skip(told[0])
+    with capsys.disabled():
+        for row in rows:
+            name = re.sub(r".*::", "", row["nodeid"])
+            print(
+                f"\n{name}: DRAM read {row['dram_read']}, wrote {row['dram_written']}: {row['dram_ratio']:.3f}×, "
+                f"{row['dram']['kernel_count']} kernel(s)"
+            )
+    assert [row["dram"]["kernel_count"] for row in rows] == [1, 1]
+    assert [finding for row in rows for finding in row["findings"] if finding["code"] == "dram-differs"] == []
