@@ -19,12 +19,16 @@ DEEPEST = 100
 
 @dataclass(frozen=True, slots=True)
 class FoundArray:
-    """Hold an array that was found: how the caller would write it (``x``, ``batch['w'][0]``), and where it lies."""
+    """Hold an array that was found: how the caller would write it (``x``, ``batch['w'][0]``), and where it lies.
+
+    known_to_devices: whether a device can size it.
+    """
 
     path: str
     framework: str
     array: Any
     extent: Extent
+    known_to_devices: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def located(path: str, array: Any) -> FoundArray:
     framework = framework_of(array)
     if framework is None:
         raise UsageError(f"{path} is a {type(array).__name__}, expected an array")
-    return FoundArray(path, framework.name, array, framework.extent(array, path))
+    return FoundArray(path, framework.name, array, framework.extent(array, path), framework.known_to_devices)
 
 
 def grouped(found: Sequence[FoundArray], views: dict[Extent, Any]) -> ArrayGroup:
@@ -85,10 +89,10 @@ def grouped(found: Sequence[FoundArray], views: dict[Extent, Any]) -> ArrayGroup
     views: NumPy's views of host arrays, by place, of the whole declaration: what is read and written is one object.
     """
     for one in found:
-        if one.extent not in views:
+        if one.extent not in views and one.known_to_devices:
             views[one.extent] = _as_numpy(one.array)
     extents = dict.fromkeys(one.extent for one in found)
-    return ArrayGroup(distinct_bytes(extents), tuple(views[extent] for extent in extents))
+    return ArrayGroup(distinct_bytes(extents), tuple(views[extent] for extent in extents if extent in views))
 
 
 def refuse_mixed(found: Iterable[FoundArray]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pytest_bandwidth.frameworks.extents import Extent
@@ -12,11 +13,29 @@ class Framework(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def computes_later(self) -> bool:
+        """Return whether arrays are computed after the call that returns them, on no stream that can be timed."""
+
+    @property
+    def known_to_devices(self) -> bool:
+        """Return whether its arrays tell by a protocol where they lie, so that devices can size them."""
+
     def owns(self, value: object) -> bool:
         """Return whether the value is one of its arrays."""
 
     def extent(self, array: Any, path: str) -> Extent:
         """Return where the array lies. Raises UsageError where it has no memory, or its use would not be measured."""
+
+    def is_on_host(self, array: Any) -> bool: ...
+    def is_made(self, array: Any) -> bool:
+        """Return whether the array exists, and is no recipe that each use of it would follow anew."""
+
+    def stream(self, array: Any) -> Any:
+        """Return the stream that its work on a GPU is queued on; None where that is the device's current one."""
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        """Have the arrays computed, and wait until they are."""
 
     def as_numpy(self, array: Any) -> Any:
         """Return a host array as a view of NumPy's; None where it cannot be had without a copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -11,7 +12,24 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.frameworks.extents import Extent
 
 
-class NumPy:
+class _InOrder:
+    """Answer for libraries whose work is done when a call returns, or queued on the device's current stream."""
+
+    computes_later = False
+    known_to_devices = True
+
+    def stream(self, array: Any) -> Any:
+        del array
+
+    def is_made(self, array: Any) -> bool:
+        del array
+        return True
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        del arrays
+
+
+class NumPy(_InOrder):
     """Know NumPy's arrays; its scalars are none."""
 
     name = "NumPy"
@@ -24,11 +42,15 @@ class NumPy:
             raise UsageError(f"{path} holds Python objects, whose bytes lie elsewhere: expected numbers, or the bytes")
         return Extent("host", array.ctypes.data, array.shape, array.strides, array.itemsize)
 
+    def is_on_host(self, array: Any) -> bool:
+        del array
+        return True
+
     def as_numpy(self, array: Any) -> Any:
         return array
 
 
-class DeviceArrays:
+class DeviceArrays(_InOrder):
     """Know arrays of any library that tells where on a GPU they lie: CuPy's, Numba's."""
 
     def __init__(self, name: str) -> None:
@@ -41,11 +63,15 @@ class DeviceArrays:
         del path
         return _of_interface("cuda", array.__cuda_array_interface__)
 
+    def is_on_host(self, array: Any) -> bool:
+        del array
+        return False
+
     def as_numpy(self, array: Any) -> Any:
         del array
 
 
-class HostArrays:
+class HostArrays(_InOrder):
     """Know arrays of any library that tells where in host memory they lie."""
 
     def __init__(self, name: str) -> None:
@@ -57,6 +83,10 @@ class HostArrays:
     def extent(self, array: Any, path: str) -> Extent:
         del path
         return _of_interface("host", array.__array_interface__)
+
+    def is_on_host(self, array: Any) -> bool:
+        del array
+        return True
 
     def as_numpy(self, array: Any) -> Any:
         return np.asarray(array)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ class Jax:
     """Know JAX's arrays."""
 
     name = "JAX"
+    computes_later = True
+    known_to_devices = True
 
     def __init__(self, jax: Any) -> None:
         self._jax = jax
@@ -34,6 +37,19 @@ class Jax:
         except (AttributeError, RuntimeError, TypeError, ValueError):  # random keys, say, have no buffer of their own
             address, space = 0, f"JAX array {id(array)}"
         return Extent(space, address, (nbytes,), (1,), 1)
+
+    def is_on_host(self, array: Any) -> bool:
+        return all(device.platform == "cpu" for device in array.devices())
+
+    def stream(self, array: Any) -> Any:
+        del array
+
+    def is_made(self, array: Any) -> bool:
+        del array
+        return True
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        self._jax.block_until_ready(arrays)
 
     def as_numpy(self, array: Any) -> Any:
         try:

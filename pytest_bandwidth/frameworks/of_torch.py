@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -13,6 +14,8 @@ class Torch:
     """Know PyTorch's tensors."""
 
     name = "PyTorch"
+    computes_later = False  # on a GPU it does, in the order of a stream that events can be recorded on
+    known_to_devices = True
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -26,13 +29,26 @@ class Torch:
         if array.requires_grad and self._torch.is_grad_enabled():
             raise UsageError(
                 f"{path} requires grad: each run would record a graph, and keep what the declaration does not tell; "
-                "expected x.detach(), or the call under torch.no_grad()"
+                "expected it detached, or the call under torch.no_grad()"
             )
         if array.layout is not self._torch.strided or type(array).__name__ == "FunctionalTensor":
             raise UsageError(f"{path} is a tensor of layout {array.layout}, expected a strided one, or the bytes")
         size = array.element_size()
         strides = tuple(stride * size for stride in array.stride())
         return Extent(str(array.device), array.data_ptr(), tuple(array.shape), strides, size)
+
+    def is_on_host(self, array: Any) -> bool:
+        return str(array.device.type) == "cpu"
+
+    def stream(self, array: Any) -> Any:
+        return self._torch.cuda.current_stream(array.device) if array.device.type == "cuda" else None
+
+    def is_made(self, array: Any) -> bool:
+        del array
+        return True
+
+    def wait(self, arrays: Sequence[Any]) -> None:
+        del arrays
 
     def as_numpy(self, array: Any) -> Any:
         try:

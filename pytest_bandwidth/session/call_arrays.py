@@ -73,6 +73,8 @@ class CallArrays:
 
     def _check(self, found: FoundArray) -> None:
         """Raise UsageError, with the array's name, where the device cannot reach it."""
+        if not found.known_to_devices:
+            return
         try:
             self._nbytes(found.array)
         except UsageError as error:

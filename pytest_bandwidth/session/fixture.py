@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, Finding, Measureme
 from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
+from pytest_bandwidth.frameworks.waiting import awaited
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
 from pytest_bandwidth.session.call_arrays import CallArrays
 from pytest_bandwidth.session.measuring import MeasuringRun
@@ -192,6 +193,7 @@ class Bandwidth:
         def call() -> Any:
             return function(*args, **kwargs)
 
+        call, stream = self._awaited(call, (args, kwargs), stream)
         undeclared = self._workload(UNDECLARED, call, label, setup, doubled, stream)
         returned: list[object] = []
 
@@ -231,7 +233,7 @@ class Bandwidth:
             self._refuse_second(name)
         declaration = self._declared(reads, writes, flop, None)
         workloads = [
-            with_named_errors(declaration.workload(call, name))
+            with_named_errors(declaration.workload(self._awaited(call, (), stream)[0], name))
             for name, call in zip(names, functions.values(), strict=True)
         ]
         together = replace(workloads[0], stream=stream, interleaved=tuple(other.call for other in workloads[1:]))
@@ -243,6 +245,13 @@ class Bandwidth:
         found = {name: with_regime(one) for name, one in zip(names, taken, strict=True)}
         self.measurements.update(found)
         return Comparison(found)
+
+    def _awaited(self, call: Callable[[], Any], given: object, stream: Any) -> tuple[Callable[[], Any], Any]:
+        """Have the call wait for what its framework computes later, and take place on its framework's stream."""
+        identity = self._run.device.identity
+        if identity.counts_only:
+            return call, stream
+        return awaited(call, given, stream, on_gpu=identity.on_gpu)
 
     def _declared(self, reads: Any, writes: Any, flop: int | None, precision: str | None) -> Declaration:
         return declared(reads, writes, flop, precision, self._run.device.nbytes)
@@ -259,7 +268,9 @@ class Bandwidth:
         return replace(
             declaration.workload(call, checked_label(label)),
             setup=checked_callable("setup", setup),
-            interleaved=() if doubled is None else (checked_callable("doubled", doubled),),
+            interleaved=()
+            if doubled is None
+            else (self._awaited(checked_callable("doubled", doubled), (), stream)[0],),
             stream=stream,
         )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
@@ -67,6 +69,11 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
 
 def _refuse_unrun(what: str, value: object) -> None:
     """Refuse a callable that made its work and did not do it (UsageError)."""
+    if (isinstance(value, Future) and not value.done()) or (isinstance(value, Thread) and value.is_alive()):
+        raise UsageError(
+            f"{what} returned a {type(value).__name__} that has not finished: its work would not be timed; "
+            "expected a callable that waits for it"
+        )
     if not isinstance(value, (CoroutineType, GeneratorType, AsyncGeneratorType)):
         return
     if isinstance(value, CoroutineType):

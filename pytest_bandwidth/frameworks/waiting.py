@@ -1,0 +1,107 @@
+"""Have a callable wait for what its framework computes later, and take place where that can be timed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.frameworks.arrays import arrays_in
+from pytest_bandwidth.frameworks.base import Framework
+from pytest_bandwidth.frameworks.known import framework_of
+
+Seen = list[tuple[str, Any, Framework]]
+Call = Callable[[], Any]
+
+
+def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool) -> tuple[Call, Any]:
+    """Return a callable that ends when its work is done or queued on the stream, and that stream.
+
+    given: the call's arguments. stream: the user's, or None for that of the framework whose arrays are given. The
+    callable raises UsageError, as this does, where the time of its work could not be told, or nothing would run.
+    """
+    seen = _seen(given, "an argument")
+    for path, array, framework in seen:
+        _check(path, array, framework, on_gpu)
+        if not framework.is_made(array):
+            raise UsageError(f"{path} is a {framework.name} tensor that is not realized: each run would make it anew")
+        if on_gpu and stream is None:
+            stream = framework.stream(array)
+    later = any(framework.computes_later for _, _, framework in seen)
+    checked = False
+
+    def run() -> Any:
+        nonlocal checked
+        kernels = _kernels()
+        value = call()
+        if not checked or _may_compute_later():
+            returned = _seen(value, "the result")
+            if not checked:
+                checked = True
+                _check_result(value, returned, later, stream, on_gpu)
+            _wait(returned)
+            if kernels is not None and kernels == _kernels() and _all_tinygrad(returned):
+                raise UsageError("no tinygrad kernel ran: the result was there before, so nothing would be timed")
+        return value
+
+    return run, stream
+
+
+def _seen(value: object, path: str) -> Seen:
+    """Return the arrays in a value; none where looking for them is not possible."""
+    if isinstance(value, Iterator):
+        return []
+    try:
+        found = list(arrays_in(value, path))
+    except UsageError:  # a generator, or millions of items: what names them refuses them
+        return []
+    return [(where, array, framework) for where, array in found if (framework := framework_of(array)) is not None]
+
+
+def _may_compute_later() -> bool:
+    return "jax" in sys.modules or "tinygrad" in sys.modules
+
+
+def _check(path: str, array: Any, framework: Framework, on_gpu: bool) -> None:
+    if not on_gpu and not framework.is_on_host(array):
+        raise UsageError(
+            f"{path} is {framework.name}'s and not in host memory, where this run measures: its work would go on after "
+            "the call; expected an array in host memory, or --bandwidth-device=cuda"
+        )
+    if on_gpu and framework.computes_later:
+        raise UsageError(
+            f"{path} is {framework.name}'s, whose work runs on streams of its own: no event can be recorded there, so "
+            "its time on a GPU cannot be told"
+        )
+
+
+def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool) -> None:
+    for path, array, framework in returned:
+        _check(path, array, framework, on_gpu)
+        own = framework.stream(array) if on_gpu and stream is None else None
+        if own is not None and getattr(own, "cuda_stream", 0) != 0:
+            raise UsageError(f"{path} was made on {framework.name}'s current stream: pass it as stream=")
+    if later and value is None:
+        raise UsageError(
+            "the callable is given arrays that are computed later and returned None, so there is nothing to wait for: "
+            "return what it computes"
+        )
+
+
+def _wait(returned: Seen) -> None:
+    by_name: dict[str, tuple[Framework, list[Any]]] = {}
+    for _, array, framework in returned:
+        by_name.setdefault(framework.name, (framework, []))[1].append(array)
+    for framework, arrays in by_name.values():
+        framework.wait(arrays)
+
+
+def _kernels() -> int | None:
+    """Return how many kernels tinygrad has run; None where it is not loaded."""
+    counters = getattr(sys.modules.get("tinygrad"), "GlobalCounters", None)
+    return None if counters is None else int(counters.kernel_count)
+
+
+def _all_tinygrad(returned: Seen) -> bool:
+    return bool(returned) and all(framework.name == "tinygrad" for _, _, framework in returned)

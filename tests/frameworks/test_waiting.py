@@ -1,0 +1,161 @@
+"""Callables that return before they have finished: waited for, or refused with the reason."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.frameworks.arrays import arrays_in, grouped, located
+from pytest_bandwidth.frameworks.waiting import awaited
+from pytest_bandwidth.session.user_errors import with_named_errors
+
+X = np.ones((8, 4), np.float32)
+
+
+@pytest.fixture
+def jax():
+    return pytest.importorskip("jax", reason="jax is not installed: docs/frameworks.md")
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="torch is not installed: docs/frameworks.md")
+
+
+@pytest.fixture
+def tinygrad():
+    return pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/frameworks.md")
+
+
+class OnGpu:
+    """Offer memory as CuPy's arrays do."""
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}
+
+
+def test_jax_is_waited_for(jax):
+    @jax.jit
+    def function(x):
+        return {"y": jax.lax.fori_loop(0, 20, lambda _, y: x @ y / 1000, x)}
+
+    x = jax.numpy.ones((1000, 1000))
+    jax.block_until_ready(function(x))  # compiled
+    call, _ = awaited(lambda: function(x), (x,), None, on_gpu=False)
+    # What shows that waiting is needed: half a second of work is not done when the call returns.
+    assert not function(x)["y"].is_ready()
+    for _ in range(3):
+        assert call()["y"].is_ready()
+
+
+def test_a_jax_call_that_returns_nothing_is_refused(jax):
+    x = jax.numpy.asarray(X)
+
+    def call():
+        x * 2
+
+    run, _ = awaited(call, (x,), None, on_gpu=False)
+    with pytest.raises(UsageError, match="computed later and returned None, so there is nothing to wait for"):
+        run()
+
+
+def test_bad_arrays_of_jax(jax):
+    x, deleted = jax.numpy.asarray(X), jax.numpy.ones(4)
+    deleted.delete()
+    with pytest.raises(UsageError, match="x is a JAX array whose buffer was deleted or donated"):
+        located("x", deleted)
+
+    def traced(a):
+        with pytest.raises(UsageError, match="x is a tracer of a JAX transformation"):
+            located("x", a)
+        return a
+
+    jax.jit(traced)(x)
+    key = jax.random.key(0)
+    assert grouped([located("x", x), located("y", x), located("key", key)], {}).nbytes == X.nbytes + key.nbytes
+    with pytest.raises(UsageError, match="JAX's, whose work runs on streams of its own"):
+        awaited(lambda: x, (x,), None, on_gpu=True)
+
+
+def test_views_and_bad_tensors_of_torch(torch):
+    x = torch.ones(8, 4)
+    views = [located("x", x), located("t", x.T), located("v", x[:, ::2]), located("b", x[0].expand(100, 4))]
+    group = grouped(views, {})
+    assert group.nbytes == 128
+    assert all(isinstance(view, np.ndarray) for view in group.arrays)
+    assert grouped([located("half", torch.ones(3, dtype=torch.bfloat16))], {}).nbytes == 6
+    for bad, said in (
+        (torch.ones(3, requires_grad=True), "x requires grad: each run would record a graph"),
+        (torch.ones(3, device="meta"), "x is a meta or fake tensor, which has no memory"),
+        (torch.eye(3).to_sparse(), r"x is a tensor of layout torch\.sparse_coo"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            located("x", bad)
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    with pytest.raises(UsageError, match="meta or fake tensor"):
+        located("x", fake)
+    with torch.no_grad():
+        assert located("x", torch.ones(3, requires_grad=True)).framework == "PyTorch"
+
+
+def test_a_tensor_that_is_not_in_host_memory_is_refused_there(torch):
+    with pytest.raises(UsageError, match=r"an argument\[0\] is PyTorch's and not in host memory"):
+        awaited(lambda: None, (torch.ones(3, device="meta"),), None, on_gpu=False)
+
+
+def test_tinygrad_is_realized_and_waited_for(tinygrad):
+    x = tinygrad.Tensor(X, device="PYTHON").realize()
+    call, _ = awaited(lambda: [x.softmax()], (x,), None, on_gpu=False)
+    before = tinygrad.GlobalCounters.kernel_count
+    ((_, value),) = arrays_in(call(), "y")
+    assert value.uop.is_realized
+    assert tinygrad.GlobalCounters.kernel_count > before
+    assert grouped([located("x", x), located("same", x), located("y", value)], {}).nbytes == 2 * X.nbytes
+
+
+def test_what_tinygrad_would_not_compute_is_refused(tinygrad):
+    x = tinygrad.Tensor(X, device="PYTHON").realize()
+    again, _ = awaited(lambda: x, (x,), None, on_gpu=False)
+    with pytest.raises(UsageError, match="no tinygrad kernel ran: the result was there before"):
+        again()
+    with pytest.raises(UsageError, match="x is not realized: each run would make it anew"):
+        located("x", x + 1)
+    with pytest.raises(UsageError, match="is not realized: each run would make it anew"):
+        awaited(lambda: None, ([x + 1],), None, on_gpu=False)
+    with pytest.raises(UsageError, match="x is a view, of which tinygrad does not tell where it lies"):
+        located("x", x[2:4])
+
+
+def test_arrays_of_a_gpu_are_refused_on_the_host():
+    with pytest.raises(UsageError, match=r"is test_waiting's and not in host memory, where this run measures"):
+        awaited(lambda: None, [OnGpu()], None, on_gpu=False)
+    call, _ = awaited(OnGpu, (), None, on_gpu=False)
+    with pytest.raises(UsageError, match="the result is test_waiting's and not in host memory"):
+        call()
+    awaited(OnGpu, (), None, on_gpu=True)[0]()
+
+
+def test_what_still_runs_when_it_is_returned_is_refused():
+    go = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        thread = threading.Thread(target=go.wait, args=(10,))
+        thread.start()
+        try:
+            for unfinished, kind in ((pool.submit(go.wait, 10), "Future"), (thread, "Thread")):
+                workload = with_named_errors(Workload(lambda one=unfinished: one, Traffic(8, 0)))
+                with pytest.raises(UsageError, match=f"returned a {kind} that has not finished"):
+                    workload.call()
+        finally:
+            go.set()
+        thread.join()
+        done = pool.submit(int)
+        done.result()
+        assert with_named_errors(Workload(lambda: done, Traffic(8, 0))).call() is done
