@@ -60,6 +60,15 @@ def commit_named(tree: Path, name: str) -> str:
     return git(tree, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
 
 
+def has_file(tree: Path, commit: str, path: Path) -> bool:
+    """Return whether a commit, given by its full hash, holds a file; path: from the tree's top."""
+    try:
+        git(tree, "cat-file", "-e", f"{commit}:{path.as_posix()}")
+    except UsageError:
+        return False
+    return True
+
+
 def current_commit(folder: Path) -> str | None:
     """Return the short hash of the commit that is checked out; None outside a git repository."""
     return _said(folder, "rev-parse", "--short=12", "HEAD") or None

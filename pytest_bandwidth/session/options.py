@@ -24,6 +24,11 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("update-new", None, "write only what has no entry in the baseline yet"),
     ("runs", "N", "fresh whole runs when updating (default: 1; 5 advised)"),
     ("confirm", "N", "fresh processes whose median must agree before a suspect fails (default: 3)"),
+    (
+        "settle",
+        "WHICH",
+        "what old code settles: suspects, unsure (the default with strict) or never (default: suspects)",
+    ),
     ("against", "REV", "judge by the same tests at this git revision, alternated in fresh processes; no baseline"),
     ("pairs", "N", "pairs of fresh processes with --bandwidth-against; twice as many where undecided (default: 5)"),
     ("strict", None, "whatever could not be judged fails too"),

@@ -18,10 +18,12 @@ from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, pools_of
+from pytest_bandwidth.domain.judging.last_word import Way
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.session.against.baseline_commit import AgainstItsCommit, BaselineCommits
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
@@ -70,6 +72,11 @@ class Run(MeasuringRun):
         self._invocation = invocation
         self._probes_alone: dict[tuple[int, int], float] = {}
         self._told = ToldCode()
+        self._commits = BaselineCommits(root)
+
+    def close(self) -> None:
+        """Remove what was checked out for suspects."""
+        self._commits.close()
 
     @property
     def judged_by(self) -> str | None:
@@ -142,17 +149,18 @@ class Run(MeasuringRun):
             settings.tolerance,
             settings.confirm,
             "all" if settings.update else "new" if settings.update_new else "none",
+            unsure=settings.settles == "unsure",
         )
         timeout = max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * test.measured_seconds)
         held, alone = partial(self.locked, progress), partial(self._probe_alone, progress)
         self.device.release()
         with self._fresh_processes(test, timeout, progress) as fresh:
             if self.revision is None:
-                judged = judge_test(measurements, self.baseline, limits, fresh.measure_again, alone, self._pools)
+                ways = self._ways(limits, test, timeout, progress)
+                judged = judge_test(measurements, self.baseline, limits, fresh.measure_again, alone, self._pools, ways)
                 judged = {key: _with_drift(one) for key, one in judged.items()}
             else:
-                file = Path(test.target.partition("::")[0])
-                worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, file, timeout)
+                worktrees = self._worktrees(test, timeout, self.revision)
                 told = self._told.known(worktrees)
                 judged = judge_against(measurements, limits, worktrees, settings.pairs, progress.show, held, told)
                 if limits.floors:
@@ -209,6 +217,21 @@ class Run(MeasuringRun):
         peak = None if self.peak is None else astuple(self.peak)
         return ChildRequest(self.device_name, test.nodeid, test.target, peak=peak, identifies_code=False)
 
+    def _ways(self, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress) -> tuple[Way, ...]:
+        """Return how suspects of changed or unknown code are settled without stored figures, the best way first."""
+        if self.settings.settles == "never":
+            return ()
+        at = partial(self._worktrees, test, timeout, rounds_share=ROUNDS_SHARE)
+        held = partial(self.locked, progress)
+        return (AgainstItsCommit(self._commits, _file_of(test), at, limits, progress.show, held),)
+
+    def _worktrees(
+        self, test: MeasuredTest, timeout: float, revision: Revision, *, rounds_share: float = 1.0
+    ) -> Worktrees:
+        return Worktrees(
+            self._invocation, revision, self.device_name, test.nodeid, _file_of(test), timeout, rounds_share
+        )
+
     @cached_property
     def _pools(self) -> Pools:
         return pools_of(self.baseline)
@@ -251,6 +274,10 @@ class Run(MeasuringRun):
                 tolerant = self.settings.busy_processors is not None
                 self._probes_alone[moved] = probe_alone(self.device_name, *moved, tolerates_run_delay=tolerant)
         return self._probes_alone[moved]
+
+
+def _file_of(test: MeasuredTest) -> Path:
+    return Path(test.target.partition("::")[0])
 
 
 def _with_drift(judged: Judged) -> Judged:

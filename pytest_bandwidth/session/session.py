@@ -20,6 +20,7 @@ import pytest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging import dram
+from pytest_bandwidth.domain.judging.by_commit import BY_COMMIT
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.same_code import SAME_CODE
@@ -59,7 +60,7 @@ _KEYWORDS = {
 # How Python says that a method of the fixture has no such argument; 3.10 leaves the class out.
 _MISSPELT = re.compile(rf"^(?:Bandwidth\.)?({'|'.join(_KEYWORDS)})\(\) got an unexpected keyword argument '(\w+)'")
 # Verdicts whose causes neither probe nor clocks tell.
-_OF_NO_CLOCK = (SAME_CODE, dram.ROSE, dram.MAX_RATIO)
+_OF_NO_CLOCK = (SAME_CODE, BY_COMMIT, dram.ROSE, dram.MAX_RATIO)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
 _STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -323,6 +324,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
             hooked_peak,
             needs_baseline=not unasked,
         )
+        config.add_cleanup(run.close)
     problem: BandwidthError | None = None
     if not config.option.collectonly:
         try:

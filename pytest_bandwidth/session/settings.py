@@ -34,6 +34,7 @@ class Settings:
     update_new: bool = False
     runs: int = 1
     confirm: int = 3
+    settle: str | None = None
     against: str | None = None
     pairs: int = 5
     strict: bool = False
@@ -60,6 +61,11 @@ class Settings:
     @property
     def writes_baseline(self) -> bool:
         return self.update or self.update_new
+
+    @property
+    def settles(self) -> str:
+        """Return what old code settles: "suspects", "unsure" (what stored runs cannot tell as well) or "never"."""
+        return self.settle or ("unsure" if self.strict else "suspects")
 
     @property
     def rounds_share(self) -> float:
@@ -132,6 +138,12 @@ def _ratio(text: str) -> float:
     return value
 
 
+def _settled(text: str) -> str:
+    if text not in ("suspects", "unsure", "never"):
+        raise ValueError(f"found {text[:40]!r}, expected suspects, unsure or never")
+    return text
+
+
 def _classes(text: str) -> tuple[float, float, float]:
     try:
         excellent, good, fair = (parse_fraction(part) for part in text.replace(",", " ").replace(" %", "%").split())
@@ -161,6 +173,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "tolerance": parse_fraction,
     "runs": _count(1),
     "confirm": _count(0),
+    "settle": _settled,
     "against": str,
     "pairs": _count(2),
     "max-time": _seconds,

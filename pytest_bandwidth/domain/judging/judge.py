@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.judging.confirmation import (
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
-from pytest_bandwidth.domain.judging.last_word import Suspect, Way, after_first_look, settle, with_why
+from pytest_bandwidth.domain.judging.last_word import UNSURE, Suspect, Way, after_first_look, settle, with_why
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.judging.same_code import is_same_code
@@ -93,13 +93,16 @@ def judge_test(
         entry = baseline.find(key) if baseline else None
         case, verdict = _first_look(measurement, entry, baseline, pools, limits, probe_alone)
         judged[key] = Judged(case.measurement if case else measurement, entry, verdict)
-        if case is not None and (verdict.status is Status.SUSPECT or _is_doubtful(verdict, case, limits)):
+        if case is not None and (_needs_processes(verdict, case, limits) or _is_unsure(verdict, limits)):
             suspects[key] = case
     by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     unlike = {key: Suspect(case, entry, judged[key].verdict) for key, case, entry in _of_other_code(suspects, judged)}
     last = settle(unlike, ways)
     for key, verdict in last.verdicts.items():
         judged[key] = replace(judged[key], verdict=after_first_look(judged[key].verdict, verdict))
+    suspects = {k: c for k, c in suspects.items() if k not in last.verdicts}
+    for key in [key for key, case in suspects.items() if not _needs_processes(judged[key].verdict, case, limits)]:
+        judged[key] = replace(judged[key], verdict=with_why(judged[key].verdict, last.why_not.get(key)))
         del suspects[key]
     if not suspects:
         return judged
@@ -122,6 +125,15 @@ def _of_other_code(suspects: Mapping[str, Case], judged: Mapping[str, Judged]) -
         entry = judged[key].entry
         if entry is not None and not is_by_floor(judged[key].verdict) and not is_same_code(case.measurement, entry):
             yield key, case, entry
+
+
+def _needs_processes(verdict: Verdict, case: Case, limits: Limits) -> bool:
+    """Return whether fresh processes look at a measurement that nothing better settles."""
+    return verdict.status is Status.SUSPECT or _is_doubtful(verdict, case, limits)
+
+
+def _is_unsure(verdict: Verdict, limits: Limits) -> bool:
+    return limits.unsure and verdict.status in UNSURE
 
 
 def _is_doubtful(verdict: Verdict, case: Case, limits: Limits) -> bool:

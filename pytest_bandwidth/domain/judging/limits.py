@@ -20,12 +20,14 @@ class Limits:
     """Hold one test's limits: its marker before the options; a baseline's own tolerance lies between.
 
     tolerance: the options'. confirm: fresh processes that have to agree. writes: which entries this run writes.
+    unsure: whether what stored runs cannot tell is to be settled as suspects are.
     """
 
     marker: MarkerOptions
     tolerance: float
     confirm: int
     writes: Literal["none", "new", "all"] = "none"
+    unsure: bool = False
 
     @property
     def floors(self) -> Floors:

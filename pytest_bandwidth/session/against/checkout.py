@@ -50,14 +50,17 @@ class Revision:
 class CheckedOut:
     """Hold a worktree with a revision in it, until `remove`."""
 
-    def __init__(self, root: Path, name: str) -> None:
-        """Check `name` out. root: any folder of the repository. Raises UsageError where git has no such commit."""
+    def __init__(self, root: Path, name: str, shown: str | None = None) -> None:
+        """Check `name` out. root: any folder of the repository. shown: what messages call it, if not by that name.
+
+        Raises UsageError where git has no such commit.
+        """
         top = _top(root)
         commit = _commit(top, name)
         remove_leftovers(top)
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
         self._lock = FileLock(self._folder / _LOCK, mode=0o600)
-        self.revision = Revision(name, commit, str(top), str(self._folder / _TREE))
+        self.revision = Revision(shown or name, commit, str(top), str(self._folder / _TREE))
         try:
             # Locked and marked before git knows of the tree: from then on other processes look at the folder.
             self._lock.acquire()

@@ -35,7 +35,7 @@ DeviceHeld = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(slots=True)
-class _Taken:
+class PairsTaken:
     """Hold the processes of one test so far, by pair. tell: takes a line about what is being done."""
 
     worktrees: Worktrees
@@ -70,6 +70,11 @@ class _Taken:
         figures = ((_figures(head.get(label)), _figures(base.get(label))) for head, base in self.pairs)
         return [Pair(head, base) for head, base in figures if head is not None and base is not None]
 
+    def heads(self, label: str | None) -> list[Metrics]:
+        """Return what the processes of this code measured validly."""
+        figures = (_figures(head.get(label)) for head, _ in self.pairs)
+        return [one for one in figures if one is not None]
+
     def base(self, label: str | None) -> list[Outcome]:
         """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
         return [rows[label] for _, rows in self.pairs if label in rows]
@@ -103,7 +108,8 @@ def judge_against(
     try:
         if counted:
             return _judge_counts(others, limits, worktrees, device_held)
-        judged.update(_judge_timed(others, limits, _Taken(worktrees, tell, device_held), pairs))
+        taken = PairsTaken(worktrees, tell, device_held)
+        judged.update(judge_timed(others, dict.fromkeys(others, limits), taken, pairs))
     except NothingThere as reason:
         judged.update({key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()})
     return {key: judged[key] for key in measurements}
@@ -144,9 +150,13 @@ def _judge_count(
     return Judged(measurement, entry, verdict)
 
 
-def _judge_timed(
-    measurements: Mapping[str, Measurement], limits: Limits, taken: _Taken, pairs: int
+def judge_timed(
+    measurements: Mapping[str, Measurement], limits: Mapping[str, Limits], taken: PairsTaken, pairs: int
 ) -> dict[str, Judged]:
+    """Judge by key, each by its limits: `pairs` pairs for all measurements together, twice as many where undecided.
+
+    Raises NothingThere where the other revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
+    """
     judged: dict[str, Judged] = {}
     open_keys = list(measurements)
     for wanted in (pairs, EXTENSION * pairs):
@@ -158,7 +168,7 @@ def _judge_timed(
             open_keys = [key for key in open_keys if taken.base(measurements[key].label)]
         judged.update(
             {
-                key: _judge_one(key, measurements[key], limits, taken)
+                key: _judge_one(key, measurements[key], limits[key], taken)
                 for key in measurements
                 if key not in judged or key in open_keys
             }
@@ -174,7 +184,7 @@ def _is_undecided(verdict: Verdict) -> bool:
     return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
 
 
-def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: _Taken) -> Judged:
+def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: PairsTaken) -> Judged:
     rows = taken.base(measurement.label)
     if not rows:
         return Judged(measurement, None, _no_label(taken.worktrees))

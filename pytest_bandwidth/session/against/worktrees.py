@@ -25,7 +25,7 @@ _INCLUDED = (".h", ".hh", ".hpp", ".hxx", ".inc", ".c", ".cc", ".cpp", ".cxx")
 CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
 # pytest's exit statuses (pytest.ExitCode).
 _PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
-_OWN_OPTIONS = ("--bandwidth-against", "--bandwidth-pairs")
+_OWN_OPTIONS = ("--bandwidth-against", "--bandwidth-pairs", "--bandwidth-settle")
 _FILES_SHOWN = 3
 
 
@@ -39,7 +39,10 @@ class ForeignImport(BandwidthError):
 
 @dataclass(frozen=True, slots=True)
 class Worktrees:
-    """Hold both trees of one test. target: the test's file; nodeid: the test as this run names it."""
+    """Hold both trees of one test. target: the test's file; nodeid: the test as this run names it.
+
+    rounds_share: as in `ChildRequest`.
+    """
 
     invocation: Invocation
     revision: Revision
@@ -47,11 +50,12 @@ class Worktrees:
     nodeid: str
     target: Path
     timeout_seconds: float
+    rounds_share: float = 1.0
 
     def head(self) -> list[dict[str, Any]]:
         """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
         plan = _plan(other=self.revision.tree, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
-        request = ChildRequest(self.device, self.nodeid, str(self.target))
+        request = ChildRequest(self.device, self.nodeid, str(self.target), self.rounds_share)
         result = self._run(plan, self.invocation, request, dict(os.environ))
         if not result.rows:
             raise FreshProcessFailed(f"a fresh process {result}")
@@ -59,7 +63,7 @@ class Worktrees:
 
     def base(self) -> list[dict[str, Any]]:
         """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
-        return self._at_base(lambda target: ChildRequest(self.device, self.nodeid, target))
+        return self._at_base(lambda target: ChildRequest(self.device, self.nodeid, target, self.rounds_share))
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
         """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
@@ -71,8 +75,8 @@ class Worktrees:
         target = self.revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(
-                f"{self.target} lies outside the repository {self.revision.top}: --bandwidth-against compares tests "
-                "that git has both revisions of"
+                f"{self.target} lies outside the repository {self.revision.top}: tests are compared that git "
+                "has both revisions of"
             )
         if not Path(self.revision.tree).is_dir():  # a worker on another machine
             raise ForeignImport(
@@ -184,7 +188,7 @@ def invocation_at(invocation: Invocation, revision: Revision) -> Invocation:
 
 
 def without_own_options(args: Sequence[str]) -> list[str]:
-    """Leave out --bandwidth-against and --bandwidth-pairs, which an older plugin would not know."""
+    """Leave out the options of the process that compares, which an older plugin would not know."""
     kept: list[str] = []
     is_value = False
     for arg in args:

@@ -1,0 +1,49 @@
+"""Decide a suspect by pairs of fresh processes against the commit that the baseline's runs were taken at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_bandwidth.domain.judging.confirmation import judge_by_fresh
+from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
+from pytest_bandwidth.domain.judging.floors import Floors
+from pytest_bandwidth.domain.judging.last_word import Suspect
+from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.same_code import what_differs
+from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+# The code of DEVICE where the commit's code lost as much.
+BY_COMMIT = "commit"
+_CLEARED = (Status.WITHIN, Status.IMPROVED)
+
+
+def limits_of(suspect: Suspect, limits: Limits) -> Limits:
+    """Return what pairs hold the suspect to: the tolerance and the metric that the baseline judges it by."""
+    figure = None if suspect.case.reference is None else suspect.case.reference.figure
+    return replace(limits, marker=replace(limits.marker, tolerance=suspect.case.tolerance, judged_on=figure))
+
+
+def judge_by_commit(suspect: Suspect, paired: Verdict, heads: Sequence[Metrics], confirm: int) -> Verdict | None:
+    """Return the last word of pairs; None where they have none, as `paired` says.
+
+    paired: the verdict on the pairs, by the limits of `limits_of`. heads: what their processes of this code saw.
+    confirm: of those, how many of a drop below the baseline have to be known, one at least.
+
+    Code that lost nothing against the commit's is not why the figures are below the baseline's. Where they stay there,
+    the device or what runs beside it is.
+    """
+    if paired.status in (Status.REGRESSED, Status.INSUFFICIENT):
+        return paired
+    if paired.status not in _CLEARED or not heads:
+        return None
+    first, case = suspect.first, suspect.case
+    seen = [{case.measurement.label: head} for head in heads]
+    fresh = judge_by_fresh(first, case, seen, max(confirm, 1), Floors(), None)
+    if fresh.status is Status.REGRESSED:
+        differs = what_differs(case.measurement, suspect.entry)
+        reason = f"the code is not why: {paired.reason}; but {drop_sentence(fresh)}; {differs}"
+        return replace(fresh, status=Status.DEVICE, code=BY_COMMIT, reason=reason)
+    status = Status.WITHIN if first.status is Status.SUSPECT else paired.status
+    return replace(paired, status=status, reason=f"{moved(first, 'the baseline')} here, {paired.reason}")

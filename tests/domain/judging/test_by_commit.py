@@ -1,0 +1,80 @@
+"""What pairs against the baseline's commit make of a suspect."""
+
+from dataclasses import replace
+
+import pytest
+from test_judge import FIVE, KEY, LIMITS, again, measured, never_probe
+
+from pytest_bandwidth.domain.judging.by_commit import BY_COMMIT, judge_by_commit, limits_of
+from pytest_bandwidth.domain.judging.judge import judge_test
+from pytest_bandwidth.domain.judging.last_word import LastWords
+from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+PAIRED = Verdict(Status.WITHIN, "pairs", "0.1 % below the commit in 4 pairs")
+
+
+def suspect_of(gbps=70.0, known=FIVE, limits=LIMITS):
+    """The suspect as the rule hands it to a way."""
+    found = []
+    judge_test(
+        {KEY: measured(gbps)}, known, limits, again(lambda _: None), never_probe, ways=[lambda s: note(found, s)]
+    )
+    return found[0]
+
+
+def note(found, suspects):
+    found.extend(suspects.values())
+    return LastWords(dict.fromkeys(suspects, PAIRED))
+
+
+def heads(*gbps):
+    return [Metrics(one, one / 100, 100.0) for one in gbps]
+
+
+@pytest.mark.parametrize("status", [Status.REGRESSED, Status.INSUFFICIENT])
+def test_what_pairs_find_stands(status):
+    paired = replace(PAIRED, status=status)
+    assert judge_by_commit(suspect_of(), paired, heads(90.0, 90.0), 3) is paired
+
+
+@pytest.mark.parametrize("status", [Status.INVALID, Status.NOT_COMPARABLE, Status.NO_BASELINE])
+def test_pairs_that_compare_nothing_have_no_last_word(status):
+    assert judge_by_commit(suspect_of(), replace(PAIRED, status=status), heads(70.0, 70.0), 3) is None
+
+
+@pytest.mark.parametrize(("seen", "status"), [((70.0,) * 4, Status.DEVICE), ((90.0,) * 4, Status.WITHIN)])
+def test_what_the_commit_lost_as_well_is_the_devices_if_it_is_still_lost(seen, status):
+    verdict = judge_by_commit(suspect_of(), PAIRED, heads(*seen), 3)
+    assert verdict.status is status
+    assert PAIRED.reason in verdict.reason
+    assert (verdict.code == BY_COMMIT) is (status is Status.DEVICE)
+
+
+def test_pairs_faster_than_the_commit_improve_nothing_that_was_suspect():
+    assert judge_by_commit(suspect_of(), replace(PAIRED, status=Status.IMPROVED), heads(90.0, 90.0), 3).status is (
+        Status.WITHIN
+    )
+
+
+def test_pairs_are_held_to_what_the_baseline_judges_by():
+    known = replace(FIVE, entries={KEY: replace(FIVE.entries[KEY], tolerance=0.1, judged_on="gbps")})
+    asked = limits_of(suspect_of(known=known), LIMITS).marker
+    assert (asked.tolerance, asked.judged_on) == (0.1, "gbps")
+
+
+@pytest.mark.parametrize("unsure", [False, True])
+def test_what_stored_runs_cannot_tell_is_settled_where_that_is_asked_for(unsure):
+    asked = []
+    limits = replace(LIMITS, tolerance=0.01, unsure=unsure)
+    found = judge_test({KEY: measured(90.0)}, FIVE, limits, again(None), never_probe, ways=[lambda s: note(asked, s)])
+    assert found[KEY].verdict.status is (Status.WITHIN if unsure else Status.INSUFFICIENT)
+    assert len(asked) == unsure
+
+
+def test_what_stays_unsure_says_why_and_takes_no_fresh_process():
+    limits = replace(LIMITS, tolerance=0.01, unsure=True)
+    ways = [lambda suspects: LastWords({}, dict.fromkeys(suspects, "its commit is gone"))]
+    found = judge_test({KEY: measured(90.0)}, FIVE, limits, again(None), never_probe, ways=ways)
+    assert found[KEY].verdict.status is Status.INSUFFICIENT
+    assert found[KEY].verdict.reason.endswith("; its commit is gone")
