@@ -168,6 +168,8 @@ class Run(MeasuringRun):
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if self._counts_dram:
             judged = {key: self._counted(one, test, timeout, progress) for key, one in judged.items()}
+        else:
+            judged = {key: dram.judged_uncounted(one, test.marker.max_dram_ratio) for key, one in judged.items()}
         if settings.profile is None:
             return judged
         return {key: self._profiled(key, one, test, timeout, progress) for key, one in judged.items()}

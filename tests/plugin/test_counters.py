@@ -134,6 +134,28 @@ def test_the_markers_most(gpu, monkeypatch):
     assert (row["status"], row["code"]) == ("INVALID", "max_dram_ratio-uncounted")
     result, _ = row_of(gpu, "--bandwidth-strict")
     result.assert_outcomes(failed=1)
+    (row,) = gpu.document("--bandwidth-device=cuda")["results"]
+    (finding,) = row["findings"]
+    assert finding["text"] == "max_dram_ratio=1.1 is not held without counters: run with --bandwidth-counters=auto"
+    (row,) = gpu.document("--bandwidth-device=cpu")["results"]
+    assert not any("max_dram_ratio" in finding["text"] for finding in row["findings"])
+
+
+def test_after_two_failures_in_a_row_no_more_is_tried(gpu, monkeypatch):
+    gpu.file(
+        "test_kernel.py",
+        FREE.replace("def test_kernel(", "@pytest.mark.parametrize('n', range(3))\ndef test_kernel(n, "),
+    )
+    monkeypatch.setenv("STAND_IN", "held")
+    document = gpu.document(*ON)
+    texts = [row["findings"][0]["text"] for row in document["results"]]
+    assert [text.startswith("DRAM was not counted: ncu counted nothing: another") for text in texts] == [
+        True,
+        True,
+        False,
+    ]
+    assert texts[-1] == "DRAM was not counted: not tried any more: 2 tries in a row failed"
+    assert len((gpu.path / "notes").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,14 @@ def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: floa
     return replace(found, verdict=Verdict(Status.INVALID, NOT_HELD, f"nothing to hold max_dram_ratio to: {error}"))
 
 
+def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
+    """Return the judgement where counters are off: a finding where the marker asks for them, on a GPU."""
+    if max_ratio is None or not judged.measurement.device.on_gpu:
+        return judged
+    text = f"max_dram_ratio={max_ratio:g} is not held without counters: run with --bandwidth-counters=auto"
+    return replace(judged, measurement=judged.measurement.with_finding(Finding(UNCOUNTED, text)))
+
+
 def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
     """Return an entry's old runs, without their counts where fresh ones moved another number of bytes.
 

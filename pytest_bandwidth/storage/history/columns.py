@@ -80,8 +80,12 @@ COLUMNS = (
     Column("allowed_drop", "DOUBLE", "what the baseline let pass", lambda r: r.outcome.verdict.get("allowed_drop")),
     Column("sm_clock_mhz", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "sm_clock_mhz")),
     Column("temperature_c", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "temperature_c")),
+    Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", lambda r: r.outcome.dram_read),
+    Column("dram_written", "BIGINT", "bytes that DRAM wrote, by hardware counters", lambda r: r.outcome.dram_written),
 )
 FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
+# What earlier releases wrote: without the columns that came later, which are null for their runs.
+OLDER_FORMS = (FORM[:-2],)
 
 
 def run_id_of(document: Document) -> str:

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.history.database import copy_to, database, files_literal
 from pytest_bandwidth.storage.history.files import add, listing, merged_file
-from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors
+from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors, rows_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -63,12 +63,12 @@ def merge_where_due(folder: Path) -> None:
 def _merge(folder: Path) -> None:
     found = listing(folder)
     with database() as connection:
-        check_files(connection, found.files)
+        some_older = check_files(connection, found.files)
         known = runs_in(connection, found.merged).ids
         left = [file for file in found.runs if file.stem not in known]
         if left:
             digest = hashlib.sha256("\n".join(file.name for file in left).encode()).hexdigest()[:16]
-            query = f"SELECT * FROM read_parquet({files_literal(left)}) ORDER BY test, started_at"
+            query = f"{rows_of(left, some_older=some_older)} ORDER BY test, started_at"
             target = merged_file(folder, left[0].stem, digest)
             add(target, lambda partial: copy_to(connection, query, partial, rows_of_group=ROWS_OF_GROUP))
     for file in found.runs:

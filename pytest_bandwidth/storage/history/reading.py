@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.history.columns import FORM
 from pytest_bandwidth.storage.history.database import (
     database,
-    files_literal,
     first_line,
     literal_pattern,
     quoted,
@@ -20,7 +18,7 @@ from pytest_bandwidth.storage.history.database import (
 )
 from pytest_bandwidth.storage.history.files import listing
 from pytest_bandwidth.storage.history.merging import runs_in
-from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors
+from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors, rows_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -98,11 +96,10 @@ def _opened(folder: Path) -> Iterator[History]:
     if not found.files:
         raise UsageError(f"{folder}: found no runs, expected a folder that --bandwidth-history wrote to")
     with database() as connection:
-        check_files(connection, found.files)
+        some_older = check_files(connection, found.files)
         merged = runs_in(connection, found.merged)
         files = [*found.merged, *(file for file in found.runs if file.stem not in merged.ids)]
-        names = ", ".join(f'"{name}"' for name, _ in FORM)
-        source = f"SELECT {names} FROM read_parquet({files_literal(files)})"
+        source = rows_of(files, some_older=some_older)
         if merged.overlap:
             source += " QUALIFY row_number() OVER (PARTITION BY run_id, test) = 1"
         with named_in_errors(connection, files, str(folder)):

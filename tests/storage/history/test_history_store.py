@@ -238,6 +238,39 @@ def test_leftovers_of_killed_processes_are_ignored_and_swept_when_old(folder):
     assert (old.exists(), young.exists(), count(folder)) == (False, True, 2)
 
 
+def _made_older(file: Path) -> None:
+    """Give a file the form of releases without the columns of hardware counters."""
+    older = file.with_suffix(".older")
+    duckdb.sql(f"COPY (SELECT * EXCLUDE (dram_read, dram_written) FROM '{file}') TO '{older}' (FORMAT parquet)")
+    older.rename(file)
+
+
+@pytest.mark.parametrize("of_earlier", [[0], [1], [0, 2], [0, 1, 2, 3]])
+def test_runs_of_earlier_releases_are_found_beside_new_ones_merged_or_not(folder, monkeypatch, of_earlier):
+    monkeypatch.setattr(merging, "RUNS_BEFORE_MERGE", 100)
+    counted = replace(outcome("test_a.py::test_one", 700.0), dram_read=5, dram_written=3)
+    for i in range(4):
+        file = add(folder, counted, run_id=f"r{i}")
+        if i in of_earlier:
+            _made_older(file)
+    expected = [(f"r{i}", None if i in of_earlier else 5) for i in range(4)]
+
+    def found():
+        query = "SELECT run_id, dram_read FROM history ORDER BY run_id"
+        return ask(folder, lambda history: history.rows(query))
+
+    assert found() == expected
+    merging._merge(folder.resolve())
+    assert found() == expected
+    # A merged file of an earlier release, beside a new one.
+    (merged,) = folder.glob("merged-*.parquet")
+    _made_older(merged)
+    assert found() == [(run, None) for run, _ in expected]
+    add(folder, counted, run_id="r9")
+    merging._merge(folder.resolve())
+    assert found() == [*((run, None) for run, _ in expected), ("r9", 5)]
+
+
 def _other_columns(file: Path) -> None:
     duckdb.sql(f"COPY (SELECT 1 AS a) TO '{file}' (FORMAT parquet)")
 
