@@ -20,6 +20,7 @@ from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, Finding, Measureme
 from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
+from pytest_bandwidth.frameworks.explain import Explanation, explained
 from pytest_bandwidth.frameworks.waiting import awaited
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
 from pytest_bandwidth.session.call_arrays import CallArrays
@@ -210,6 +211,15 @@ class Bandwidth:
         else:
             returned.clear()  # it may be large
         return self._measure(workload, lambda: callable_code(function, args, kwargs, said))
+
+    def explain(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+        """Run ``function(*args, **kwargs)`` once, untimed, and say what PyTorch's operators in it move, in bytes.
+
+        ``str()`` of the answer is a sentence and a line for each operator; `.least_bytes` is what one fused operator
+        would move, `.intermediates` the bytes of what is made on the way. Nothing is judged by it. Raises UsageError
+        where no operator of PyTorch runs, and what the function raises.
+        """
+        return explained(lambda: function(*args, **kwargs), (args, kwargs))
 
     def compare(
         self,
