@@ -20,6 +20,7 @@ SMALLEST = {
     "gate.py": (("--judged=1", "--drop=10%", "--mib=8"), r"pytest-benchmark, min:5% +\d of 1"),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
+    "pairs_simulation.py": (("--trials=20",), r"each of 3–8"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "memory_speed.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
     "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
