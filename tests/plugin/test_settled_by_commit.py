@@ -70,8 +70,8 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
         "unlike": ("REGRESSED", "drop"),
     }
     name = f"the baseline's commit ({commit[:10]})"
-    assert found["slowed"][2].startswith(f"15.4 % below {name} in 4 pairs of fresh processes")
-    assert found["machine"][2].startswith(f"the code is not why: 0.0 % below {name} in 4 pairs")
+    assert found["slowed"][2].startswith(f"15.4 % below {name} in 3 pairs of fresh processes")
+    assert found["machine"][2].startswith(f"the code is not why: 0.0 % below {name} in 3 pairs")
     why = {key: found[key][2].partition("not held to the old code: ")[2] for key in ("gone", "dirty", "unlike")}
     assert why == {
         "gone": "the baseline's commit (0123456789) is not in this repository: fetch it (shallow clones hold the "

@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.by_commit import judge_by_commit, limits_of
 from pytest_bandwidth.domain.judging.last_word import LastWords, Suspect
 from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.paired import SETTLING_LEVEL, SETTLING_LOOKS
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
 from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, judge_timed
@@ -20,8 +21,6 @@ from pytest_bandwidth.session.against.worktrees import ForeignImport, Worktrees
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.git import commit_named, has_file, tree_of
 
-# Pairs, and twice as many where they cannot tell.
-SETTLING_PAIRS = 4
 NAME = "the baseline's commit"
 LONGEST_REASON = 300
 # A baseline is data: nothing else of it reaches git's command line.
@@ -129,7 +128,7 @@ class AgainstItsCommit:
         measurements = {key: suspect.case.measurement for key, suspect in suspects.items()}
         limits = {key: limits_of(suspect, self.limits) for key, suspect in suspects.items()}
         verdicts, why_not = {}, {}
-        for key, one in judge_timed(measurements, limits, taken, SETTLING_PAIRS).items():
+        for key, one in judge_timed(measurements, limits, taken, SETTLING_LOOKS, SETTLING_LEVEL).items():
             heads = taken.heads(measurements[key].label)
             verdict = judge_by_commit(suspects[key], one.verdict, heads, self.limits.confirm)
             if verdict is None:

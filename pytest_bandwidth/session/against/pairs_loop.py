@@ -16,6 +16,7 @@ from pytest_bandwidth.domain.judging.floors import is_by_floor
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.paired import Pair, judge_by_pairs
+from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
@@ -109,7 +110,7 @@ def judge_against(
         if counted:
             return _judge_counts(others, limits, worktrees, device_held)
         taken = PairsTaken(worktrees, tell, device_held)
-        judged.update(judge_timed(others, dict.fromkeys(others, limits), taken, pairs))
+        judged.update(judge_timed(others, dict.fromkeys(others, limits), taken, (pairs, EXTENSION * pairs)))
     except NothingThere as reason:
         judged.update({key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()})
     return {key: judged[key] for key in measurements}
@@ -151,15 +152,19 @@ def _judge_count(
 
 
 def judge_timed(
-    measurements: Mapping[str, Measurement], limits: Mapping[str, Limits], taken: PairsTaken, pairs: int
+    measurements: Mapping[str, Measurement],
+    limits: Mapping[str, Limits],
+    taken: PairsTaken,
+    looks: Sequence[int],
+    level: float = REGRESSED_LEVEL,
 ) -> dict[str, Judged]:
-    """Judge by key, each by its limits: `pairs` pairs for all measurements together, twice as many where undecided.
+    """Judge by key, each by its limits, after so many pairs for all measurements together; those undecided go on.
 
     Raises NothingThere where the other revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
     """
     judged: dict[str, Judged] = {}
     open_keys = list(measurements)
-    for wanted in (pairs, EXTENSION * pairs):
+    for wanted in looks:
         while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(
             sum(pair.even for pair in taken.of(measurements[key].label)) < wanted for key in open_keys
         ):
@@ -168,7 +173,7 @@ def judge_timed(
             open_keys = [key for key in open_keys if taken.base(measurements[key].label)]
         judged.update(
             {
-                key: _judge_one(key, measurements[key], limits[key], taken)
+                key: _judge_one(key, measurements[key], limits[key], taken, level)
                 for key in measurements
                 if key not in judged or key in open_keys
             }
@@ -184,13 +189,14 @@ def _is_undecided(verdict: Verdict) -> bool:
     return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
 
 
-def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: PairsTaken) -> Judged:
+def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: PairsTaken, level: float) -> Judged:
     rows = taken.base(measurement.label)
     if not rows:
         return Judged(measurement, None, _no_label(taken.worktrees))
     entry = _entry(key, rows, taken.worktrees)
     pairs = taken.of(measurement.label)
-    verdict = judge_by_pairs(measurement, entry, pairs, limits, rows[-1].regime, str(taken.worktrees.revision))
+    other, regime = str(taken.worktrees.revision), rows[-1].regime
+    verdict = judge_by_pairs(measurement, entry, pairs, limits, regime, other, level)
     if verdict is None:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
         verdict = Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}")

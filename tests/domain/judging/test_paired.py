@@ -7,6 +7,7 @@ import pytest
 
 from pytest_bandwidth.domain.judging.paired import (
     EVEN_PROBES,
+    SETTLING_LEVEL,
     Pair,
     half_width,
     judge_pairs,
@@ -142,3 +143,12 @@ def test_power_against_a_drop_of_eight_percent():
         judge(pairs(*(0.08 + draw.gauss(0, 0.01) for _ in range(5)))).status is Status.REGRESSED for _ in range(500)
     )
     assert found >= 495
+
+
+def test_looks_that_settle_share_the_level_of_two_and_one_that_is_not_sure_goes_on():
+    assert pytest.approx(1 - 2 * (1 - 0.999) / 6) == SETTLING_LEVEL
+    # Their mean is past the tolerance and three pairs exclude no drop at 99.9 %, which a look at a stricter level does.
+    drops = [0.10 + 0.0071 * step for step in (-1, 0, 1)]
+    found = [Pair(Metrics(math.exp(-drop)), Metrics(1.0)) for drop in drops]
+    said = [judge_pairs(found, "gbps", 0.05, "main", level).status for level in (0.999, SETTLING_LEVEL)]
+    assert said == [Status.REGRESSED, Status.INSUFFICIENT]
