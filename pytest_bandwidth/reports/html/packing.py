@@ -29,7 +29,7 @@ def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
         "panels": [_packed(detail_of(run.outcomes[row.index], each), texts) for row in table.rows],
         "texts": list(texts),
         "sort": {
-            column.key: [_short(row.cells[i].sort) for row in table.rows] for i, column in enumerate(table.columns)
+            column.key: [_short(row.cells[i].sort, 9) for row in table.rows] for i, column in enumerate(table.columns)
         },
         "rowOf": [position[index] for index in range(len(run.outcomes))] if specs else [],
         "charts": {name: _light(spec) for name, spec in specs.items()},
@@ -77,5 +77,6 @@ def _needed(point: Mapping[str, Any], key: str) -> bool:
     return "row" not in point or isinstance(point[key], float)
 
 
-def _short(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+def _short(value: Any, digits: int = 5) -> Any:
+    """Return a float with so many digits: five are enough to draw, but two that the table shows apart sort apart."""
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value

@@ -333,6 +333,13 @@ def test_a_result_of_another_form_is_named_by_its_place() -> None:
         render_html(document)
 
 
+def test_figures_that_the_table_shows_apart_sort_apart() -> None:
+    document = run_documents.run_document(run_documents.outcomes(2))
+    for result, gbps in zip(document["results"], (852.4999, 852.5001), strict=True):
+        result["gbps"] = gbps
+    assert sorted(data_of(Page(render_html(document)))["sort"]["gbps"]) == [852.4999, 852.5001]
+
+
 def test_figures_that_are_not_finite_count_as_absent() -> None:
     document = run_documents.run_document(run_documents.outcomes(2))
     document["results"][0]["gbps"] = float("nan")
