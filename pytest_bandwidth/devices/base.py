@@ -50,7 +50,8 @@ class Workload:
     launch: set where the callable is a kernel launch, for devices that look inside.
     reads, writes: the declared arrays, where arrays were declared, for devices that check the declaration.
     stream: the stream the work runs on, as the user's framework names it; None = the device's current one.
-    interleaved: further callables to sample in the same rounds, for comparisons.
+    interleaved: further callables to sample in the same rounds, for comparisons. setup_for_all: whether `setup` runs
+    before each of those, too.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     """
@@ -65,8 +66,14 @@ class Workload:
     writes: tuple[Any, ...] = ()
     precision: str | None = None
     interleaved: tuple[Call, ...] = ()
+    setup_for_all: bool = False
     blocks: int | None = None
     flop_declared: bool = True
+
+    @property
+    def setup_of_interleaved(self) -> Call | None:
+        """Return what runs, untimed, before each sample of a further callable."""
+        return self.setup if self.setup_for_all else None
 
     @property
     def inputs(self) -> Sequence[Any]:
@@ -217,6 +224,35 @@ class ReadyDevice(Protocol):
 
     def make_ready(self) -> None:
         """Load what any measurement takes; the device's memory is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldCode:
+    """Hold a kernel's old code, ready to be launched in the new one's place.
+
+    calls: what to sample beside the work: the old code and, where the driver compiled that and not the work's own
+    kernel, the new code as the driver compiles it, so that both are of one compiler. resources: the old code's.
+    restore: gives the launch's arrays back what they held before the old code ran.
+    """
+
+    calls: tuple[Call, ...]
+    resources: KernelResources | None
+    restore: Call
+
+
+@runtime_checkable
+class OldCodeDevice(Protocol):
+    """Mark a device that can launch a kernel's old code, which a baseline kept as PTX."""
+
+    def old_code(self, workload: Workload, old: str, new: str) -> OldCode:
+        """Load the old code of the workload's launch and run it once. old, new: PTX, each a module of one kernel.
+
+        Raises KernelError where the driver does not take it or it cannot be launched so, OutOfMemory where the
+        launch's arrays cannot be kept, DeviceLost where it faults.
+        """
+
+    def run(self, workload: Workload) -> object:
+        """As `Device.run`."""
 
 
 @runtime_checkable

@@ -213,8 +213,10 @@ def _warm_up(
     started = device.now()
     seconds: list[float] = [first.seconds]
     while True:
-        for other in (*((probe.call,) if probe else ()), *workload.interleaved):
-            device.time(other, workload.stream)
+        if probe is not None:
+            device.time(probe.call, workload.stream)
+        for other in workload.interleaved:
+            _sampler(device, other, workload)()
         seconds.append(kernel_sample().seconds)
         spent = device.now() - started
         if spent >= WARMUP_MOST_SHARE * budget.max_seconds:
@@ -245,7 +247,7 @@ def _rounds(
     samplers: list[Callable[[], Sample]] = [kernel_sample]
     if probe is not None:
         samplers.append(lambda: device.time(probe.call, workload.stream))
-    samplers += [_sampler(device, other, workload.stream) for other in workload.interleaved]
+    samplers += [_sampler(device, other, workload) for other in workload.interleaved]
     turn = 0
     while True:
         # Each round begins with another one; with a kernel and its probe that is their alternating order.
@@ -275,8 +277,15 @@ def _rounds(
             progress(_progress_text(tally, now - started, budget))
 
 
-def _sampler(device: TimedDevice, call: Call, stream: object) -> Callable[[], Sample]:
-    return lambda: device.time(call, stream)
+def _sampler(device: TimedDevice, call: Call, workload: Workload) -> Callable[[], Sample]:
+    """Return a sampler of a callable that is sampled beside the workload."""
+
+    def sample() -> Sample:
+        if workload.setup_of_interleaved is not None:
+            workload.setup_of_interleaved()
+        return device.time(call, workload.stream)
+
+    return sample
 
 
 def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:

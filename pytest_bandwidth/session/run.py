@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, replace
+from dataclasses import asdict, astuple, replace
 from functools import cached_property, partial
 from os.path import exists
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import Budget
+from pytest_bandwidth.devices.base import Budget, OldCodeDevice
 from pytest_bandwidth.devices.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.device import Peak
@@ -28,6 +28,7 @@ from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
+from pytest_bandwidth.session.fresh.beside_old import OldKernels
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
 from pytest_bandwidth.session.fresh.counted import Counters, file_name
@@ -154,9 +155,10 @@ class Run(MeasuringRun):
         timeout = max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * test.measured_seconds)
         held, alone = partial(self.locked, progress), partial(self._probe_alone, progress)
         self.device.release()
+        old_kernels = self._old_kernels(test, timeout, progress)
         with self._fresh_processes(test, timeout, progress) as fresh:
             if self.revision is None:
-                ways = self._ways(limits, test, timeout, progress)
+                ways = self._ways(old_kernels, limits, test, timeout, progress)
                 judged = judge_test(measurements, self.baseline, limits, fresh.measure_again, alone, self._pools, ways)
                 judged = {key: _with_drift(one) for key, one in judged.items()}
             else:
@@ -166,6 +168,8 @@ class Run(MeasuringRun):
                 if limits.floors:
                     judged = with_floors(judged, judge_test(measurements, None, limits, fresh.measure_again, alone))
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
+        if old_kernels is not None:
+            judged = {key: old_kernels.with_what_they_saw(one) for key, one in judged.items()}
         if self._counts_dram:
             judged = {key: self._counted(one, test, timeout, progress) for key, one in judged.items()}
         else:
@@ -219,13 +223,16 @@ class Run(MeasuringRun):
         peak = None if self.peak is None else astuple(self.peak)
         return ChildRequest(self.device_name, test.nodeid, test.target, peak=peak, identifies_code=False)
 
-    def _ways(self, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress) -> tuple[Way, ...]:
+    def _ways(
+        self, old_kernels: OldKernels | None, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress
+    ) -> tuple[Way, ...]:
         """Return how suspects of changed or unknown code are settled without stored figures, the best way first."""
         if self.settings.settles == "never":
             return ()
         at = partial(self._worktrees, test, timeout, rounds_share=ROUNDS_SHARE)
         held = partial(self.locked, progress)
-        return (AgainstItsCommit(self._commits, _file_of(test), at, limits, progress.show, held),)
+        by_commit = AgainstItsCommit(self._commits, _file_of(test), at, limits, progress.show, held)
+        return (by_commit,) if old_kernels is None else (old_kernels, by_commit)
 
     def _worktrees(
         self, test: MeasuredTest, timeout: float, revision: Revision, *, rounds_share: float = 1.0
@@ -252,9 +259,27 @@ class Run(MeasuringRun):
         del label  # only a parent's request tells labels apart
         return self._budget_of(marker, self.settings.rounds_share)
 
-    def _fresh_processes(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> FreshProcesses:
+    def _old_kernels(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> OldKernels | None:
+        """Return what runs old kernels beside new ones; None where the device or the baseline has none."""
+        file = self.baseline_file
+        if file is None or not isinstance(self.device, OldCodeDevice):
+            return None
+        request = self._request_of(test)
+        return OldKernels(
+            file,
+            lambda olds: start_fresh(self._invocation, replace(request, old_kernels=tuple(map(asdict, olds)))),
+            partial(self.locked, progress),
+            progress.show,
+            self.peak,
+            timeout_seconds,
+        )
+
+    def _request_of(self, test: MeasuredTest) -> ChildRequest:
         peak = None if self.peak is None else astuple(self.peak)
-        request = ChildRequest(self.device_name, test.nodeid, test.target, ROUNDS_SHARE, peak, identifies_code=False)
+        return ChildRequest(self.device_name, test.nodeid, test.target, ROUNDS_SHARE, peak, identifies_code=False)
+
+    def _fresh_processes(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> FreshProcesses:
+        request = self._request_of(test)
         return FreshProcesses(
             lambda: start_fresh(self._invocation, request),
             partial(self.locked, progress),

@@ -23,6 +23,7 @@ from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.by_commit import BY_COMMIT
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.old_kernel import OLD_KERNEL
 from pytest_bandwidth.domain.judging.same_code import SAME_CODE
 from pytest_bandwidth.domain.measurement import CODE_DIFF, Finding, Measurement
 from pytest_bandwidth.domain.outcome import Plain, outcome_of
@@ -259,7 +260,7 @@ class BandwidthSession:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.verdict.status.fails(strict=self._run.strict):
                 name = self._shown_name(item, one.measurement)
-                causes = () if one.verdict.code in _OF_NO_CLOCK else likely_causes(one.measurement, one.entry)
+                causes = _causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 against = self._run.settings.against is not None
                 message = failure_message(
@@ -301,6 +302,15 @@ class BandwidthSession:
         alike = self._named.get(item.name, [item.nodeid])
         name = item.name if len(alike) == 1 else shortest_unique(alike)[item.nodeid]
         return f"{name} @ {measurement.label}" if measurement.label else name
+
+
+def _causes(judged: Judged) -> tuple[str, ...]:
+    """Return likely causes of a verdict that fails; none where the device is at fault, which its reason has named."""
+    verdict = judged.verdict
+    if verdict.code in _OF_NO_CLOCK or (verdict.code == OLD_KERNEL and verdict.status is Status.DEVICE):
+        return ()
+    old = judged.old_resources if verdict.code == OLD_KERNEL else None
+    return likely_causes(judged.measurement, judged.entry, old)
 
 
 def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:

@@ -125,9 +125,10 @@ def load(timer: Timer, workload: Workload, probe: Call) -> None:
 
 
 def _parts(workload: Workload) -> dict[str, Workload]:
-    """Return the workload and each interleaved callable, by names for errors; setup is the first's."""
+    """Return the workload and each interleaved callable, each with its setup, by names for errors."""
     first = replace(workload, call=_keeping_result(workload.call), interleaved=())
-    parts = [first, *(replace(first, call=other, setup=None) for other in workload.interleaved)]
+    setup = workload.setup_of_interleaved
+    parts = [first, *(replace(first, call=other, setup=setup) for other in workload.interleaved)]
     if len(parts) == 1:
         return {THE_WORK: first}
     return {f"{THE_WORK} of callable {i} of {len(parts)}": part for i, part in enumerate(parts, 1)}

@@ -67,6 +67,11 @@ class RawKernelCodes:
             return MeasuredCode(unknown=f"compiled once more, its source has no kernel {kernel.name}")
         return found if compiled.cubin else self._by_driver(found)
 
+    @property
+    def loads_machine_code(self) -> bool:
+        """Return whether CuPy loads NVRTC's machine code; else the driver compiles NVRTC's PTX."""
+        return bool(self._cupy.cuda.compiler._get_arch_for_options_for_nvrtc()[1] == "cubin")
+
     def _why_unknown(self, made: Mapping[str, Any]) -> str | None:
         """Return why a kernel that was made so cannot be identified; None where nothing is known to be in the way."""
         if self._cupy.cuda.runtime.is_hip:

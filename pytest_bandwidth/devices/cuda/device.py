@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.argument_types import misread_arrays
-from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
+from pytest_bandwidth.devices.base import (
+    Budget,
+    Call,
+    KernelSource,
+    Launch,
+    OldCode,
+    Probe,
+    Progress,
+    Sample,
+    Workload,
+)
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load
@@ -28,6 +38,7 @@ from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_f
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
 from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading
+from pytest_bandwidth.devices.cuda.old_code import KeptArrays, keep_arrays, kernel_of_ptx
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
@@ -35,7 +46,7 @@ from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for,
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.code_identity import MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
-from pytest_bandwidth.domain.errors import DeviceLost, UsageError
+from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -189,6 +200,35 @@ class CudaDevice:
                 runtime.wait_device()
             with runtime.counted_range(stream, workload.written_share(self.nbytes)):
                 return workload.call()
+
+    def old_code(self, workload: Workload, old: str, new: str) -> OldCode:
+        """Load the old code of a raw kernel's launch from PTX and run it once; the arrays are as before then.
+
+        Raises KernelError, UsageError where it cannot be launched so, OutOfMemory, DeviceLost where it faults.
+        """
+        launch = workload.launch
+        if launch is None:
+            raise KernelError("it is no launch of a kernel")
+        with self._current():
+            before = replace(launch, kernel=kernel_of_ptx(self._cupy, old, launch.kernel))
+            calls = [self.launcher(before, workload.stream)]
+            if self._codes.loads_machine_code:
+                now = replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel))
+                calls.append(self.launcher(now, workload.stream))
+            _, args = prepared_call(self._cupy, launch, self._world)
+            self._runtime.wait_device()
+            with self._guard.allocation("a copy of the arrays, kept from the old code,"):
+                kept = keep_arrays(self._cupy, filter(self._is_array, args))
+            for call in calls:
+                self.run(replace(workload, call=call))
+            self._restore(kept)
+            return OldCode(tuple(calls), self.resources(before), lambda: self._restore(kept))
+
+    def _restore(self, kept: KeptArrays) -> None:
+        with self._current():
+            self._runtime.wait_device()
+            kept.restore()
+            self._runtime.wait_device()
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""

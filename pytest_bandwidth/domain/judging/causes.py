@@ -31,16 +31,23 @@ def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: known[name] for name in _RECORDED if known.get(name) is not None}
 
 
-def likely_causes(measurement: Measurement, entry: Entry | None) -> tuple[str, ...]:
-    """Return sentences, the most telling first; empty where nothing that is recorded has changed."""
+def likely_causes(
+    measurement: Measurement, entry: Entry | None, old: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """Return sentences, the most telling first; empty where nothing that is recorded has changed.
+
+    old: what the compiler gave the entry's code where that ran beside the new: nothing but code differs then.
+    """
     if entry is None:
         return ()
     causes = list(measurement.code.changes_since(identity_of_plain(entry.code)))
     resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
     for name, text in _RESOURCES.items():
-        then, now = entry.resources.get(name), resources.get(name)
+        then, now = (entry.resources if old is None else old).get(name), resources.get(name)
         if then is not None and now is not None and then != now:
             causes.append(text.format(then=then, now=now))
+    if old is not None:
+        return tuple(causes)
     causes += recorded_changes(measurement, entry)
     if (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)

@@ -41,6 +41,7 @@ class Judged:
     """Hold a measurement, what the baseline knows of it, the verdict, and what its fresh processes saw.
 
     profile: the path of a profiler's report on it; None where none was taken.
+    old_resources: what the compiler gave the old code that ran beside it; None where none did.
     """
 
     measurement: Measurement
@@ -48,6 +49,7 @@ class Judged:
     verdict: Verdict
     fresh: tuple[FreshRow, ...] = ()
     profile: str | None = None
+    old_resources: Mapping[str, int] | None = None
 
 
 def pools_of(baseline: Baseline | None) -> Pools:

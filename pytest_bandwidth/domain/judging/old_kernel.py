@@ -74,6 +74,8 @@ def judge_by_old(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:
     verdict = _by_ratio(suspect, seen, told)
     if told.slower:
         return replace(verdict, status=Status.REGRESSED)
+    if suspect.first.status is Status.DEVICE:  # what the device lost stays lost, whoever is at fault
+        return replace(suspect.first, reason=f"{suspect.first.reason}; {verdict.reason}")
     stored = _by_stored(suspect, seen)
     if stored is None or stored.status is not Status.REGRESSED:
         return verdict

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import Budget, ProfiledDevice, ReadyDevice, Workload
+from pytest_bandwidth.devices.base import Budget, OldCodeDevice, ProfiledDevice, ReadyDevice, Workload
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.fresh.child import ChildRequest, Go, wait_for_turn
+from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
 from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
@@ -30,6 +31,7 @@ class ChildRun(MeasuringRun):
         self._request = request
         self._go = Go()
         self._wait_seconds = 0.0
+        self._old = {(old := OldKernel(**plain)).label: old for plain in request.old_kernels}
 
     @property
     def identifies_code(self) -> bool:
@@ -54,6 +56,16 @@ class ChildRun(MeasuringRun):
             self.device.make_ready()
         self._go = wait_for_turn()
         self._wait_seconds = self._go.wait_seconds
+
+    def measure(
+        self, workload: Workload, marker: MarkerOptions, progress: Progress, *, untimed: bool = False
+    ) -> Measurement:
+        """Measure; where that was asked for, while the old code of the workload's kernel takes turns with it."""
+        old, device = self._old.get(workload.label), self.device
+        if old is None or untimed or not isinstance(device, OldCodeDevice):
+            return super().measure(workload, marker, progress, untimed=untimed)
+        alone = super().measure
+        return measure_beside(device, old, workload, lambda both: alone(both, marker, progress))
 
     def judge(
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress

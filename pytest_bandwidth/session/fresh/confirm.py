@@ -190,10 +190,11 @@ def _by_label(rows: list[dict[str, Any]], peak: Peak | None, seconds: float) -> 
     valid = [row for row in rows if trouble[row["label"]] is None]
     if not valid:
         raise FreshProcessFailed(f"a fresh process measured nothing valid: {next(iter(trouble.values()), 'no result')}")
-    return {row["label"]: FreshRow(_figures(row, peak), row.get("waited_seconds", 0.0), seconds) for row in valid}
+    return {row["label"]: FreshRow(figures_of_row(row, peak), row.get("waited_seconds", 0.0), seconds) for row in valid}
 
 
-def _figures(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
+def figures_of_row(row: Mapping[str, Any], peak: Peak | None) -> Metrics:
+    """Return a fresh process's figures; peak: the run's."""
     # Not the row's own share: a fresh process reads no baseline, where the peak may stand.
     share = None if peak is None else row["gbps"] / peak.gbps
     return Metrics(row["gbps"], row["relative"], row["probe_gbps"], share)

@@ -10,6 +10,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ENTER(ns) do { const int lost_ = card_enter(ns); if (lost_) return card_leave(lost_); } while (0)
@@ -109,6 +110,18 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     if (lost) return (CUresult)lost;
     /* Without the lock: Python's part waits for its own. */
     return (CUresult)card_module_load(image, (card_module **)module);
+}
+
+CUresult cuModuleLoad(CUmodule *module, const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+    char *image = NULL;
+    size_t size = 0;
+    const ssize_t length = getdelim(&image, &size, 0, file); /* PTX is text: it ends where a zero would stand */
+    fclose(file);
+    const CUresult status = length < 0 ? CUDA_ERROR_INVALID_IMAGE : cuModuleLoadData(module, image);
+    free(image);
+    return status;
 }
 
 CUresult cuModuleUnload(CUmodule module) {

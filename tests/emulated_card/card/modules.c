@@ -2,6 +2,7 @@
 #include "devices.h"
 #include "kernels.h"
 #include "memory.h"
+#include "settings.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 static card_describe *describe;
 static card_build *build;
 
-enum { INVALID_IMAGE = 200, NOT_FOUND = 500, NO_MEMORY = 2, NOT_INITIALIZED = 3 };
+enum { INVALID_IMAGE = 200, UNSUPPORTED_PTX_VERSION = 222, NOT_FOUND = 500, NO_MEMORY = 2, NOT_INITIALIZED = 3 };
 
 void card_register_translator(card_describe *describes, card_build *builds) {
     describe = describes;
@@ -24,6 +25,9 @@ int card_module_load(const char *image, card_module **loaded) {
         fprintf(stderr, "emulated card: it runs PTX, not cubins: CUPY_COMPILE_WITH_PTX=1 has to be set\n");
         return INVALID_IMAGE;
     }
+    /* CUDA 12 brought version 8 of PTX, CUDA 13 version 9 (PTX ISA, "Release Notes"); minor versions pass. */
+    const int ptx_major = atoi(strstr(image, ".version") + strlen(".version"));
+    if (ptx_major > (int)card_settings_now()->cuda_version / 1000 - 4) return UNSUPPORTED_PTX_VERSION;
     card_module *module = calloc(1, sizeof *module);
     module->device = card_current_device();
     module->text = strdup(image);

@@ -1,0 +1,160 @@
+"""Settle suspects whose code changed: their old code, which the baseline kept as PTX, takes turns with the new."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
+from pytest_bandwidth.domain.judging.confirmation import FreshRow
+from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.last_word import LastWords, Suspect
+from pytest_bandwidth.domain.judging.old_kernel import (
+    LOOKS,
+    OLD_KERNEL,
+    BesideOld,
+    is_enough,
+    judge_by_old,
+    why_untold,
+)
+from pytest_bandwidth.domain.ptx_entry import why_not_interchangeable
+from pytest_bandwidth.domain.validity import why_no_evidence
+from pytest_bandwidth.domain.verdict import Verdict
+from pytest_bandwidth.session.fresh.child import Child, Go, rows_of
+from pytest_bandwidth.session.fresh.confirm import figures_of_row
+from pytest_bandwidth.session.fresh.old_kernel import DROP, RESOURCES, TROUBLE, OldKernel
+from pytest_bandwidth.storage.baseline.code_files import folder_of, read_ptx
+
+# So many processes of one test are started at most: those whose figures are invalid tell nothing.
+MOST_PROCESSES = LOOKS[-1] + 2
+_NOT_BESIDE = "the old kernel did not run beside it"
+
+Row = Mapping[str, Any]
+
+
+class OldKernels:
+    """Run old kernels beside new ones, in fresh processes that measure nothing else. It is a `Way` (`last_word`).
+
+    baseline: the entries' file. start: starts a process that is to run those old kernels. lock: the device's.
+    """
+
+    def __init__(
+        self,
+        baseline: Path,
+        start: Callable[[Sequence[OldKernel]], Child],
+        lock: Callable[[], AbstractContextManager[object]],
+        tell: Callable[[str], None],
+        peak: Peak | None,
+        timeout_seconds: float,
+    ) -> None:
+        self._baseline, self._start, self._lock, self._tell = baseline, start, lock, tell
+        self._peak, self._timeout_seconds = peak, timeout_seconds
+        self._rows: dict[str | None, list[FreshRow]] = {}
+        self._resources: dict[str | None, Mapping[str, int]] = {}
+        self._seen: dict[str | None, list[BesideOld]] = {}
+
+    def __call__(self, suspects: Mapping[str, Suspect]) -> LastWords:
+        """Settle suspects whose old code is at hand, as far as it tells; say why not of others whose code changed."""
+        why_not: dict[str, str] = {}
+        at_hand: dict[str, OldKernel] = {}
+        for key, suspect in suspects.items():
+            try:
+                old = self._at_hand(suspect)
+            except BandwidthError as error:
+                why_not[key] = f"{_NOT_BESIDE}: {error}"
+                continue
+            if old is not None:
+                at_hand[key] = old
+        trouble = self._measure(at_hand, suspects)
+        verdicts: dict[str, Verdict] = {}
+        for key, old in at_hand.items():
+            seen = self._seen.get(old.label, [])
+            verdict = None if key in trouble else judge_by_old(suspects[key], seen)
+            if verdict is not None:
+                verdicts[key] = verdict
+            elif key in trouble:
+                why_not[key] = f"{_NOT_BESIDE}: {trouble[key]}"
+            else:
+                why_not[key] = f"beside the old kernel {why_untold(seen, suspects[key].case.tolerance)}"
+        return LastWords(verdicts, why_not)
+
+    def with_what_they_saw(self, judged: Judged) -> Judged:
+        """Return a judged measurement with what its processes saw, before what further ones did."""
+        label = judged.measurement.label
+        rows = (*self._rows.get(label, ()), *judged.fresh)
+        return replace(judged, fresh=rows, old_resources=self._resources.get(label))
+
+    def _at_hand(self, suspect: Suspect) -> OldKernel | None:
+        """Return the old code to run beside a suspect; None where it has none, or none other than the new.
+
+        Raises BandwidthError where there was one, and it is not to be had or not safe to run.
+        """
+        measurement, then = suspect.case.measurement, identity_of_plain(suspect.entry.code)
+        if then.ptx is None or measurement.ptx is None or measurement.code.ptx == then.ptx:
+            return None
+        if then.launch is None or measurement.code.launch != then.launch:
+            raise BandwidthError("the launch changed as well: grid, block, shared memory or arguments")
+        try:
+            old = read_ptx(self._baseline, then.ptx)
+        except BaselineError as error:
+            raise BandwidthError(str(error)) from None
+        if old is None:
+            missing = folder_of(self._baseline) / f"{then.ptx}.ptx"
+            raise BandwidthError(f"found no {missing}, commit it with the baseline")
+        unsafe = why_not_interchangeable(old, measurement.ptx)
+        if unsafe is not None:
+            raise BandwidthError(unsafe)
+        return OldKernel(measurement.label, old, measurement.ptx, measurement.seconds or 0.0)
+
+    def _measure(self, at_hand: Mapping[str, OldKernel], suspects: Mapping[str, Suspect]) -> dict[str, str]:
+        """Run processes until they tell of each; returns why some cannot, by key."""
+        trouble: dict[str, str] = {}
+        for number in range(1, MOST_PROCESSES + 1):
+            unsettled = {key: old for key, old in at_hand.items() if key not in trouble}
+            unsettled = {k: o for k, o in unsettled.items() if not self._is_enough(o.label, suspects[k].case.tolerance)}
+            if not unsettled:
+                break
+            self._tell(f"suspect: fresh process {number} of at most {LOOKS[-1]}, beside the old kernel")
+            try:
+                told = self._run(unsettled.values())
+            except BandwidthError as error:
+                trouble.update(dict.fromkeys(unsettled, " ".join(str(error).split())))
+                break
+            trouble.update({key: told[old.label] for key, old in unsettled.items() if old.label in told})
+        for key, old in at_hand.items():
+            if len(self._seen.get(old.label, [])) < LOOKS[0]:
+                trouble.setdefault(key, f"of {MOST_PROCESSES} fresh processes too few measured it validly")
+        return trouble
+
+    def _is_enough(self, label: str | None, tolerance: float) -> bool:
+        return is_enough([one.drop for one in self._seen.get(label, [])], tolerance)
+
+    def _run(self, olds: Iterable[OldKernel]) -> dict[str | None, str]:
+        """Run one process; return why old code cannot run, by label. Raises BandwidthError where nothing came of it."""
+        asked = list(olds)
+        with self._lock(), self._start(asked) as child:
+            child.wait_until_ready(self._timeout_seconds)
+            begun = time.monotonic()
+            rows = rows_of(child, Go(), self._timeout_seconds)
+            seconds = time.monotonic() - begun
+        by_label = {row["label"]: row for row in rows}
+        trouble: dict[str | None, str] = {}
+        for old in asked:
+            row = by_label.get(old.label)
+            if row is None:
+                continue
+            said = row["detail"].get(OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            if TROUBLE in said:
+                trouble[old.label] = said[TROUBLE]
+            elif why_no_evidence(row, self._peak) is None:
+                figures = figures_of_row(row, self._peak)
+                self._seen.setdefault(old.label, []).append(BesideOld(figures, said[DROP]))
+                self._rows.setdefault(old.label, []).append(FreshRow(figures, 0.0, seconds))
+                self._resources[old.label] = said[RESOURCES]
+        return trouble

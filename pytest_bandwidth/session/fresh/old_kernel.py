@@ -1,0 +1,101 @@
+"""In a fresh process, let a kernel's old code take turns with the new one; a fault of the old one ends the process."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any, NoReturn
+
+from pytest_bandwidth.devices.base import OldCode, OldCodeDevice, Workload
+from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost
+from pytest_bandwidth.domain.judging.causes import recorded_resources
+from pytest_bandwidth.domain.judging.old_kernel import OLD_KERNEL
+from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.units import format_seconds
+from pytest_bandwidth.session.fresh.child import report_to_parent
+
+# Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
+HANGS_SECONDS = 10.0
+HANGS_FACTOR = 100.0
+# In what is told of it in a row's `detail`.
+DROP, RESOURCES, TROUBLE = "drop", "resources", "trouble"
+
+
+@dataclass(frozen=True, slots=True)
+class OldKernel:
+    """Ask for old code beside the measurement of that label.
+
+    old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
+    """
+
+    label: str | None
+    old: str
+    new: str
+    seconds: float
+
+
+def measure_beside(
+    device: OldCodeDevice, asked: OldKernel, workload: Workload, measure: Callable[[Workload], Measurement]
+) -> Measurement:
+    """Measure a workload while its old code takes turns with it; its arrays hold the new code's output then.
+
+    What came of it stands in `detail`: the drop, or the trouble, where the workload is measured alone. Where the old
+    code faults or hangs, that is reported and the process ends: nothing more can be measured in it.
+    """
+    try:
+        with _ended_if_it_hangs(asked):
+            old = device.old_code(workload, asked.old, asked.new)
+    except DeviceLost as error:
+        _give_up(asked, f"it faults: {_first_line(error)}")
+    except BandwidthError as error:
+        return _told(measure(workload), {TROUBLE: _first_line(error)})
+    try:
+        measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
+        old.restore()
+        device.run(replace(workload, interleaved=()))
+    except DeviceLost as error:
+        _give_up(asked, f"where old and new take turns one of them faults: {_first_line(error)}")
+    alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
+    return _told(alone, _seen(measured.rounds, old))
+
+
+def _seen(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
+    """Return the drop, and what the compiler gave the old code."""
+    before, *as_before = rounds.interleaved or ((),)
+    now = as_before[0] if as_before else rounds.kernel_seconds
+    if not before or min(*before, *now) <= 0:
+        return {TROUBLE: "no round counted in which both ran"}
+    resources = recorded_resources(asdict(old.resources)) if old.resources is not None else {}
+    return {DROP: median(math.log(n / b) for n, b in zip(now, before, strict=True)), RESOURCES: resources}
+
+
+def _told(measurement: Measurement, said: Mapping[str, Any]) -> Measurement:
+    return replace(measurement, detail={**measurement.detail, OLD_KERNEL: said})
+
+
+@contextmanager
+def _ended_if_it_hangs(asked: OldKernel) -> Iterator[None]:
+    longest = max(HANGS_SECONDS, HANGS_FACTOR * asked.seconds)
+    watch = threading.Timer(longest, _give_up, (asked, f"it did not end in {format_seconds(longest)}"))
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _give_up(asked: OldKernel, why: str) -> NoReturn:
+    """Report why and end this process at once: to tidy up would wait for the device, or fail on its lost context."""
+    report_to_parent([{"label": asked.label, "detail": {OLD_KERNEL: {TROUBLE: why}}}])
+    os._exit(1)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,197 @@
+"""A kernel's old code beside its new one: what the device makes of it, and what verdicts come of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_processes import Card
+
+from pytest_bandwidth.domain.ptx_normal_form import ptx_digest
+
+
+@pytest.fixture(scope="module")
+def told(shared_card: Card) -> Any:
+    return shared_card.told("old_code")
+
+
+@pytest.mark.parametrize(("machine_code", "calls"), [("False", 1), ("True", 2)])
+def test_old_code_takes_turns_and_leaves_no_trace(told: Any, machine_code: str, calls: int) -> None:
+    """Where CuPy loads machine code, the new code is compiled as the old one was, and sampled as well."""
+    seen = told[machine_code]
+    assert (seen["kept"], seen["by_old"] > 5, seen["restored"]) == (5, True, 5)
+    assert seen["calls"] == calls
+    assert len(set(seen["rounds"])) == 1
+    assert len(seen["rounds"]) == 1 + calls
+    assert seen["registers"]
+    assert seen["slower"]
+    assert seen["set_up_a_sample"]
+
+
+def test_ptx_that_the_driver_does_not_take_is_one_line_and_costs_nothing(told: Any) -> None:
+    assert told["damaged"].startswith("the driver does not take its PTX (")
+    assert "UNSUPPORTED_PTX_VERSION" in told["newer"]
+    assert told["none"] == "its PTX holds no kernel, or several"
+    assert told["after"]
+
+
+KERNELS = 4
+CHANGED = 2
+COPY = """
+extern "C" __global__ void copy_{i}(const float* x, float* y, int n) {{
+    float more = 0;
+    int step = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {{
+        y[i] = x[i];
+        {more}
+    }}
+    if (more < 0) y[0] = more;
+}}
+"""
+TESTS = f"""
+import numpy as np
+import pytest
+
+N = 1 << 14
+
+@pytest.mark.bandwidth(tolerance="3%")
+@pytest.mark.parametrize("i", range({KERNELS}))
+def test_copy(bandwidth, i):
+    x, y = bandwidth.random(2 * N, "float32"), bandwidth.xp.zeros(N + 1, "float32")
+    kernel = bandwidth.kernel("copies.cu", f"copy_{{i}}")
+    bandwidth.launch(kernel, 16, 256, (x, y, np.int32(N)), reads=4 * N, writes=4 * N)
+    bandwidth.xp.testing.assert_array_equal(x[:N], y[:N])
+    assert y[N] == 0
+"""
+# Each process of a dozen would load plugins that take no part, and rewrite assertions.
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider --assert=plain"}
+# A cache and a memory so small that little data is enough, since each sample is a real launch.
+HEALTHY_PACE = 0.02
+SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
+
+
+MORE = "if (i < n / 8) more += x[n + i];"
+
+
+def source(more: str = "") -> str:
+    """Write the kernels; more: what the changed one does besides."""
+    return "".join(COPY.format(i=i, more=more if i == CHANGED else "") for i in range(KERNELS))
+
+
+def run(card: Card, folder: Path, *args: str, **settings: object) -> tuple[int, str, dict[str, Any]]:
+    """Run pytest on the card; returns its exit status, what it printed, and its results by kernel."""
+    out = folder / "out.json"
+    out.unlink(missing_ok=True)
+    command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
+    command += ["--bandwidth-min-samples=10", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
+    done = card.run(command, {**SMALL, **settings}, cwd=folder, env=ALONE)
+    rows = json.loads(out.read_text())["results"] if out.exists() else []
+    return (
+        done.returncode,
+        done.stdout + done.stderr,
+        {row["nodeid"].partition("[")[2].rstrip("]"): row for row in rows},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: some kernels, and the baseline that four runs on a healthy card wrote."""
+    made = tmp_path_factory.mktemp("user")
+    (made / "copies.cu").write_text(source())
+    (made / "test_copies.py").write_text(TESTS)
+    status, shown, rows = run(shared_card, made, "--bandwidth-update", "--bandwidth-runs=4")
+    assert (status, {row["status"] for row in rows.values()}) == (0, {"UPDATED"}), shown
+    return made
+
+
+def statuses(rows: dict[str, Any]) -> dict[str, str]:
+    return {name: row["status"] for name, row in rows.items()}
+
+
+ONLY = ("-k", f"test_copy and {CHANGED}")
+
+
+def test_the_changed_kernel_alone_regresses_by_old_beside_new(card: Card, folder: Path) -> None:
+    """An eighth more is read, which takes a twentieth longer."""
+    (folder / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, folder)
+    assert status == 1, shown
+    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
+    changed = rows[str(CHANGED)]
+    assert changed["code"] == "old-kernel"
+    assert "below the old kernel, which took turns with it on the same arrays in 3 fresh processes" in changed["reason"]
+    accesses = "in its code, loads of 32 bits 5 → 10, stores of 32 bits 5 → 6"
+    assert f"Likely cause: the kernel's code changed; {accesses}; registers " in changed["message"]
+    assert len(changed["fresh"]) == 3
+
+
+@pytest.mark.parametrize("cause", [{"SLOW_KERNELS": f"copy_{CHANGED}=1.3"}, {"MEMORY_PACE": 0.7 * HEALTHY_PACE}])
+def test_a_slower_card_is_not_blamed_on_a_changed_kernel_that_is_as_fast(
+    card: Card, folder: Path, cause: dict[str, object]
+) -> None:
+    """By the first alone the kernel's share of the probe falls: only its old code, as slow now, clears the new one."""
+    (folder / "copies.cu").write_text(source("if (n < 0) y[1] = 2;"))
+    status, shown, rows = run(card, folder, *ONLY, **cause)
+    changed = rows[str(CHANGED)]
+    assert (status, changed["status"]) == (0, "DEVICE"), shown
+    if "SLOW_KERNELS" in cause:
+        assert changed["code"] == "old-kernel"
+        assert "the old kernel" in changed["reason"]
+        assert "; both are 2" in changed["reason"]
+
+
+def test_it_regresses_beside_its_old_code_on_a_slower_card_too(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text(source(MORE))
+    _, shown, rows = run(card, folder, *ONLY, MEMORY_PACE=0.7 * HEALTHY_PACE)
+    changed = rows[str(CHANGED)]
+    assert (changed["status"], changed["code"]) == ("REGRESSED", "old-kernel"), shown
+
+
+# What stands in the baseline's folder in place of the old code, and what is said of it.
+BAD = {
+    "faults": ("mov.u64 %rd1, 68719476736;\nst.global.u32 [%rd1], %r1;", "it faults: the GPU context is lost"),
+    "hangs": ("$Lhang:\nbra $Lhang;", "it faults: the GPU context is lost, a kernel ran longer"),
+    "is no PTX": ("rot 3;", "the driver does not take its PTX ("),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_old_code_that_cannot_run_leaves_the_word_to_fresh_processes(card: Card, folder: Path, case: str) -> None:
+    """The next test measures in a context that nothing has happened to."""
+    (folder / "copies.cu").write_text(source(MORE))
+    instruction, said = BAD[case]
+    base = folder / "base.yaml"
+    good = base.read_text()
+    (name,) = (file.stem for file in (folder / "code").iterdir() if f"copy_{CHANGED}(" in file.read_text())
+    bad = (folder / "code" / f"{name}.ptx").read_text().replace("ret;", f"{instruction}\nret;")
+    (folder / "code" / f"{ptx_digest(bad)}.ptx").write_text(bad)
+    base.write_text(good.replace(name, ptx_digest(bad)))
+    try:
+        status, shown, rows = run(card, folder, "-k", f"test_copy and ({CHANGED} or {CHANGED + 1})")
+    finally:
+        base.write_text(good)
+        (folder / "code" / f"{ptx_digest(bad)}.ptx").unlink()
+    assert status == 1, shown
+    assert statuses(rows) == {str(CHANGED): "REGRESSED", str(CHANGED + 1): "UNCHANGED"}, shown
+    changed = rows[str(CHANGED)]
+    assert changed["code"] == "drop"
+    assert f"; the old kernel did not run beside it: {said}" in changed["reason"]
+
+
+def test_a_missing_or_damaged_file_leaves_the_word_to_fresh_processes(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text(source(MORE))
+    kept = {file: file.read_text() for file in (folder / "code").iterdir()}
+    try:
+        for text, said in (("damaged", "found PTX of another hash than its name says"), (None, "found no ")):
+            for file in kept:
+                file.unlink(missing_ok=True)
+                if text is not None:
+                    file.write_text(text)
+            _, shown, rows = run(card, folder, *ONLY)
+            changed = rows[str(CHANGED)]
+            assert (changed["status"], changed["code"]) == ("REGRESSED", "drop"), shown
+            assert "the old kernel did not run beside it: " in changed["reason"]
+            assert said in changed["reason"]
+    finally:
+        for file, text in kept.items():
+            file.write_text(text)

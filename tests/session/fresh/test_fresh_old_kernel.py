@@ -1,0 +1,92 @@
+"""A fresh process that lets old code take turns with new: what it tells, and that it ends where the old code hangs."""
+
+import json
+import threading
+
+import pytest
+from scripted import ScriptedDevice, repeat
+
+from pytest_bandwidth.devices.base import Budget, OldCode, Workload
+from pytest_bandwidth.domain.errors import DeviceLost, KernelError
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.session.fresh import old_kernel
+from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
+
+ASKED = OldKernel("a", "old", "new", 1e-3)
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+class Device(ScriptedDevice):
+    """Gives old code, or what is wrong with it."""
+
+    def __init__(self, load):
+        super().__init__(kernel_script=repeat(2e-3, 1e-3))
+        self.load, self.done = load, []
+
+    def old_code(self, workload, old, new):
+        assert (workload.label, old, new) == ("a", "old", "new")
+        return self.load(self)
+
+
+def beside(device):
+    workload = Workload(lambda: device.done.append("new"), Traffic(8, 8), "a")
+    return measure_beside(device, ASKED, workload, lambda both: device.measure(both, Budget(4, 0.1), lambda _: None))
+
+
+@pytest.fixture
+def told(monkeypatch):
+    rows = []
+
+    def end(status):
+        raise Ended(status)
+
+    monkeypatch.setattr(old_kernel, "report_to_parent", rows.extend)
+    monkeypatch.setattr(old_kernel.os, "_exit", end)
+    return rows
+
+
+def test_the_drop_is_told_and_the_new_code_runs_last(told):
+    device = Device(lambda d: OldCode((lambda: d.done.append("old"),), None, lambda: d.done.append("restored")))
+    measured = beside(device)
+    assert measured.detail["old-kernel"]["drop"] != 0
+    assert device.done[-2:] == ["restored", "new"]
+    assert "old" in device.done
+    assert measured.rounds.interleaved == ()
+    assert not told
+    json.dumps(measured.detail)
+
+
+def test_code_that_cannot_be_loaded_is_measured_without(told):
+    def refuse(_):
+        raise KernelError("the driver does not take its PTX\nlog")
+
+    measured = beside(Device(refuse))
+    assert measured.detail["old-kernel"] == {"trouble": "the driver does not take its PTX"}
+    assert measured.samples
+    assert not told
+
+
+def test_a_fault_ends_the_process_with_its_reason(told):
+    def fault(_):
+        raise DeviceLost("the context is lost")
+
+    with pytest.raises(Ended):
+        beside(Device(fault))
+    assert told == [{"label": "a", "detail": {"old-kernel": {"trouble": "it faults: the context is lost"}}}]
+
+
+def test_code_that_hangs_ends_the_process(told, monkeypatch):
+    gave_up = threading.Event()
+    monkeypatch.setattr(old_kernel, "HANGS_SECONDS", 0.01)
+    monkeypatch.setattr(old_kernel, "HANGS_FACTOR", 1.0)
+    monkeypatch.setattr(old_kernel.os, "_exit", lambda _: gave_up.set())
+
+    def hang(_):
+        assert gave_up.wait(60)
+        raise KernelError("ended")
+
+    beside(Device(hang))
+    assert told[0]["detail"]["old-kernel"]["trouble"].startswith("it did not end in 10")
