@@ -28,8 +28,10 @@ NOT_RUN_HERE = {
     "make lowest",
     "make test",
     "make test BESIDE=steady",
+    "make test COVERAGE=1",
     "make test PYTEST_ARGS=tests/domain",
     "make test-slow",
+    "make test-slow COVERAGE=1",
 }
 RUN_HERE = {
     "make clean",
