@@ -47,7 +47,7 @@ def test_an_array_that_another_library_offers_is_found():
         __array_interface__ = X.__array_interface__
 
     found = located("x", Offered())
-    assert (found.extent, found.framework) == (located("y", X).extent, "test_arrays")
+    assert (found.extent, found.framework) == (located("y", X).extent, __name__)
     assert grouped([found, located("y", X)], {}).nbytes == X.nbytes
 
 
@@ -83,5 +83,5 @@ def test_two_libraries_in_one_call_are_refused():
     class Offered:
         __array_interface__ = X.__array_interface__
 
-    with pytest.raises(UsageError, match=r"two frameworks in one call: x is NumPy's, y is test_arrays's"):
+    with pytest.raises(UsageError, match=r"two frameworks in one call: x is NumPy's, y is test_framework_arrays's"):
         refuse_mixed([located("x", X), located("y", Offered())])

@@ -135,10 +135,10 @@ def test_what_tinygrad_would_not_compute_is_refused(tinygrad):
 
 
 def test_arrays_of_a_gpu_are_refused_on_the_host():
-    with pytest.raises(UsageError, match=r"is test_waiting's and not in host memory, where this run measures"):
+    with pytest.raises(UsageError, match="is test_framework_waiting's and not in host memory, where this run"):
         awaited(lambda: None, [OnGpu()], None, on_gpu=False)
     call, _ = awaited(OnGpu, (), None, on_gpu=False)
-    with pytest.raises(UsageError, match="the result is test_waiting's and not in host memory"):
+    with pytest.raises(UsageError, match="the result is test_framework_waiting's and not in host memory"):
         call()
     awaited(OnGpu, (), None, on_gpu=True)[0]()
 
