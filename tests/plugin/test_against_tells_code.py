@@ -62,10 +62,10 @@ SITE = """
 import os
 import pytest_bandwidth.session.fresh.child as child
 real = child.Child.__init__
-def noted(self, command, folder, request, *more):
+def noted(self, command, folder, request, *more, **named):
     with open(os.environ["STARTED"], "a") as file:
         file.write(f"{'tells' if request.tells_code else 'measures'}\\n")
-    real(self, command, folder, request, *more)
+    real(self, command, folder, request, *more, **named)
 child.Child.__init__ = noted
 """
 
