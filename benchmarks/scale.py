@@ -108,6 +108,8 @@ def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--bandwidth-device=traffic"]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pytest.ini").write_text("[pytest]\nbandwidth_baseline = b.yaml\n")
+        # Else pytest's folder of temporary files, whose old ones of other runs it removes at the end.
+        command.append(f"--basetemp={folder}/temporary")
         Path(folder, "test_scale.py").write_text(_TESTS.format(tests=tests))
         subprocess.run([*command, "--bandwidth-update"], cwd=folder, check=True, capture_output=True)  # compiles loops
         for _ in range(repeat):

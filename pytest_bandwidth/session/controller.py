@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,7 @@ class Controller:
             return
         gathered = self._gather()
         if rows:
-            gathered.add(worker, told["bandwidth_device"], rows)
+            gathered.add(worker, told["bandwidth_device"], json.loads(rows))
         if missing is not None and "bandwidth_device" in told:
             gathered.add_missing(worker, report.nodeid, told["bandwidth_device"], **missing)
         if not rows and unjudged is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import re
 import sysconfig
 import traceback
@@ -79,6 +80,8 @@ class BandwidthSession:
         self._unmeasurable = Unmeasurable()
         # Node ids of the run's tests by name, once one is shown.
         self._named: dict[str, list[str]] = {}
+        # Node ids of the bandwidth tests by file, once one asks for the fixture.
+        self._by_file: dict[Path, list[str]] | None = None
 
     def header(self) -> str:
         """Name device, peak and baseline in a line."""
@@ -113,8 +116,14 @@ class BandwidthSession:
 
     def _beside(self, item: pytest.Item) -> list[str]:
         """Return the bandwidth tests of the item's file that this run has, itself included."""
-        items = (other for other in item.session.items if other.path == item.path)
-        return [one.nodeid for one in items if one is item or "bandwidth" in getattr(one, "fixturenames", ())]
+        if self._by_file is None:
+            self._by_file = {}
+            for one in item.session.items:
+                if "bandwidth" in getattr(one, "fixturenames", ()):
+                    self._by_file.setdefault(one.path, []).append(one.nodeid)
+        beside = self._by_file.get(item.path, [])
+        # One that asks for the fixture in its body is not among them.
+        return beside if "bandwidth" in getattr(item, "fixturenames", ()) else [*beside, item.nodeid]
 
     def judge(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge all that the test measured; fail the test (pytest.fail) where one verdict does."""
@@ -156,7 +165,7 @@ class BandwidthSession:
         return bool(self._entries_of(item))
 
     def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Put the test's rows on its report, as plain data that xdist can carry, and the figures into JUnit's XML.
+        """Put the test's rows on its report, as text that xdist can carry, and the figures into JUnit's XML.
 
         With strict, fail a test that passed or skipped and left entries of the baseline unmeasured.
         """
@@ -164,8 +173,8 @@ class BandwidthSession:
         rows = item.stash.get(_ROWS, [])
         if rows and report.when == "call":
             # pytest carries further attributes of a report through xdist as they are; user_properties would land in
-            # JUnit's XML, samples and all.
-            vars(report)["bandwidth_rows"] = [row.to_plain() for row in rows]
+            # JUnit's XML, samples and all. xdist packs each value on its own, in Python, and one text at once.
+            vars(report)["bandwidth_rows"] = json.dumps([row.to_plain() for row in rows])
             self.attach_device(report)
         if report.failed or (report.when != "call" and not report.skipped):
             return
