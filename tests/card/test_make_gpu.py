@@ -21,7 +21,7 @@ NOT_HERE = {
 }
 REASONS_TO_SKIP = (
     *("could not import 'torch'", "could not import 'ml_dtypes'", "Numba sees no GPU", "no datasheet row"),
-    "a peer copy needs two GPUs",
+    *("a peer copy needs two GPUs", "no ncu on PATH"),
 )
 # One of each way to launch, for what runs ten times; test_suite.py runs all.
 OPERATIONS = "copy-plain-float32 or triad-wide or gemm-library-float32 or host_to_device"
