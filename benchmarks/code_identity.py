@@ -26,7 +26,7 @@ from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.cpu.kernels.table import HOST_KERNELS
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
-from pytest_bandwidth.domain.kernel_signature import source_name
+from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
 
 

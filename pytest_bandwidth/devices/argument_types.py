@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.kernel_signature import parameter_names, pointed_at
+from pytest_bandwidth.domain.code.kernel_signature import parameter_names, pointed_at
 
 # What kernels call numbers: kind (f: IEEE 754, b: bfloat16, i: integer) and bytes. `long` differs between platforms,
 # and a byte may be anything.

@@ -8,7 +8,7 @@ from os.path import isdir, isfile  # of a name that no file system takes, Path's
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import KernelSource
-from pytest_bandwidth.domain.code_identity import digest
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import KernelError
 from pytest_bandwidth.domain.text import shown
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pytest_bandwidth.domain.code_identity import UNKNOWN_CODE, CodeIdentity
+from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE, CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.rounds import Rounds

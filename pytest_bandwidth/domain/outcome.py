@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.bottleneck import bottleneck_of
-from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.confirmation import FreshRow
 from pytest_bandwidth.domain.measurement import Measurement
@@ -272,6 +272,7 @@ def _dram_plain(measurement: Measurement) -> Plain:
 def _verdict_plain(verdict: Verdict) -> Plain:
     plain = asdict(verdict)
     plain["status"] = verdict.status.value
+    del plain["why_not"]  # the reason says it
     return plain
 
 

@@ -70,6 +70,7 @@ class Verdict:
     drop, allowed_drop, visible_drop: fractions of the reference: seen; let pass; the smallest that would have failed.
     spread: s, the between-process standard deviation of ln(figure) that was assumed.
     confirmations: the figure, or a floor's own figure, in each fresh process.
+    why_not: why no better way had the last word, as the end of the reason says, too.
     """
 
     status: Status
@@ -87,3 +88,4 @@ class Verdict:
     baseline_runs: int | None = None
     confirmations: tuple[float, ...] = ()
     runs_advised: int | None = None
+    why_not: str | None = None

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.kernel_signature import parameter_names
 from pytest_bandwidth.ptx.addresses import LOCAL_REGION, SHARED_REGION
 from pytest_bandwidth.ptx.arguments import Arguments, place_arguments
 from pytest_bandwidth.ptx.arrays import Array

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.domain.kernel_signature import source_name
 from pytest_bandwidth.ptx.addresses import FIRST_VARIABLE_REGION, region_base
 from pytest_bandwidth.ptx.arrays import Array
 from pytest_bandwidth.ptx.decode.kernel import decode

@@ -42,6 +42,8 @@ def failure_message(
     parts = [f"{name} {observation(measurement)}."]
     if verdict.status is Status.REGRESSED and verdict.code == "drop":
         parts.append(_limit(verdict))
+        if verdict.why_not:
+            parts.append(f"{verdict.why_not[0].upper()}{verdict.why_not[1:]}.")
     else:
         parts.append(f"{verdict.status}: {verdict.reason}.")
     if verdict.confirmations:

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.domain.code_identity import MeasuredCode
+from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError

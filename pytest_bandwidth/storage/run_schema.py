@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code_identity import CodeIdentity
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact
 from pytest_bandwidth.domain.dram import KernelDram
 from pytest_bandwidth.domain.measurement import KernelResources

@@ -2,10 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from card_processes import PROGRAMS, Card
+from card_processes import HEALTHY_PACE, PROGRAMS, Card
 
 KERNELS = 10
 CHANGED = 3
@@ -34,11 +33,6 @@ def test_copy(bandwidth, i):
     bandwidth.launch(kernel, 16, 256, (x, y, np.int32(N)), reads=4 * N, writes=y)
     bandwidth.xp.testing.assert_array_equal(x[:N], y)
 """
-# Each process of a dozen would load plugins that take no part, and rewrite assertions.
-ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider --assert=plain"}
-# A cache and a memory so small that little data is enough, since each sample is a real launch.
-HEALTHY_PACE = 0.02
-SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
 
 
 @pytest.mark.parametrize("with_ptx", [1, 0], ids=["PTX", "machine code"])
@@ -70,23 +64,13 @@ def source(changed: int | None = None) -> str:
     return "".join(COPY.format(i=i, extra="n / 8" if i == changed else 0) for i in range(KERNELS))
 
 
-def run(card: Card, folder: Path, *args: str, **settings: object) -> tuple[int, str, list[Any]]:
-    out = folder / "out.json"
-    out.unlink(missing_ok=True)
-    command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
-    command += ["--bandwidth-min-samples=10", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
-    done = card.run(command, {**SMALL, **settings}, cwd=folder, env=ALONE)
-    rows = json.loads(out.read_text())["results"] if out.exists() else []
-    return done.returncode, done.stdout + done.stderr, rows
-
-
 @pytest.fixture(scope="module")
 def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder: ten kernels, and the baseline that four runs on a healthy card wrote."""
     made = tmp_path_factory.mktemp("user")
     (made / "copies.cu").write_text(source())
     (made / "test_copies.py").write_text(TESTS)
-    status, shown, rows = run(shared_card, made, "--bandwidth-update", "--bandwidth-runs=4")
+    status, shown, rows = shared_card.judged(made, "--bandwidth-update", "--bandwidth-runs=4")
     assert (status, {row["status"] for row in rows}) == (0, {"UPDATED"}), shown
     assert len(list((made / "code").iterdir())) == KERNELS
     return made
@@ -94,7 +78,7 @@ def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_unchanged_kernels_on_a_card_that_became_slower_are_one_line_and_nothing_red(card: Card, folder: Path) -> None:
     (folder / "copies.cu").write_text("// a comment\n" + source())
-    status, shown, rows = run(card, folder, MEMORY_PACE=0.7 * HEALTHY_PACE)
+    status, shown, rows = card.judged(folder, MEMORY_PACE=0.7 * HEALTHY_PACE)
     assert status == 0, shown
     assert {row["status"] for row in rows} <= {"DEVICE", "UNCHANGED"}, shown
     assert len([line for line in shown.splitlines() if line.startswith("DEVICE")]) == 1, shown
@@ -102,7 +86,7 @@ def test_unchanged_kernels_on_a_card_that_became_slower_are_one_line_and_nothing
 
 def test_of_ten_kernels_the_changed_one_alone_regresses(card: Card, folder: Path) -> None:
     (folder / "copies.cu").write_text(source(CHANGED))
-    status, shown, rows = run(card, folder)
+    status, shown, rows = card.judged(folder)
     assert status == 1, shown
     verdicts = {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
     expected = {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}

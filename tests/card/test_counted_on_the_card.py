@@ -38,7 +38,7 @@ def injection(tmp_path: Path) -> Path:
     """Build what NVTX loads for a profiler."""
     compiler = shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no gcc")
+        pytest.skip("no gcc to build what NVTX loads for a profiler: install gcc")
     library = tmp_path / "nvtx_injection.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", library, INJECTION], check=True)
     return library

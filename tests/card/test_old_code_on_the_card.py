@@ -1,13 +1,12 @@
 """A kernel's old code beside its new one: what the device makes of it, and what verdicts come of it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import Card
+from card_processes import HEALTHY_PACE, Card
 
-from pytest_bandwidth.domain.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +62,6 @@ def test_copy(bandwidth, i):
     bandwidth.xp.testing.assert_array_equal(x[:N], y[:N])
     assert y[N] == 0
 """
-# Each process of a dozen would load plugins that take no part, and rewrite assertions.
-ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider --assert=plain"}
-# A cache and a memory so small that little data is enough, since each sample is a real launch.
-HEALTHY_PACE = 0.02
-SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
 
 
 MORE = "if (i < n / 8) more += x[n + i];"
@@ -79,18 +73,9 @@ def source(more: str = "") -> str:
 
 
 def run(card: Card, folder: Path, *args: str, **settings: object) -> tuple[int, str, dict[str, Any]]:
-    """Run pytest on the card; returns its exit status, what it printed, and its results by kernel."""
-    out = folder / "out.json"
-    out.unlink(missing_ok=True)
-    command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
-    command += ["--bandwidth-min-samples=10", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
-    done = card.run(command, {**SMALL, **settings}, cwd=folder, env=ALONE)
-    rows = json.loads(out.read_text())["results"] if out.exists() else []
-    return (
-        done.returncode,
-        done.stdout + done.stderr,
-        {row["nodeid"].partition("[")[2].rstrip("]"): row for row in rows},
-    )
+    """Run the tests; returns the exit status, what was printed, and the results by kernel."""
+    status, shown, rows = card.judged(folder, *args, **settings)
+    return status, shown, {row["nodeid"].partition("[")[2].rstrip("]"): row for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +161,7 @@ def test_old_code_that_cannot_run_leaves_the_word_to_fresh_processes(card: Card,
     changed = rows[str(CHANGED)]
     assert changed["code"] == "drop"
     assert f"; the old kernel did not run beside it: {said}" in changed["reason"]
+    assert f" The old kernel did not run beside it: {said}" in changed["message"]
 
 
 def test_a_missing_or_damaged_file_leaves_the_word_to_fresh_processes(card: Card, folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from children import SUPPORT
 
-from pytest_bandwidth.domain.code_identity import digest
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.statistics import t_quantile
 
 STEP = 1e-6

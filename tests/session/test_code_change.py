@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code_identity import CodeIdentity
+from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.code_change import NO_CHANGE, code_change

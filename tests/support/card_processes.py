@@ -10,6 +10,11 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1]
 PROGRAMS = TESTS / "card" / "programs"
 HANGS_SECONDS = 3000
+# Each process of a dozen would load plugins that take no part, and rewrite assertions.
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider --assert=plain"}
+# A cache and a memory so small that little data is enough, since each sample is a real launch.
+HEALTHY_PACE = 0.02
+SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
 
 
 @dataclass(frozen=True)
@@ -41,3 +46,13 @@ class Card:
         done = self.run([str(PROGRAMS / f"{program}.py")], settings)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
+
+    def judged(self, folder: Path, *args: str, **settings: object) -> tuple[int, str, list[Any]]:
+        """Run a folder's tests against its base.yaml; returns the exit status, what was printed, and the results."""
+        out = folder / "out.json"
+        out.unlink(missing_ok=True)
+        command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
+        command += ["--bandwidth-min-samples=10", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
+        done = self.run(command, {**SMALL, **settings}, cwd=folder, env=ALONE)
+        rows = json.loads(out.read_text())["results"] if out.exists() else []
+        return done.returncode, done.stdout + done.stderr, rows

@@ -15,7 +15,7 @@ import numpy as np
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
-from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement

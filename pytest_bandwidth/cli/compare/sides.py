@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.judging.drop import (
     MeasurementSetup,
     drop_sentence,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.code.launch import are_plain, arguments_digest
 from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 
 
 def callable_code(

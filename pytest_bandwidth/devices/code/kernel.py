@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 from pytest_bandwidth.devices.code.cubin import machine_code
-from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode, digest
-from pytest_bandwidth.domain.ptx_normal_form import normal_form, ptx_digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
+from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 
 KERNELS_KEPT = 256
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.domain.code_identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
 # A GPU serves memory by lines of 128 bytes: where in one an array begins changes what is asked of it.
 LINE_BYTES = 128

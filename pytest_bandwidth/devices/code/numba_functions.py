@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.domain.code_identity import digest
+from pytest_bandwidth.domain.code.identity import digest
 
 # Whoever calls into these is identified by their version.
 _VERSIONED = ("numba", "llvmlite", "numpy")

@@ -31,7 +31,7 @@ from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.clock import clock
-from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled

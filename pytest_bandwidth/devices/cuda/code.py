@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
-from pytest_bandwidth.domain.code_identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
 _NOWHERE = "/dev/null/kernel.cu"

@@ -44,7 +44,7 @@ from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
 from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
-from pytest_bandwidth.domain.code_identity import MeasuredCode
+from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement

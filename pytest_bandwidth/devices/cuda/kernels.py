@@ -8,8 +8,8 @@ from pytest_bandwidth.devices.base import KernelSource, Launch
 from pytest_bandwidth.devices.cuda.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
 from pytest_bandwidth.devices.cuda.errors import one_line, status_of
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names
+from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.errors import KernelError, UsageError
-from pytest_bandwidth.domain.kernel_signature import held_by_value
 from pytest_bandwidth.domain.measurement import KernelResources
 
 NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND, hipErrorNotFound: the module has no such function

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pytest_bandwidth.devices.cuda.errors import one_line
+from pytest_bandwidth.domain.code.ptx_entry import entry_of
 from pytest_bandwidth.domain.errors import KernelError
-from pytest_bandwidth.domain.ptx_entry import entry_of
 
 
 def kernel_of_ptx(cupy: Any, ptx: str, like: Any) -> Any:

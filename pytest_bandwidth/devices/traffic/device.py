@@ -28,7 +28,7 @@ from pytest_bandwidth.devices.traffic.findings import (
     plain_counts,
     plain_lines,
 )
-from pytest_bandwidth.domain.code_identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement

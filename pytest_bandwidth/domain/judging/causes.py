@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 

@@ -62,7 +62,7 @@ def settle(suspects: Mapping[str, Suspect], ways: Sequence[Way]) -> LastWords:
 
 def with_why(verdict: Verdict, why: str | None) -> Verdict:
     """Return the verdict with the reason why no better way has settled it, if there is one."""
-    return replace(verdict, reason=f"{verdict.reason}; {why}") if why else verdict
+    return replace(verdict, reason=f"{verdict.reason}; {why}", why_not=why) if why else verdict
 
 
 def after_first_look(first: Verdict, last: Verdict) -> Verdict:

@@ -14,6 +14,7 @@ from statistics import mean, median, stdev
 from pytest_bandwidth.domain.judging.drop import confirm_drop, drop_sentence, moved
 from pytest_bandwidth.domain.judging.last_word import Suspect
 from pytest_bandwidth.domain.judging.paired import half_width
+from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.judging.same_code import what_differs
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
@@ -21,9 +22,10 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # The code of verdicts that rest on it, and of the finding that says why none could.
 OLD_KERNEL = "old-kernel"
-# After so many processes it is looked whether they tell. Each look errs once in a thousand times at worst, and only
-# where the mean is past the tolerance, too.
+# The processes after which it is looked whether they tell, and the level of each look: together they err no more often
+# than one look at REGRESSED_LEVEL (union bound).
 LOOKS = (3, 4, 6, 8)
+LOOK_LEVEL = 1 - (1 - REGRESSED_LEVEL) / len(LOOKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def why_untold(seen: Sequence[BesideOld], tolerance: float) -> str:
 
 def _told(drops: Sequence[float], tolerance: float) -> _Told:
     spread = stdev(drops)
-    return _Told(mean(drops), spread, half_width(spread, len(drops)), log_of_drop(tolerance))
+    return _Told(mean(drops), spread, half_width(spread, len(drops), LOOK_LEVEL), log_of_drop(tolerance))
 
 
 def _by_ratio(suspect: Suspect, seen: Sequence[BesideOld], told: _Told) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.device import MEMORY_CLOCK, SLOWDOWN
 from pytest_bandwidth.domain.judging.causes import recorded_changes
 from pytest_bandwidth.domain.judging.drop import drop_sentence, moved

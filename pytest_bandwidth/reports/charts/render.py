@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.charts.bandwidth import bandwidth_spec
-from pytest_bandwidth.reports.charts.library import charts_available
 from pytest_bandwidth.reports.charts.roofline import roofline_spec
 from pytest_bandwidth.reports.charts.series import pairs_spec, sweeps_spec
 from pytest_bandwidth.reports.charts.theme import LIGHT, Spec, resolved
+from pytest_bandwidth.reports.charts.vega import charts_available
 from pytest_bandwidth.storage.saved_run import RunDocument, read_document
 
 CHARTS: Mapping[str, Callable[[RunDocument], Spec | None]] = {

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.trend import Measured, Trend
-from pytest_bandwidth.reports.charts.library import charts_available, javascript_bundle
 from pytest_bandwidth.reports.charts.render import MISSING
 from pytest_bandwidth.reports.charts.theme import DARK, LIGHT
 from pytest_bandwidth.reports.charts.trend import run_points, trend_spec
+from pytest_bandwidth.reports.charts.vega import charts_available, javascript_bundle
 from pytest_bandwidth.reports.html.template import embedded, policy, render, script_of, style_sheet
 from pytest_bandwidth.reports.text_safe import clean, one_line
 from pytest_bandwidth.reports.trends import (

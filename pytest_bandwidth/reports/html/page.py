@@ -10,8 +10,8 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.reports.charts.library import bundle_in_the_making, charts_available
 from pytest_bandwidth.reports.charts.render import MISSING, token_specs
+from pytest_bandwidth.reports.charts.vega import bundle_in_the_making, charts_available
 from pytest_bandwidth.reports.html.packing import page_data
 from pytest_bandwidth.reports.html.table import Row, Table, table_of
 from pytest_bandwidth.reports.html.template import policy, render, script_of, style_sheet

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.same_code import SAME_CODE
 from pytest_bandwidth.domain.measurement import INPUTS, UNMEASURED, Measurement

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.domain.code_identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
 from pytest_bandwidth.domain.judging.confirmation import FreshRow
@@ -23,7 +24,6 @@ from pytest_bandwidth.domain.judging.old_kernel import (
     judge_by_old,
     why_untold,
 )
-from pytest_bandwidth.domain.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, Go, rows_of

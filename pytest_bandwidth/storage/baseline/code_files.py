@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
-from pytest_bandwidth.domain.code_identity import DIGITS
+from pytest_bandwidth.domain.code.identity import DIGITS
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BaselineError, Problem
-from pytest_bandwidth.domain.ptx_normal_form import ptx_digest
 from pytest_bandwidth.storage.baseline.locate import files_in
 from pytest_bandwidth.storage.baseline.lock import locked, make_folder, replace_file
 from pytest_bandwidth.storage.baseline.reader import read

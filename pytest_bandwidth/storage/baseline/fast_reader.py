@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, cast
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run, agrees
-from pytest_bandwidth.domain.code_identity import DIGITS
+from pytest_bandwidth.domain.code.identity import DIGITS
 from pytest_bandwidth.storage.baseline.schema import MAX_RUNS, RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.baseline.writer import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, get_args
 
 from pytest_bandwidth.domain.baseline import SCHEMA, BaselineDevice, Entry, Run, agrees
-from pytest_bandwidth.domain.code_identity import DIGITS, is_digest
+from pytest_bandwidth.domain.code.identity import DIGITS, is_digest
 from pytest_bandwidth.domain.device import DeviceKind
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import (

@@ -16,9 +16,9 @@ from pytest_bandwidth.devices.code.cubin import machine_code
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.code.launch import arguments_digest, launch_digest
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
-from pytest_bandwidth.domain.code_identity import CodeIdentity
-from pytest_bandwidth.domain.kernel_signature import source_name
-from pytest_bandwidth.domain.ptx_normal_form import normal_form, ptx_digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.code.kernel_signature import source_name
+from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 from pytest_bandwidth.ptx import compile_cubin, compile_ptx, execute, load
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
@@ -220,7 +220,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
 from pytest_bandwidth.devices.code.kernel import kernel_code
-from pytest_bandwidth.domain.kernel_signature import source_name
+from pytest_bandwidth.domain.code.kernel_signature import source_name
 from pytest_bandwidth.ptx import compile_cubin, compile_ptx, load
 
 file = Path(sys.argv[1])

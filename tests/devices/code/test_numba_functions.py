@@ -13,7 +13,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.domain.code_identity import UNKNOWN_CODE
+from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE
 
 SOURCE = '''
 import math

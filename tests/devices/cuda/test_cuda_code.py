@@ -10,7 +10,7 @@ cupy = pytest.importorskip("cupy", reason="CuPy's compiler is asked", exc_type=I
 compiler = pytest.importorskip("cupy.cuda.compiler")
 
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of  # noqa: E402
-from pytest_bandwidth.domain.code_identity import CodeIdentity, MeasuredCode  # noqa: E402
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode  # noqa: E402
 
 pytestmark = pytest.mark.emulated
 SOURCE = """

@@ -6,9 +6,10 @@ import pytest
 from test_judge import FIVE, KEY, LIMITS, OTHER, again, for_both, measured, never, never_probe
 
 from pytest_bandwidth.domain.judging.judge import judge_test
-from pytest_bandwidth.domain.judging.last_word import LastWords, settle
+from pytest_bandwidth.domain.judging.last_word import LastWords, settle, with_why
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.reports.message import failure_message
 
 SLOW = Verdict(Status.REGRESSED, "pairs", "slower than the old code")
 WELL = Verdict(Status.WITHIN, "pairs", "as fast as the old code")
@@ -45,7 +46,8 @@ def test_a_later_way_is_asked_only_for_what_none_before_it_settled():
     ]
     said = settle(suspects, ways)
     assert (first, second, third) == ([["a", "b"]], [["b"]], [])
-    assert said.verdicts == {"a": WELL, "b": replace(SLOW, reason="slower than the old code; no old kernel")}
+    settled = replace(SLOW, reason="slower than the old code; no old kernel", why_not="no old kernel")
+    assert said.verdicts == {"a": WELL, "b": settled}
     assert not said.why_not
 
 
@@ -92,3 +94,11 @@ def test_a_missed_floor_is_the_fresh_processes_to_confirm():
     found = judge_test({KEY: measured(70.0)}, FIVE, limits, again(slow(None)), never_probe, ways=ways)
     assert asked == []
     assert found[KEY].verdict.code == "floor:min_gbps"
+
+
+def test_a_message_says_why_no_better_way_had_the_last_word():
+    drop = Verdict(Status.REGRESSED, "drop", "too slow", "gbps", 90.0, 100.0, drop=0.1, confirmations=(90.0,))
+    measurement = measured(90.0)
+    said = failure_message("test_copy", measurement, with_why(drop, "the commit is gone"))
+    assert " seen −10 %. The commit is gone. Confirmed in 1 fresh process (90.0)." in said
+    assert "gone" not in failure_message("test_copy", measurement, with_why(drop, None))

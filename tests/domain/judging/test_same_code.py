@@ -6,7 +6,7 @@ import pytest
 from test_judge import FIVE, GPU, KEY, LIMITS, LIMITS_10, baseline, fresh_processes, judge, measured
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
-from pytest_bandwidth.domain.code_identity import CodeIdentity
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import SLOWDOWN, Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.causes import likely_causes

@@ -9,7 +9,7 @@ from chromium import PHONE
 from hostile_documents import hostile_document
 from hostile_texts import HOSTILE
 
-from pytest_bandwidth.reports.charts.library import charts_available
+from pytest_bandwidth.reports.charts.vega import charts_available
 from pytest_bandwidth.reports.html import page as html_module
 from pytest_bandwidth.reports.html.page import render_html
 

@@ -9,8 +9,8 @@ import pytest
 import run_documents
 from chromium import PHONE
 
-from pytest_bandwidth.reports.charts.library import charts_available
 from pytest_bandwidth.reports.charts.render import MISSING
+from pytest_bandwidth.reports.charts.vega import charts_available
 from pytest_bandwidth.reports.html import page as html_module
 from pytest_bandwidth.reports.html.page import render_html
 

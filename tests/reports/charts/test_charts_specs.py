@@ -17,9 +17,9 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.charts import render as charts
 from pytest_bandwidth.reports.charts.bandwidth import NAMED_ROWS_AT_MOST
 from pytest_bandwidth.reports.charts.common import log_ticks
-from pytest_bandwidth.reports.charts.library import charts_available
 from pytest_bandwidth.reports.charts.render import chart_specs, render_chart
 from pytest_bandwidth.reports.charts.theme import DARK, LIGHT, resolved
+from pytest_bandwidth.reports.charts.vega import charts_available
 
 needs_vl_convert = pytest.mark.skipif(
     not charts_available(), reason="vl-convert-python is not installed: pip install 'pytest-bandwidth[report]'"

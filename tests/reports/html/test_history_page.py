@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.trend import (
     newest_commit,
     points_with,
 )
-from pytest_bandwidth.reports.charts.library import charts_available
+from pytest_bandwidth.reports.charts.vega import charts_available
 from pytest_bandwidth.reports.html import history as history_html
 from pytest_bandwidth.reports.trends import bars, summary_of
 

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from pytest_bandwidth.domain.code_identity import CodeIdentity
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged

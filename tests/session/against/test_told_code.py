@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_bandwidth.domain.code_identity import CodeIdentity
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.outcome import outcome_of

@@ -10,9 +10,9 @@ import pytest
 
 from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.ptx_normal_form import ptx_digest
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline import code_files
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_bandwidth.domain.ptx_entry import PtxEntry, entry_of, why_not_interchangeable
+from pytest_bandwidth.domain.code.ptx_entry import PtxEntry, entry_of, why_not_interchangeable
 
 HEAD = ".version 9.5\n.target sm_90\n.address_size 64\n"
 BODY = "{\n.shared .align 4 .b8 z[128];\nld.param.u64 %rd1, [k_param_0];\nret;\n}\n"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_bandwidth.domain.code_identity import (
+from pytest_bandwidth.domain.code.identity import (
     DIGITS,
     UNKNOWN_CODE,
     CodeIdentity,

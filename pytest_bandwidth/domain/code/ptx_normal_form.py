@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_bandwidth.domain.code_identity import digest
+from pytest_bandwidth.domain.code.identity import digest
 
 FILES_KEPT = 8
 # What stands between an item and the next, at the top of a module or in a function: braces and the end of a statement.

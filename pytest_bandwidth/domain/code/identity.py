@@ -20,7 +20,7 @@ _HASH = re.compile(rf"[0-9a-f]{{{DIGITS}}}", re.ASCII)
 class CodeIdentity:
     """Hashes of what ran; None where that is not known.
 
-    ptx: a kernel's PTX in its normal form (`domain.ptx_normal_form`). sass: its machine code for this device, with its
+    ptx: a kernel's PTX in its normal form (`ptx_normal_form`). sass: its machine code for this device, with its
     constants. launch: grid, block, shared memory, each argument's type and size, scalars' values.
     function: what stands for a callable's code: what the test says of it, or a Numba function's bytecode.
     """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pytest_bandwidth.domain import ptx_diff as module
-from pytest_bandwidth.domain.ptx_diff import ONLY_REGISTERS, access_changes, ptx_diff
+from pytest_bandwidth.domain.code import ptx_diff as module
+from pytest_bandwidth.domain.code.ptx_diff import ONLY_REGISTERS, access_changes, ptx_diff
 
 OLD = """.target sm_90
 .visible .entry k()
