@@ -98,24 +98,32 @@ def test_scale(bandwidth, number):
 RUNS = {
     "update": ("--bandwidth-update",),
     "judge": ("--bandwidth-strict",),
-    "judge with -n 2": ("--bandwidth-strict", "-n2"),
+    "judge with -n 2": ("--bandwidth-strict", "-p", "xdist", "-n2"),
 }
 
 
 def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
     """Median seconds, and processors' seconds, of so many small tests on the traffic device, by RUNS; alternated."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in RUNS}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--bandwidth-device=traffic"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "bandwidth"]
+    command += ["--bandwidth-device=traffic"]
+    # What is timed is this plugin and xdist, with their bytecode kept as anywhere, and none of what else is installed.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pytest.ini").write_text("[pytest]\nbandwidth_baseline = b.yaml\n")
         # Else pytest's folder of temporary files, whose old ones of other runs it removes at the end.
         command.append(f"--basetemp={folder}/temporary")
         Path(folder, "test_scale.py").write_text(_TESTS.format(tests=tests))
-        subprocess.run([*command, "--bandwidth-update"], cwd=folder, check=True, capture_output=True)  # compiles loops
+
+        def run(*options: str) -> None:
+            subprocess.run([*command, *options], cwd=folder, env=environment, check=True, capture_output=True)
+
+        run("--bandwidth-update")  # compiles loops
         for _ in range(repeat):
             for name, options in RUNS.items():
                 began, spent = time.perf_counter(), _spent_by_children()
-                subprocess.run([*command, *options], cwd=folder, check=True, capture_output=True)
+                run(*options)
                 seconds[name].append((time.perf_counter() - began, _spent_by_children() - spent))
     return {name: (median(s for s, _ in taken), median(s for _, s in taken)) for name, taken in seconds.items()}
 
