@@ -410,7 +410,7 @@ def opened_model(gpu: Gpu, nvml: Any = None, facts: CudaFacts = MODEL_FACTS) -> 
     guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (ModelOutOfMemory,))
     module = cupy.RawModule(code=Path(__file__).name)
     runtime = ModelRuntime(gpu, cupy, module, guard)
-    return Opened(cupy, 0, facts, nvml, "not asked", runtime, module, guard, Ownership())
+    return Opened(cupy, 0, facts, nvml, {"nvml": "not asked"}, runtime, module, guard, Ownership())
 
 
 def skip_beside_a_gpu() -> None:

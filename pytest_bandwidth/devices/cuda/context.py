@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_bandwidth.devices.cuda.amdsmi import open_amdsmi
 from pytest_bandwidth.devices.cuda.errors import ContextGuard, no_cupy, no_device, no_such_index, one_line
 from pytest_bandwidth.devices.cuda.identity import CudaFacts, read_facts
-from pytest_bandwidth.devices.cuda.nvml import NvmlGpu, open_nvml
+from pytest_bandwidth.devices.cuda.management import ManagedGpu
+from pytest_bandwidth.devices.cuda.nvml import open_nvml
 from pytest_bandwidth.devices.cuda.other_processes import FINGERPRINT_BYTES, Ownership, Uses, find_ownership
 from pytest_bandwidth.devices.cuda.runtime import CupyRuntime
 from pytest_bandwidth.devices.kernel_source import shipped_folder
@@ -29,14 +31,15 @@ _OF_HIPRTC = (
 class Opened:
     """Hold a GPU whose context is open and whose helper kernels are compiled.
 
-    module: cuda_src/probe.cu; nvml: None where it cannot be asked, `nvml_state` then says why.
+    module: cuda_src/probe.cu. managed: None where its library cannot be asked; management: that library's name, and
+    why, or "available".
     """
 
     cupy: Any
     index: int
     facts: CudaFacts
-    nvml: NvmlGpu | None
-    nvml_state: str
+    managed: ManagedGpu | None
+    management: Mapping[str, str]
     runtime: CupyRuntime
     module: Any
     guard: ContextGuard
@@ -48,8 +51,9 @@ def open_context(index: int) -> Opened:
     cupy = _import_cupy()
     _check_index(cupy, index)
     facts = read_facts(cupy, index)
-    nvml = _open_nvml(facts)
-    gpu = nvml if isinstance(nvml, NvmlGpu) else None
+    library = "amdsmi" if facts.gfx else "nvml"
+    answer = open_amdsmi(facts.pci_bus_id) if facts.gfx else _open_nvml(facts)
+    gpu = None if isinstance(answer, str) else answer
     uses_before = gpu.compute_processes() if gpu else None
     guard = ContextGuard(cupy.cuda.runtime.deviceSynchronize, (cupy.cuda.memory.OutOfMemoryError,))
     try:
@@ -65,7 +69,7 @@ def open_context(index: int) -> Opened:
     except (RuntimeError, ImportError, OSError, MemoryError) as error:
         raise DeviceUnavailable(f"cuda:{index} ({facts.name}) does not start: {one_line(error)}") from None
     ownership = _ownership(cupy, gpu, uses_before)
-    state = "available" if gpu else str(nvml)
+    state = {library: answer if isinstance(answer, str) else "available"}
     return Opened(cupy, index, facts, gpu, state, runtime, module, guard, ownership)
 
 
@@ -95,15 +99,13 @@ def _version(ask: Callable[[], int]) -> int:
         return 0
 
 
-def _open_nvml(facts: CudaFacts) -> NvmlGpu | str:
-    if facts.gfx:
-        return "an AMD GPU: NVML is NVIDIA's"
+def _open_nvml(facts: CudaFacts) -> ManagedGpu | str:
     return open_nvml(facts.pci_bus_id, f"MIG-{facts.uuid}" if facts.uuid else None)
 
 
-def _ownership(cupy: Any, gpu: NvmlGpu | None, before: Uses | None) -> Ownership:
+def _ownership(cupy: Any, gpu: ManagedGpu | None, before: Uses | None) -> Ownership:
     if gpu is None:
-        return Ownership(known=False, how="no NVML")
+        return Ownership(known=False, how="no management library")
 
     def fingerprint() -> tuple[Uses | None, Uses | None]:
         plain = gpu.compute_processes()
@@ -116,4 +118,4 @@ def _ownership(cupy: Any, gpu: NvmlGpu | None, before: Uses | None) -> Ownership
     try:
         return find_ownership(before, gpu.compute_processes(), fingerprint)
     except RuntimeError:  # too little free memory to recognise ourselves by
-        return Ownership(known=False, how="own process not found in NVML's list")
+        return Ownership(known=False, how="own process not found in the list of processes")

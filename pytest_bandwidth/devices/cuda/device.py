@@ -37,7 +37,7 @@ from pytest_bandwidth.devices.cuda.errors import mute_lost_context
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
-from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading
+from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.old_code import KeptArrays, keep_arrays, kernel_of_ptx
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
@@ -67,11 +67,11 @@ class CudaDevice:
     """Implement `Device` and `TimedDevice` for one GPU; `open_cuda` makes it. Not for several threads at once."""
 
     def __init__(self, opened: Opened) -> None:
-        facts, nvml, ownership = opened.facts, opened.nvml, opened.ownership
-        known = nvml.identity() if nvml else NvmlIdentity()
+        facts, managed, ownership = opened.facts, opened.managed, opened.ownership
+        known = managed.identity() if managed else GpuIdentity()
         extra: dict[str, Fact] = {
             "index": opened.index,
-            "nvml": opened.nvml_state,
+            **opened.management,
             "other_processes": ownership.how if ownership.known else f"not watched: {ownership.how}",
         }
         self._cupy, self._index, self._facts = opened.cupy, opened.index, facts
@@ -83,7 +83,7 @@ class CudaDevice:
         largest = known.max_sm_clock_mhz or facts.clock_mhz
         self._nominal_clock_mhz = nominal_clock_mhz(known.default_sm_clock_mhz, largest)
         self._timer = Timer(self._runtime, may_block=self._blocking is None, blocked=self._blocking is None)
-        self._health = Health(nvml, ownership, lambda: self._timer.clock_mhz)
+        self._health = Health(managed, ownership, lambda: self._timer.clock_mhz)
         self._world = ArrayWorld(self._is_array, lambda a: int(a.device.id), self._adopt, self._index)
         self._fill_kernel = opened.module.get_function("random_words")
         self._probes = ProbeSet(
@@ -337,7 +337,7 @@ class CudaDevice:
     def _free_pool(self) -> None:
         self._cupy.get_default_memory_pool().free_all_blocks()
 
-    def _findings(self, before: NvmlReading, measurement: Measurement) -> tuple[Finding, ...]:
+    def _findings(self, before: GpuReading, measurement: Measurement) -> tuple[Finding, ...]:
         reading, around = self._health.reading, (measurement.conditions_before, measurement.conditions_after)
         slowdown = slowdown_finding(reason for conditions in around for reason in conditions.event_reasons)
         seen = (

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from pytest_bandwidth.devices.cuda.nvml import SLOWDOWN_BITS, NvmlGpu, NvmlReading, decode_event_reasons
+from pytest_bandwidth.devices.cuda import amdsmi, nvml
+from pytest_bandwidth.devices.cuda.management import GpuReading, ManagedGpu
 from pytest_bandwidth.devices.cuda.other_processes import Ownership, active_others, describe
 from pytest_bandwidth.domain.device import ECC, SLOWDOWN, Conditions
 from pytest_bandwidth.domain.measurement import Finding
@@ -17,35 +18,35 @@ LOOK_BACK_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Health:
-    """Read conditions. Without NVML (ROCm, no library) everything but the counted clock stays unknown.
+    """Read conditions. Without a management library everything but the counted clock stays unknown.
 
     counted_clock: the SM clock counted in the samples so far, in MHz; wall: seconds since the epoch, as NVML stamps.
     """
 
-    nvml: NvmlGpu | None
+    gpu: ManagedGpu | None
     ownership: Ownership
     counted_clock: Callable[[], float | None]
     wall: Callable[[], float] = time.time
-    reading: NvmlReading = field(default_factory=NvmlReading)
+    reading: GpuReading = field(default_factory=GpuReading)
     _looked_at: float | None = None
 
     def __post_init__(self) -> None:
         self._looked_at = self.wall()
 
-    def begin(self) -> NvmlReading:
-        """Begin a measurement: return what NVML reads now. Processes busy before it do not count."""
+    def begin(self) -> GpuReading:
+        """Begin a measurement: return what is read now. Processes busy before it do not count."""
         self._looked_at = self.wall()
         return self.read()
 
-    def read(self) -> NvmlReading:
-        """Return what NVML reads now; also kept as `reading`."""
-        if self.nvml is not None:
-            self.reading = self.nvml.reading()
+    def read(self) -> GpuReading:
+        """Return what is read now; also kept as `reading`."""
+        if self.gpu is not None:
+            self.reading = self.gpu.reading()
         return self.reading
 
     def conditions(self) -> Conditions:
         """Return the state now, and the processes busy since the last call, at most a second ago."""
-        if self.nvml is None:
+        if self.gpu is None:
             return Conditions(sm_clock_mhz=self.counted_clock())
         reading = self.read()
         return Conditions(
@@ -54,18 +55,18 @@ class Health:
             temperature_c=reading.temperature_c,
             power_w=reading.power_w,
             event_reasons=reading.event_reasons,
-            others=self._others(self.nvml),
+            others=self._others(self.gpu),
         )
 
-    def _others(self, nvml: NvmlGpu) -> tuple[str, ...]:
+    def _others(self, gpu: ManagedGpu) -> tuple[str, ...]:
         now = self.wall()
         since = max(self._looked_at or 0.0, now - LOOK_BACK_SECONDS)
         self._looked_at = now
-        busy = active_others(nvml.activity(int(since * 1e6)), self.ownership)
-        return tuple(describe(use, nvml.process_name(use.pid)) for use in busy)
+        busy = active_others(gpu.activity(int(since * 1e6)), self.ownership)
+        return tuple(describe(use, gpu.process_name(use.pid)) for use in busy)
 
 
-def ecc_finding(before: NvmlReading, after: NvmlReading) -> Finding | None:
+def ecc_finding(before: GpuReading, after: GpuReading) -> Finding | None:
     """Report new uncorrectable memory errors between two readings."""
     if before.uncorrected_ecc_errors is None or after.uncorrected_ecc_errors is None:
         return None
@@ -78,7 +79,7 @@ def ecc_finding(before: NvmlReading, after: NvmlReading) -> Finding | None:
 def slowdown_finding(event_reasons: Iterable[str]) -> Finding | None:
     """Report clocks held down by heat or power supply; a power cap is no finding."""
     seen = set(event_reasons)
-    slowing = [reason for reason in decode_event_reasons(SLOWDOWN_BITS) if reason in seen]
+    slowing = [reason for reason in (*nvml.SLOWDOWNS, *amdsmi.SLOWDOWNS) if reason in seen]
     if not slowing:
         return None
     return Finding(

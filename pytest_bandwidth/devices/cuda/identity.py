@@ -1,4 +1,4 @@
-"""Join what CUDA and NVML say of a GPU into one identity."""
+"""Join what CUDA or HIP and the management library say of a GPU into one identity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.devices.cuda.errors import hip_version_text, version_text
-from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity
+from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic
 from pytest_bandwidth.domain.device import DeviceIdentity, Fact
 
@@ -107,7 +107,7 @@ def uuid_text(raw: bytes) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def join_identity(facts: CudaFacts, known: NvmlIdentity, extra: Mapping[str, Fact]) -> DeviceIdentity:
+def join_identity(facts: CudaFacts, known: GpuIdentity, extra: Mapping[str, Fact]) -> DeviceIdentity:
     """Join both into one identity. Settings hold what makes figures incomparable; everything else is a fact."""
     # Named where it is none, too: what an entry does not name is not compared. A card passed through whole is as fast.
     settings = {"mig": known.mig, "ecc": known.ecc, "virtual": "vgpu" if known.virtual == "vgpu" else "none"}
@@ -121,7 +121,7 @@ def join_identity(facts: CudaFacts, known: NvmlIdentity, extra: Mapping[str, Fac
     )
 
 
-def _facts(facts: CudaFacts, nvml: NvmlIdentity) -> dict[str, Fact]:
+def _facts(facts: CudaFacts, nvml: GpuIdentity) -> dict[str, Fact]:
     api, version = ("hip", hip_version_text) if facts.gfx else ("cuda", version_text)
     found: dict[str, Fact] = {
         "gfx": facts.gfx,
@@ -148,7 +148,7 @@ def _facts(facts: CudaFacts, nvml: NvmlIdentity) -> dict[str, Fact]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def memory_arithmetic(facts: CudaFacts, nvml: NvmlIdentity) -> MemoryArithmetic | None:
+def memory_arithmetic(facts: CudaFacts, nvml: GpuIdentity) -> MemoryArithmetic | None:
     """Return what the peak can be computed from; None where NVML does not tell, or the GPU is not NVIDIA's."""
     if facts.gfx or not nvml.max_memory_clock_mhz or not nvml.memory_bus_width_bits:
         return None

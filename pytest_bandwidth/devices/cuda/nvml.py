@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading, ProcessUse
+
 # Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h, nvmlClocksEventReasons).
 EVENT_REASONS: tuple[tuple[int, str], ...] = (
     (0x1, "idle"),
@@ -25,8 +27,6 @@ EVENT_REASONS: tuple[tuple[int, str], ...] = (
     (0x200, "board limit"),
     (0x400, "reliability voltage"),
 )
-# By these the GPU saves itself or its power supply. A power cap is normal under load; the others are settings.
-SLOWDOWN_BITS = 0x8 | 0x20 | 0x40 | 0x80
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host vgpu", 4: "host vsga"}
 
 
@@ -37,44 +37,8 @@ def decode_event_reasons(bits: int) -> tuple[str, ...]:
     return (*named, *(hex(1 << n) for n in range(rest.bit_length()) if rest >> n & 1))
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlIdentity:
-    """Hold what stays while a process runs; None where it cannot be read. mig: a profile's name, or how it stands."""
-
-    name: str | None = None
-    uuid: str | None = None
-    driver_version: str | None = None
-    max_sm_clock_mhz: int | None = None
-    default_sm_clock_mhz: int | None = None
-    max_memory_clock_mhz: int | None = None
-    memory_bus_width_bits: int | None = None
-    mig: str = "unsupported"
-    ecc: str = "unsupported"
-    persistence: str | None = None
-    virtual: str = "none"
-    power_limit_w: float | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NvmlReading:
-    """Hold the state at one moment; None where it cannot be read. Clocks are the driver's word, not counted."""
-
-    sm_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    event_reasons: tuple[str, ...] = ()
-    uncorrected_ecc_errors: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """Say how busy a process kept the GPU in NVML's last periods: the larger of its SM and memory shares, in %."""
-
-    pid: int
-    percent: int
+# By these the GPU saves itself or its power supply. A power cap is normal under load; the others are settings.
+SLOWDOWNS = decode_event_reasons(0x8 | 0x20 | 0x40 | 0x80)
 
 
 @dataclass(slots=True)
@@ -86,11 +50,11 @@ class NvmlGpu:
     slice_handle: Any = None
     _refused: set[str] = field(default_factory=set)
 
-    def identity(self) -> NvmlIdentity:
+    def identity(self) -> GpuIdentity:
         """Read everything that stays. Milliseconds; called once."""
         n = self.pynvml
         slice_name = _text(self._read("nvmlDeviceGetName", handle=self.slice_handle)) if self.slice_handle else None
-        return NvmlIdentity(
+        return GpuIdentity(
             name=slice_name or _text(self._read("nvmlDeviceGetName")),
             uuid=_text(self._read("nvmlDeviceGetUUID", handle=self.slice_handle)),
             driver_version=_text(self._call(n.nvmlSystemGetDriverVersion, "nvmlSystemGetDriverVersion")),
@@ -107,13 +71,13 @@ class NvmlGpu:
             pcie_width=self._read("nvmlDeviceGetCurrPcieLinkWidth"),
         )
 
-    def reading(self) -> NvmlReading:
+    def reading(self) -> GpuReading:
         """Read what changes. Well under a millisecond a call, but never between two events."""
         n = self.pynvml
         bits = self._read("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # drivers before 535 know the old name only
             bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return NvmlReading(
+        return GpuReading(
             sm_clock_mhz=self._read("nvmlDeviceGetClockInfo", n.NVML_CLOCK_SM),
             memory_clock_mhz=self._read("nvmlDeviceGetClockInfo", n.NVML_CLOCK_MEM),
             temperature_c=self._read("nvmlDeviceGetTemperature", n.NVML_TEMPERATURE_GPU),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_bandwidth.devices.cuda.nvml import ProcessUse
+from pytest_bandwidth.devices.cuda.management import ProcessUse
 from pytest_bandwidth.devices.own_processes import remembered
 
 # A desktop's compositor holds the GPU at a few per cent for ever; below this nobody counts as busy.
@@ -103,7 +103,7 @@ def find_ownership(
     if own is None and after:
         own = grown_process(*fingerprint(), FINGERPRINT_BYTES)
     if own is None:
-        return Ownership(known=False, how="own process not found in NVML's list")
+        return Ownership(known=False, how="own process not found in the list of processes")
     if own != pid:
         return Ownership(frozenset({own}), how=f"host process id {own} (another pid namespace)")
     workers = "PYTEST_XDIST_WORKER" in environ

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gpu_model import CudaError, Gpu, model_cupy, skip_beside_a_gpu
 
 from pytest_bandwidth.devices.cuda import context
+from pytest_bandwidth.devices.cuda.amdsmi import MISSING
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.domain.errors import DeviceUnavailable
 
@@ -33,8 +33,9 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_importing_loads_neither_cupy_nor_pynvml() -> None:
     code = (
         "import sys, pytest_bandwidth.devices.cuda.device, pytest_bandwidth.devices.cuda.nvml;"
+        "import pytest_bandwidth.devices.cuda.amdsmi;"
         "import pytest_bandwidth.devices.cuda.peaks;"
-        "print([m for m in ('cupy', 'pynvml', 'torch', 'numba') if m in sys.modules])"
+        "print([m for m in ('cupy', 'pynvml', 'amdsmi', 'torch', 'numba') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -75,10 +76,11 @@ def test_no_such_index(cupy: Any) -> None:
     assert cupy.cuda.runtime.getDeviceCount() == 1
 
 
-def facts(cupy: Any) -> None:
+def facts(cupy: Any, **more: Any) -> None:
     cupy.cuda.runtime.getDeviceProperties = lambda _: {
         "name": b"NVIDIA Old", "totalGlobalMem": 1 << 30, "major": 7, "minor": 0, "multiProcessorCount": 4,
         "l2CacheSize": 1 << 20, "maxThreadsPerMultiProcessor": 2048,
+        **more,
     }  # fmt: skip
     cupy.cuda.runtime.deviceGetPCIBusId = lambda _: "ffff:ff:1f.7"
     cupy.cuda.runtime.free = lambda _: None
@@ -127,10 +129,16 @@ def test_a_gpu_of_which_nvml_does_not_tell_opens_all_the_same(cupy: Any, monkeyp
     device = open_cuda(0)
     assert device.identity.name == "NVIDIA Old"
     assert device.identity.facts["nvml"] == "NVML: Not Supported"
-    assert device.identity.facts["other_processes"] == "not watched: no NVML"
+    assert device.identity.facts["other_processes"] == "not watched: no management library"
     assert device.peak is None
 
 
-def test_an_amd_gpu_is_not_looked_for_in_nvml(cupy: Any) -> None:
-    assert context._open_nvml(SimpleNamespace(gfx="gfx942")) == "an AMD GPU: NVML is NVIDIA's"  # type: ignore[arg-type]  # one field of the facts
-    assert cupy is not None
+def test_an_amd_gpu_is_looked_for_in_amd_smi_alone(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts(cupy, gcnArchName=b"gfx942:sramecc+:xnack-", clockRate=2_100_000)
+    cupy.cuda.runtime.is_hip = True
+    monkeypatch.setattr(context, "open_nvml", None)
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    said = open_cuda(0).identity.facts
+    assert "nvml" not in said
+    assert said["amdsmi"] == MISSING
+    assert said["other_processes"] == "not watched: no management library"

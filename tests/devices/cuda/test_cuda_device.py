@@ -18,7 +18,7 @@ from gpu_model import (
 
 from pytest_bandwidth.devices.base import Budget, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity, NvmlReading, ProcessUse
+from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading, ProcessUse
 from pytest_bandwidth.domain.errors import DeviceLost, OutOfMemory, UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 
@@ -29,15 +29,15 @@ QUICK = Budget(min_samples=8, max_seconds=0.05)
 class Nvml:
     """NVML's answers for the model."""
 
-    def __init__(self, *readings: NvmlReading, uses: tuple[ProcessUse, ...] = (), **identity: Any) -> None:
-        self.readings = list(readings) or [NvmlReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]
+    def __init__(self, *readings: GpuReading, uses: tuple[ProcessUse, ...] = (), **identity: Any) -> None:
+        self.readings = list(readings) or [GpuReading(1500.0, 2619.0, 50.0, 300.0, (), 0)]
         self.uses = uses
-        self.known = NvmlIdentity(**{"mig": "disabled", "ecc": "on", "max_sm_clock_mhz": 1600, **identity})
+        self.known = GpuIdentity(**{"mig": "disabled", "ecc": "on", "max_sm_clock_mhz": 1600, **identity})
 
-    def identity(self) -> NvmlIdentity:
+    def identity(self) -> GpuIdentity:
         return self.known
 
-    def reading(self) -> NvmlReading:
+    def reading(self) -> GpuReading:
         return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
     def activity(self, _: int) -> tuple[ProcessUse, ...]:
@@ -200,9 +200,9 @@ def test_more_than_the_peak_is_invalid(gpu: Gpu) -> None:
 def test_skipped_cycles_and_memory_errors_are_findings(gpu: Gpu) -> None:
     slowed = ("hardware power brake",)
     nvml = Nvml(
-        NvmlReading(1980.0, uncorrected_ecc_errors=1),
-        NvmlReading(1980.0, uncorrected_ecc_errors=1),
-        NvmlReading(1980.0, event_reasons=slowed, uncorrected_ecc_errors=2),
+        GpuReading(1980.0, uncorrected_ecc_errors=1),
+        GpuReading(1980.0, uncorrected_ecc_errors=1),
+        GpuReading(1980.0, event_reasons=slowed, uncorrected_ecc_errors=2),
     )
     found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
     assert [f.code for f in found.findings] == ["sm-clock", "slowdown", "ecc"]
@@ -210,7 +210,7 @@ def test_skipped_cycles_and_memory_errors_are_findings(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize(("mhz", "codes"), [(2400.0, []), (2160.0, []), (2159.0, ["memory-clock"])])
 def test_a_slow_memory_clock_is_a_finding_and_no_verdict(gpu: Gpu, mhz: float, codes: list[str]) -> None:
-    nvml = Nvml(NvmlReading(1500.0, mhz), max_memory_clock_mhz=2400)
+    nvml = Nvml(GpuReading(1500.0, mhz), max_memory_clock_mhz=2400)
     found = made(gpu, nvml).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
     assert [f.code for f in found.findings] == codes
     assert found.invalid is None
@@ -218,8 +218,8 @@ def test_a_slow_memory_clock_is_a_finding_and_no_verdict(gpu: Gpu, mhz: float, c
 
 @pytest.mark.parametrize("at", [1, 2])  # of the readings: before the calibration, before the samples, after them
 def test_a_slowdown_before_or_after_the_samples_is_a_finding_and_no_verdict(gpu: Gpu, at: int) -> None:
-    readings = [NvmlReading(event_reasons=("software power cap",))] * 3
-    readings[at] = NvmlReading(event_reasons=("hardware power brake",))
+    readings = [GpuReading(event_reasons=("software power cap",))] * 3
+    readings[at] = GpuReading(event_reasons=("hardware power brake",))
     found = made(gpu, Nvml(*readings)).measure(Workload(lambda: gpu.launch(1e-3), TRAFFIC), QUICK, quiet)
     assert [f.code for f in found.findings] == ["slowdown"]
     assert "hardware power brake" in found.findings[0].text

@@ -6,21 +6,22 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.devices.cuda.health import LOOK_BACK_SECONDS, Health, ecc_finding, slowdown_finding
-from pytest_bandwidth.devices.cuda.nvml import NvmlReading, ProcessUse, decode_event_reasons
+from pytest_bandwidth.devices.cuda.management import GpuReading, ProcessUse
+from pytest_bandwidth.devices.cuda.nvml import decode_event_reasons
 from pytest_bandwidth.devices.cuda.other_processes import Ownership
 
-BUSY = NvmlReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
+BUSY = GpuReading(1755.0, 2619.0, 61.0, 412.0, ("software power cap",), 0)
 
 
 @dataclass
 class Nvml:
     """NVML's side: a reading, who was busy, and since when it was asked."""
 
-    state: NvmlReading = BUSY
+    state: GpuReading = BUSY
     uses: tuple[ProcessUse, ...] | None = ()
     since: list[int] = field(default_factory=list)
 
-    def reading(self) -> NvmlReading:
+    def reading(self) -> GpuReading:
         return self.state
 
     def activity(self, since_us: int) -> tuple[ProcessUse, ...] | None:
@@ -82,11 +83,11 @@ def test_what_was_busy_before_a_measurement_is_nobodys_fault() -> None:
 
 
 def test_new_ecc_errors_are_told() -> None:
-    finding = ecc_finding(NvmlReading(uncorrected_ecc_errors=1), NvmlReading(uncorrected_ecc_errors=3))
+    finding = ecc_finding(GpuReading(uncorrected_ecc_errors=1), GpuReading(uncorrected_ecc_errors=3))
     assert finding is not None
     assert "2 uncorrectable" in finding.text
     assert ecc_finding(BUSY, BUSY) is None
-    assert ecc_finding(NvmlReading(), BUSY) is None
+    assert ecc_finding(GpuReading(), BUSY) is None
 
 
 @pytest.mark.parametrize("bit", [0x8, 0x20, 0x40, 0x80])

@@ -14,10 +14,10 @@ from pytest_bandwidth.devices.cuda.identity import (
     read_facts,
     uuid_text,
 )
-from pytest_bandwidth.devices.cuda.nvml import NvmlIdentity
+from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.peaks import choose_peak
 
-KNOWN = NvmlIdentity(
+KNOWN = GpuIdentity(
     name="NVIDIA H100 80GB HBM3",
     uuid="GPU-8a",
     driver_version="580.1",
@@ -55,20 +55,20 @@ def test_a_vgpu_is_a_setting() -> None:
 
 
 def test_without_nvml_cuda_alone_must_do() -> None:
-    identity = join_identity(replace(MODEL_FACTS, uuid="12-34"), NvmlIdentity(), {})
+    identity = join_identity(replace(MODEL_FACTS, uuid="12-34"), GpuIdentity(), {})
     assert (identity.name, identity.serial) == ("NVIDIA Model", "GPU-12-34")
-    assert join_identity(MODEL_FACTS, NvmlIdentity(), {}).serial == "PCI-0000:01:00.0"
+    assert join_identity(MODEL_FACTS, GpuIdentity(), {}).serial == "PCI-0000:01:00.0"
     assert identity.facts["max_sm_clock_mhz"] == 1600.0
 
 
 def test_an_amd_gpu_is_known_by_its_gfx_name_and_its_infinity_cache_counts() -> None:
     facts = replace(MODEL_FACTS, name="", gfx="gfx942", memory_bytes=192 * 2**30, l2_bytes=4 * 2**20)
     assert facts.cache_bytes == 256 * 2**20
-    identity = join_identity(facts, NvmlIdentity(), {})
+    identity = join_identity(facts, GpuIdentity(), {})
     assert identity.name == "gfx942"
     assert "compute_capability" not in identity.facts
     assert "cuda_runtime" not in identity.facts
-    peak = choose_peak(identity, nvml=memory_arithmetic(facts, NvmlIdentity()))
+    peak = choose_peak(identity, nvml=memory_arithmetic(facts, GpuIdentity()))
     assert peak is not None
     assert "MI300X" in peak.source
 
@@ -77,7 +77,7 @@ def test_memory_arithmetic_needs_both_figures_and_an_nvidia_gpu() -> None:
     found = memory_arithmetic(MODEL_FACTS, KNOWN)
     assert found is not None
     assert (found.max_memory_clock_mhz, found.bus_width_bits, found.major) == (2619, 5120, 9)
-    assert memory_arithmetic(MODEL_FACTS, NvmlIdentity()) is None
+    assert memory_arithmetic(MODEL_FACTS, GpuIdentity()) is None
     assert memory_arithmetic(replace(MODEL_FACTS, gfx="gfx942"), KNOWN) is None
 
 
@@ -160,5 +160,5 @@ def test_hips_clock_is_its_property_since_cupys_number_asks_for_something_else()
 
 def test_hips_versions_are_written_as_hip_counts_them() -> None:
     amd = replace(MODEL_FACTS, gfx="gfx942", driver_version=70051831, runtime_version=60443484)
-    facts = join_identity(amd, NvmlIdentity(), {}).facts
+    facts = join_identity(amd, GpuIdentity(), {}).facts
     assert (facts["hip_driver"], facts["hip_runtime"]) == ("7.0.51831", "6.4.43484")

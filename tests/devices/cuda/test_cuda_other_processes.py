@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_bandwidth.devices import own_processes
-from pytest_bandwidth.devices.cuda.nvml import ProcessUse
+from pytest_bandwidth.devices.cuda.management import ProcessUse
 from pytest_bandwidth.devices.cuda.other_processes import (
     FINGERPRINT_BYTES,
     Ownership,

@@ -8,7 +8,8 @@ from gpu_model import Gpu, opened_model
 
 from pytest_bandwidth.devices.base import Budget, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.devices.cuda.nvml import SLOWDOWN_BITS, NvmlGpu, ProcessUse, decode_event_reasons, open_nvml
+from pytest_bandwidth.devices.cuda.management import ProcessUse
+from pytest_bandwidth.devices.cuda.nvml import SLOWDOWNS, NvmlGpu, decode_event_reasons, open_nvml
 from pytest_bandwidth.domain.traffic import Traffic
 
 pynvml = pytest.importorskip("pynvml")
@@ -69,7 +70,8 @@ def test_the_bits_are_those_of_the_library() -> None:
 
 def test_the_slowdowns_are_those_of_the_library() -> None:
     names = ("SwThermalSlowdown", "HwThermalSlowdown", "HwPowerBrakeSlowdown", "HwSlowdown")
-    assert sum(getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names) == SLOWDOWN_BITS
+    bits = sum(getattr(pynvml, f"nvmlClocksEventReason{name}") for name in names)
+    assert decode_event_reasons(bits) == SLOWDOWNS
 
 
 def test_identity_of_a_whole_gpu() -> None:
