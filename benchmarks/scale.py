@@ -2,8 +2,8 @@
 
 ``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
 ``python benchmarks/scale.py --tests N`` runs N small tests on the traffic device instead: updating, judged, and
-judged by two workers of pytest-xdist, in turn. It prints the median seconds of each, from start to end, with what
-processors spent on it, and what they are to each other.
+judged by two workers of pytest-xdist, in turn with as many empty tests without the plugin. It prints the median seconds
+of each, from start to end, with what processors spent on it, and what they are to each other.
 Each figure is the median of three fresh processes (`--repeat`); memory is the process's peak, the interpreter included.
 Every entry has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
 """
@@ -95,18 +95,29 @@ def test_scale(bandwidth, number):
     a, b = bandwidth.random(1024, "float32"), bandwidth.empty(1024, "float32")
     bandwidth.launch(bandwidth.kernel(SOURCE, "scale"), 4, 256, (a, b, np.int32(1024)), reads=a, writes=b)
 """
+# As many that do nothing: what pytest and xdist take themselves.
+_EMPTY = """
+import pytest
+
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_empty(number):
+    pass
+"""
+_OURS = ("test_scale.py", "-p", "bandwidth", "--bandwidth-device=traffic")
 RUNS = {
-    "update": ("--bandwidth-update",),
-    "judge": ("--bandwidth-strict",),
-    "judge with -n 2": ("--bandwidth-strict", "-p", "xdist", "-n2"),
+    "update": (*_OURS, "--bandwidth-update"),
+    "judge": (*_OURS, "--bandwidth-strict"),
+    "judge with -n 2": (*_OURS, "--bandwidth-strict", "-p", "xdist", "-n2"),
+    "empty tests, without the plugin": ("test_empty.py",),
+    "the same with -n 2": ("test_empty.py", "-p", "xdist", "-n2"),
 }
 
 
 def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
     """Median seconds, and processors' seconds, of so many small tests on the traffic device, by RUNS; alternated."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in RUNS}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "bandwidth"]
-    command += ["--bandwidth-device=traffic"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     # What is timed is this plugin and xdist, with their bytecode kept as anywhere, and none of what else is installed.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -115,11 +126,12 @@ def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
         # Else pytest's folder of temporary files, whose old ones of other runs it removes at the end.
         command.append(f"--basetemp={folder}/temporary")
         Path(folder, "test_scale.py").write_text(_TESTS.format(tests=tests))
+        Path(folder, "test_empty.py").write_text(_EMPTY.format(tests=tests))
 
         def run(*options: str) -> None:
             subprocess.run([*command, *options], cwd=folder, env=environment, check=True, capture_output=True)
 
-        run("--bandwidth-update")  # compiles loops
+        run(*RUNS["update"])  # compiles loops
         for _ in range(repeat):
             for name, options in RUNS.items():
                 began, spent = time.perf_counter(), _spent_by_children()
@@ -140,8 +152,11 @@ def print_tests(tests: int, repeat: int) -> None:
     print("|---|---|---|---|---|")
     for name, (seconds, spent) in found.items():
         print(f"| {tests} | {name} | {seconds:.1f} | {seconds / tests * 1e3:.1f} | {spent:.1f} |")
-    (update, _), (judge, _), (with_two, _) = found.values()
-    print(f"\njudge ÷ update: {judge / update:.2f}; -n 2 ÷ one process: {with_two / judge:.2f}")
+    update, judge, with_two, empty, empty_with_two = (seconds for seconds, _ in found.values())
+    print(
+        f"\njudge ÷ update: {judge / update:.2f}; -n 2 ÷ one process: {with_two / judge:.2f}, "
+        f"beyond what empty tests take: {(with_two - empty_with_two) / (judge - empty):.2f}"
+    )
 
 
 def write_baseline(path: Path, entries: int) -> None:
