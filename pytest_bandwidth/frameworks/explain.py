@@ -1,155 +1,44 @@
-"""Add up what PyTorch's operators in a call read and write, beside the least that one fused operator would move."""
+"""Explain a call of PyTorch, JAX or tinygrad: what its operators move, beside the least that a fused one would."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.units import counted, format_bytes
-from pytest_bandwidth.frameworks.arrays import arrays_in, located
-from pytest_bandwidth.frameworks.extents import Extent, distinct_bytes
-from pytest_bandwidth.frameworks.known import framework_of
+from pytest_bandwidth.domain.explanation import Explanation
+from pytest_bandwidth.frameworks.arrays import FoundArray, arrays_in, located, refuse_mixed
+from pytest_bandwidth.frameworks.operators.jax_equations import explained_jax
+from pytest_bandwidth.frameworks.operators.tinygrad_kernels import explained_tinygrad
+from pytest_bandwidth.frameworks.operators.torch_operators import explained_torch
 
-# Make an array and write nothing to it.
-_ALLOCATE = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
-# Write their first argument whole, and do not read it.
-_OVERWRITE = frozenset({"copy_", "fill_", "zero_"})
+_EXPLAINED = frozenset({"PyTorch", "JAX", "tinygrad"})
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """Hold one operator that ran: its name, and the distinct bytes of the arrays that it reads and writes."""
+def explained(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Explanation:
+    """Return what the operators of ``function(*args, **keywords)`` move, by the framework of its arguments.
 
-    name: str
-    bytes_read: int
-    bytes_written: int
-
-    @property
-    def bytes_moved(self) -> int:
-        return self.bytes_read + self.bytes_written
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Hold what a call's operators move.
-
-    least_bytes: what one fused operator would move: inputs that any operator reads, and results, each byte once.
-    intermediates: bytes of each array that was made on the way and not returned, the largest first.
+    Without an array among them PyTorch's are looked for. Raises UsageError where none runs, and for arrays that could
+    not be measured.
     """
-
-    operators: tuple[Operator, ...]
-    least_bytes: int
-    intermediates: tuple[int, ...]
-
-    @property
-    def bytes_moved(self) -> int:
-        return sum(operator.bytes_moved for operator in self.operators)
-
-    def __str__(self) -> str:
-        """Return a sentence and a line for each operator."""
-        made = counted(len(self.intermediates), "intermediate")
-        on_the_way = f": {made}, {format_bytes(sum(self.intermediates))}, materialised" if self.intermediates else ""
-        total = f"{counted(len(self.operators), 'operator')} move {format_bytes(self.bytes_moved)}{on_the_way}; "
-        rows = [
-            f"  {one.name}: reads {format_bytes(one.bytes_read)}, writes {format_bytes(one.bytes_written)}"
-            for one in self.operators
-        ]
-        return "\n".join([f"{total}fused, {format_bytes(self.least_bytes)} would do", *rows])
-
-
-def explained(call: Callable[[], Any], given: object) -> Explanation:
-    """Run the call once and return what its operators move; each is taken to read and write its arrays whole.
-
-    given: its arguments. Raises UsageError where no operator of PyTorch ran, and for tensors that have no memory or
-    record gradients. What is made on the way is kept until the end.
-    """
+    found = _found(args, keywords)
+    refuse_mixed(found)
+    framework = found[0].framework if found else None
+    if framework == "JAX":
+        return explained_jax(function, args, keywords)
+    if framework == "tinygrad":
+        return explained_tinygrad(lambda: function(*args, **keywords), [one.array for one in found])
     if "torch" not in sys.modules:
-        raise UsageError("explain: found no PyTorch in this process, expected a call of its operators")
-    for path, array in arrays_in(given, "an argument"):
-        located(path, array)
-    record = _Record()
-    mode = _mode_of(record)
-    with mode:
-        value = call()
-    if not record.operators:
-        raise UsageError("explain: no operator of PyTorch ran in the call")
-    return record.explanation(_extents(value))
+        raise UsageError(
+            "explain: found no array of PyTorch, JAX or tinygrad among the arguments, expected a call of their "
+            "operators"
+        )
+    return explained_torch(function, args, keywords)
 
 
-class _Record:
-    def __init__(self) -> None:
-        self.operators: list[Operator] = []
-        self._alive: list[Any] = []  # else a later array could lie where an earlier one did
-        self._made: dict[int, list[Extent]] = {}
-        self._from_outside: list[Extent] = []
-        self._written_outside: list[Extent] = []
-
-    def add(self, function: Any, args: Sequence[Any], keywords: dict[str, Any], value: object) -> None:
-        """Note one operator that ran."""
-        name = function._schema.name.rpartition("::")[2]
-        self._alive.append(value)
-        if function.is_view or name in _ALLOCATE:
-            if name in _ALLOCATE:
-                self._own(value)
-            return
-        written_only = [a.name for a in function._schema.arguments if a.alias_info and a.is_out]
-        read = [keywords[key] for key in keywords if key not in written_only]
-        read += args[1:] if name in _OVERWRITE else args
-        inputs, outputs = _tensors(read), _tensors(value)
-        self._from_outside += [_extent(one) for one in inputs if _storage(one) not in self._made]
-        mutable = {_storage(one) for one in _tensors([*args, *keywords.values()])}
-        for one in outputs:
-            if _storage(one) in self._made:
-                self._made[_storage(one)].append(_extent(one))
-            elif _storage(one) in mutable:
-                self._written_outside.append(_extent(one))
-            else:
-                self._own(one)
-        reads, writes = (distinct_bytes(map(_extent, side)) for side in (inputs, outputs))
-        self.operators.append(Operator(name, reads, writes))
-
-    def explanation(self, result: Sequence[tuple[int, Extent]]) -> Explanation:
-        """Return all of it. result: storage and place of each array that the call returned."""
-        returned = {storage for storage, _ in result}
-        written = [extent for storage, extent in result if storage in self._made]
-        least = distinct_bytes(self._from_outside) + distinct_bytes([*written, *self._written_outside])
-        between = [distinct_bytes(extents) for storage, extents in self._made.items() if storage not in returned]
-        return Explanation(tuple(self.operators), least, tuple(sorted(filter(None, between), reverse=True)))
-
-    def _own(self, value: object) -> None:
-        for one in _tensors(value):
-            self._made.setdefault(_storage(one), []).append(_extent(one))
-
-
-def _mode_of(record: _Record) -> Any:
-    base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
-
-    def dispatch(self: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del self, types
-        keywords = kwargs or {}
-        value = function(*args, **keywords)
-        record.add(function, args, keywords, value)
-        return value
-
-    return type("Recording", (base,), {"__torch_dispatch__": dispatch})()
-
-
-def _tensors(value: object) -> list[Any]:
-    found = [array for _, array in arrays_in(value, "an operator's argument")]
-    return [one for one in found if (framework := framework_of(one)) is not None and framework.name == "PyTorch"]
-
-
-def _extents(value: object) -> list[tuple[int, Extent]]:
-    return [(_storage(one), _extent(one)) for one in _tensors(value)]
-
-
-def _extent(tensor: Any) -> Extent:
-    return located("an operator's argument", tensor).extent
-
-
-def _storage(tensor: Any) -> int:
-    return int(tensor.untyped_storage()._cdata)
+def _found(args: Sequence[Any], keywords: Mapping[str, Any]) -> list[FoundArray]:
+    """Return the arguments' arrays of a framework that is explained."""
+    named = {**{f"args[{place}]": value for place, value in enumerate(args)}, **keywords}
+    found = [located(path, array) for name, value in named.items() for path, array in arrays_in(value, name)]
+    return [one for one in found if one.framework in _EXPLAINED]

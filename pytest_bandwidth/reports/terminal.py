@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
 from pytest_bandwidth.domain.dram import DIFFERS, UNCOUNTED, UNPROFILED
+from pytest_bandwidth.domain.explanation import LEAST_DIFFERENCE, MATERIALISED
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY
@@ -42,10 +43,8 @@ MOST_QUIET_ROWS = 30
 NARROWEST_NAME = 20
 MOST_REASONS = 4
 MOST_PAIRS = 12
-# Bytes that differ by less from those declared look alike in figures: a halo, or a counter.
-LEAST_DIFFERENCE = 0.01
 # Findings that every run tells.
-_ALWAYS = (DRIFT, PROBE_ALONE, MISREAD_ARRAY, DIFFERS, UNCOUNTED, UNPROFILED, *READ_OTHERWISE)
+_ALWAYS = (DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, DIFFERS, UNCOUNTED, UNPROFILED, *READ_OTHERWISE)
 # A larger one is told as a multiple.
 _LARGEST_GAIN = 100.0
 _AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"

@@ -14,13 +14,16 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.explanation import EXPLAINED, MATERIALISED, Explanation
 from pytest_bandwidth.domain.judging.limits import floors_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, Finding, Measurement
-from pytest_bandwidth.domain.regime import with_doubled_batch, with_regime
+from pytest_bandwidth.domain.regime import ridge_of, with_doubled_batch, with_regime
+from pytest_bandwidth.domain.roofline import ridge_point
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
-from pytest_bandwidth.frameworks.explain import Explanation, explained
+from pytest_bandwidth.frameworks.arrays import arrays_in
+from pytest_bandwidth.frameworks.explain import explained
 from pytest_bandwidth.frameworks.waiting import awaited
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
 from pytest_bandwidth.session.call_arrays import CallArrays
@@ -35,7 +38,9 @@ from pytest_bandwidth.session.user_input import (
     checked_label,
     checked_launch,
     checked_shape,
+    checked_switch,
     declared,
+    precision_of,
     refuse_near_misses,
     refuse_unlabelled,
 )
@@ -177,6 +182,7 @@ class Bandwidth:
         doubled: Callable[[], object] | None = None,
         stream: Any = None,
         code: bytes | str | None = None,
+        explain: bool = False,
         **kwargs: Any,
     ) -> Measurement:
         """Measure ``function(*args, **kwargs)``; keywords as in `launch`. The last return value is `.value`.
@@ -185,6 +191,8 @@ class Bandwidth:
         more to tell), or names of its parameters; each with the containers in it, each byte once.
         code: bytes or text that identify its machine code, such as a Triton kernel's ``asm["cubin"]``: where a baseline
         has the same, nothing has regressed. Numba functions identify themselves.
+        explain: run it once more, untimed, as `explain` does: where its operators move other bytes than are declared, a
+        finding says so. The figure stays that of the declared bytes.
         """
         if not callable(function):
             raise UsageError(f"bandwidth(...): found a {type(function).__name__}, expected a callable")
@@ -210,16 +218,27 @@ class Bandwidth:
             workload = replace(workload, call=result, setup=None)
         else:
             returned.clear()  # it may be large
-        return self._measure(workload, lambda: callable_code(function, args, kwargs, said))
+        if not checked_switch("explain", explain) or self._run.runs_once or self._run.counts:
+            return self._measure(workload, lambda: callable_code(function, args, kwargs, said))
+        # Before it is measured: what is measured may use up its arguments.
+        explanation = explained(function, args, kwargs)
+        measured = self._measure(workload, lambda: callable_code(function, args, kwargs, said))
+        self.measurements[workload.label] = told = _with_explanation(measured, explanation)
+        return told
 
     def explain(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
-        """Run ``function(*args, **kwargs)`` once, untimed, and say what PyTorch's operators in it move, in bytes.
+        """Run ``function(*args, **kwargs)`` once, untimed, and say what its operators move, in bytes.
 
-        ``str()`` of the answer is a sentence and a line for each operator; `.least_bytes` is what one fused operator
-        would move, `.intermediates` the bytes of what is made on the way. Nothing is judged by it. Raises UsageError
-        where no operator of PyTorch runs, and what the function raises.
+        PyTorch's operators, tinygrad's kernels, or the equations that JAX traces. ``str()`` of the answer is a sentence
+        and a line for each; `.least_bytes` is what one fused operator would move, `.intermediates` the bytes of what is
+        made on the way. Nothing is judged by it. Raises UsageError where no operator runs, and what the function
+        raises.
         """
-        return explained(lambda: function(*args, **kwargs), (args, kwargs))
+        found = explained(function, args, kwargs)
+        precision = precision_of([array for _, array in arrays_in((args, kwargs), "an argument")])
+        peak = self._run.peak
+        flops = self._run.device.peak_flops(precision) if precision and peak is not None else None
+        return found if not flops or peak is None else found.under(ridge_point(flops, peak.bytes_per_second))
 
     def compare(
         self,
@@ -334,6 +353,15 @@ def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
     if not first.rounds.interleaved:  # nothing was timed
         return [replace(first, label=name, value=None) for name in names]
     return [interleaved_measurement(first, *one) for one in zip(names, first.rounds.interleaved, strict=True)]
+
+
+def _with_explanation(measurement: Measurement, explanation: Explanation) -> Measurement:
+    """Add what the callable's operators move, and a finding where that is not what was declared."""
+    ridge = ridge_of(measurement)
+    found = explanation if ridge is None else explanation.under(ridge.point)
+    told = replace(measurement, detail={**measurement.detail, EXPLAINED: found.to_plain()})
+    difference = found.differs(measurement.bytes_moved)
+    return told if difference is None else told.with_finding(Finding(MATERIALISED, difference))
 
 
 def refuse_other_devices(marker: MarkerOptions, identity: DeviceIdentity) -> None:

@@ -90,7 +90,7 @@ def declared(
         traffic,
         read_arrays,
         written_arrays,
-        _checked_precision(precision) or _precision((*read_arrays, *written_arrays)),
+        _checked_precision(precision) or precision_of((*read_arrays, *written_arrays)),
         flop is not None or any(isinstance(part, Traffic) for part in (*read_parts, *written_parts)),
     )
 
@@ -133,7 +133,7 @@ def _checked_precision(precision: str | None) -> str | None:
     raise UsageError(f"precision={shown(precision)}, expected one of {', '.join(known)}")
 
 
-def _precision(arrays: Sequence[Any]) -> str | None:
+def precision_of(arrays: Sequence[Any]) -> str | None:
     """Return the precision of the first array whose dtype is floating point, as the peak tables name it."""
     for array in arrays:
         name = str(getattr(array, "dtype", "")).rsplit(".", 1)[-1]  # torch says torch.float32
@@ -209,6 +209,12 @@ def checked_label(label: str | None) -> str | None:
 def checked_callable(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
         raise UsageError(f"{name}={shown(value)}, expected a callable without arguments")
+    return value
+
+
+def checked_switch(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}={shown(value)}, expected True or False")
     return value
 
 

@@ -103,8 +103,35 @@ class ArrayForm:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorForm:
+    """Declare one operator of a framework: bytes, FLOP, and what bounds it; null where the framework does not tell."""
+
+    name: str
+    bytes_read: int | None
+    bytes_written: int | None
+    bytes_moved: int
+    flop: int | None
+    arithmetic_intensity: float | None
+    bound: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedForm:
+    """Declare what a callable's operators move: the first of them, and sums over all."""
+
+    framework: str
+    bytes_moved: int
+    least_bytes: int
+    compiled_bytes: int | None = None
+    is_compiled: bool = False
+    intermediates: tuple[int, ...] | None = None
+    operator_count: int = 0
+    operators: tuple[OperatorForm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DetailForm:
-    """Declare a result's `detail`: what one kind of device adds."""
+    """Declare a result's `detail`: what one kind of device adds, and an explanation of a framework's callable."""
 
     inputs: str | None = None
     dispatch_seconds: float | None = None
@@ -120,6 +147,7 @@ class DetailForm:
     lines: tuple[LineForm, ...] = ()
     arrays: tuple[ArrayForm, ...] = ()
     modelled_floor_seconds: Mapping[str, float] = field(default_factory=dict)
+    explained: ExplainedForm | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_bandwidth.domain.explanation import EXPLAINED
 from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.text import escaped
@@ -42,6 +43,7 @@ def detail_of(outcome: Outcome, samples_at_most: int) -> dict[str, Any]:
         "work": _work_facts(outcome),
         "conditions": _conditions(outcome),
         "accesses": _accesses(outcome),
+        "operators": _operators(outcome),
         "code": escaped(outcome.code_diff[:CODE_AT_MOST]),
         "history": runs_of(outcome),
         "samples": samples_of(outcome, samples_at_most),
@@ -199,6 +201,36 @@ def _accesses(outcome: Outcome) -> dict[str, Any]:
         "rows": [[kind, *(_cell(access.get(c)) for c in columns)] for kind, access in found[:ACCESSES_AT_MOST]],
         "more": max(0, len(found) - ACCESSES_AT_MOST),
     }
+
+
+def _operators(outcome: Outcome) -> dict[str, Any]:
+    """List what a framework's callable was explained by: its operators and what each moves."""
+    explained = mapping(outcome.detail, EXPLAINED)
+    found = sequence(explained, "operators")
+    if not found:
+        return {}
+    sums = [
+        (f"in all {format_bytes(number(explained, 'bytes_moved') or 0)}"),
+        *_optional_bytes("compiled", number(explained, "compiled_bytes")),
+        f"fused, {format_bytes(number(explained, 'least_bytes') or 0)} would do",
+    ]
+    return {
+        "title": f"{one_line(text(explained, 'framework'), 40)}: {'; '.join(sums)}",
+        "head": ["operator", "read", "written", "moved", "FLOP/byte", "bound by"],
+        "rows": [_operator_row(one) for one in found[:ACCESSES_AT_MOST]],
+        "more": max(0, int(number(explained, "operator_count") or 0) - min(len(found), ACCESSES_AT_MOST)),
+    }
+
+
+def _operator_row(operator: Mapping[str, Any]) -> list[str]:
+    moved = [_optional(number(operator, f"bytes_{way}"), format_bytes) for way in ("read", "written", "moved")]
+    intensity = _optional(number(operator, "arithmetic_intensity"), digits)
+    cells = [one_line(text(operator, "name"), 60), *moved, intensity, one_line(text(operator, "bound"), 20)]
+    return [cell or "–" for cell in cells]
+
+
+def _optional_bytes(what: str, value: float | None) -> list[str]:
+    return [] if value is None else [f"{what}, {format_bytes(value)}"]
 
 
 def _cell(value: object) -> str:

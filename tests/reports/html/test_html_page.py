@@ -72,6 +72,26 @@ def facts_of(page: Page, panel: dict[str, Any]) -> dict[str, str]:
     return {texts[label]: texts[value] for label, value in zip(numbers[::2], numbers[1::2], strict=True)}
 
 
+def test_what_a_frameworks_operators_move_is_a_table_of_the_row() -> None:
+    exp = {"name": "exp </script>", "bytes_moved": 16, "bytes_read": 8, "bytes_written": 8, "flop": 4}
+    made = {"name": "r_2", "bytes_moved": 2000, "bytes_read": None, "bytes_written": None, "flop": None}
+    operators = [
+        {**exp, "arithmetic_intensity": 0.25, "bound": "memory"},
+        {**made, "arithmetic_intensity": None, "bound": None},
+    ]
+    explained = {"framework": "JAX", "bytes_moved": 2016, "least_bytes": 8, "compiled_bytes": 20, "is_compiled": True}
+    detail = {"explained": {**explained, "intermediates": [8], "operator_count": 202, "operators": operators}}
+    rows = [replace(row, detail=detail) for row in run_documents.outcomes(1)]
+    page = Page(render_html(run_documents.run_document(rows)))
+    (panel,) = data_of(page)["panels"]
+    assert panel["operators"] == {
+        "title": "JAX: in all 2.02 kB; compiled, 20 B; fused, 8 B would do",
+        "head": ["operator", "read", "written", "moved", "FLOP/byte", "bound by"],
+        "rows": [["exp </script>", "8 B", "8 B", "16 B", "0.25", "memory"], ["r_2", "–", "–", "2 kB", "–", "–"]],
+        "more": 200,
+    }
+
+
 def test_a_changed_kernels_code_is_shown_with_its_lines() -> None:
     first, second, *_ = run_documents.outcomes(3)
     code = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}

@@ -147,6 +147,10 @@
       const more = found.accesses.more ? ` (${found.accesses.more} more not shown)` : "";
       cell.append(grid(`Memory accesses${more}`, found.accesses.head, found.accesses.rows));
     }
+    if (found.operators) {
+      const more = found.operators.more ? ` (${found.operators.more} more not shown)` : "";
+      cell.append(grid(`${found.operators.title}${more}`, found.operators.head, found.operators.rows));
+    }
     if (found.code) cell.append(codeDiff(found.code));
     return { line, draw: () => panes.forEach((p) => p.draw()) };
   }

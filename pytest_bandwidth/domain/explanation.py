@@ -1,0 +1,167 @@
+"""Hold what the operators of a framework's callable move, one by one, beside the least that a fused one would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pytest_bandwidth.domain.units import counted, digits, format_bytes
+
+# A finding of this code tells that a callable's operators move other bytes than were declared.
+MATERIALISED = "operators-move"
+# In a measurement's `detail`.
+EXPLAINED = "explained"
+# Bytes that differ by less from those declared look alike in figures: a halo, or a counter.
+LEAST_DIFFERENCE = 0.01
+OPERATORS_LISTED = 200
+
+Bound = Literal["memory", "compute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Hold one operator: its name, the distinct bytes of the arrays that it reads and writes, and its FLOP.
+
+    bytes_read, bytes_written: None where the framework only tells their sum. flop: None where it tells none.
+    """
+
+    name: str
+    bytes_moved: int
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    flop: int | None = None
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """Return FLOP ÷ bytes moved."""
+        return self.flop / self.bytes_moved if self.flop is not None and self.bytes_moved else None
+
+    def bound(self, ridge_point: float | None) -> Bound | None:
+        """Return what bounds it under the roofline; None where its FLOP or the ridge point are unknown."""
+        intensity = self.arithmetic_intensity
+        if intensity == 0:
+            return "memory"
+        if intensity is None or ridge_point is None:
+            return None
+        return "memory" if intensity < ridge_point else "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """Hold how a framework's operators are spoken of.
+
+    move: the verb; JAX's equations move nothing one by one where XLA compiles them together. caveat: of its count.
+    """
+
+    framework: str
+    operator: str
+    move: str = "move"
+    caveat: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Hold what a call's operators move.
+
+    least_bytes: what one fused operator would move: inputs that any operator reads, and results, each byte once.
+    intermediates: bytes of each array that was made on the way and not returned, the largest first; None where the
+    framework does not tell them. compiled_bytes: what the compiler says that its program accesses; None where it does
+    not. is_compiled: whether that program is what runs, and not the operators one by one. ridge_point: the device's.
+    """
+
+    wording: Wording
+    operators: tuple[Operator, ...]
+    least_bytes: int
+    intermediates: tuple[int, ...] | None
+    compiled_bytes: int | None = None
+    is_compiled: bool = False
+    ridge_point: float | None = None
+
+    @property
+    def bytes_moved(self) -> int:
+        return sum(operator.bytes_moved for operator in self.operators)
+
+    @property
+    def bytes_told(self) -> int:
+        """Return what the framework says that the call moves as it runs."""
+        return self.compiled_bytes if self.is_compiled and self.compiled_bytes is not None else self.bytes_moved
+
+    def under(self, ridge_point: float) -> Explanation:
+        """Return the same beside a device's ridge point, which tells what bounds each operator."""
+        return replace(self, ridge_point=ridge_point)
+
+    def __str__(self) -> str:
+        """Return a sentence and a line for each operator."""
+        words = self.wording
+        total = f"{counted(len(self.operators), words.operator)} {words.move} {format_bytes(self.bytes_moved)}"
+        made = self.intermediates
+        between = f": {counted(len(made), 'intermediate')}, {format_bytes(sum(made))}, materialised" if made else ""
+        first = "; ".join([f"{total}{words.caveat}{between}", *self._compiled(), self._fused()])
+        return "\n".join([first, *(self._line(one) for one in self.operators)])
+
+    def differs(self, declared_bytes: int) -> str | None:
+        """Return a sentence where the operators move other bytes than were declared.
+
+        None where they do not, or where nothing tells what the compiled program moves.
+        """
+        told, words = self.bytes_told, self.wording
+        if self.is_compiled and self.compiled_bytes is None:
+            return None
+        if abs(told - declared_bytes) < LEAST_DIFFERENCE * max(told, declared_bytes):
+            return None
+        if self.is_compiled:
+            found = (
+                f"{words.framework}'s compiled program accesses {format_bytes(told)}, by its compiler's count"
+                f" ({format_bytes(self.bytes_moved)} if nothing were fused)"
+            )
+        else:
+            found = f"{words.framework}'s {words.operator}s {words.move} {format_bytes(told)}{words.caveat}"
+            made = self.intermediates
+            if made:
+                size = f"of {'' if made[0] == made[-1] else 'up to '}{format_bytes(made[0])}"
+                verb = "is" if len(made) == 1 else "are"
+                found += f": {counted(len(made), 'intermediate')} {size} {verb} materialised"
+        return f"declared {format_bytes(declared_bytes)}; {found}; {self._fused()}"
+
+    def to_plain(self) -> Mapping[str, Any]:
+        """Return what a document keeps of it."""
+        made = self.intermediates
+        return {
+            "framework": self.wording.framework,
+            "bytes_moved": self.bytes_moved,
+            "least_bytes": self.least_bytes,
+            "compiled_bytes": self.compiled_bytes,
+            "is_compiled": self.is_compiled,
+            "intermediates": None if made is None else list(made[:OPERATORS_LISTED]),
+            "operator_count": len(self.operators),
+            "operators": [
+                {
+                    "name": one.name,
+                    "bytes_read": one.bytes_read,
+                    "bytes_written": one.bytes_written,
+                    "bytes_moved": one.bytes_moved,
+                    "flop": one.flop,
+                    "arithmetic_intensity": one.arithmetic_intensity,
+                    "bound": one.bound(self.ridge_point),
+                }
+                for one in self.operators[:OPERATORS_LISTED]
+            ],
+        }
+
+    def _compiled(self) -> list[str]:
+        told = self.compiled_bytes
+        return [] if told is None else [f"compiled, {format_bytes(told)} by the compiler's count"]
+
+    def _fused(self) -> str:
+        return f"fused, {format_bytes(self.least_bytes)} would do"
+
+    def _line(self, one: Operator) -> str:
+        if one.bytes_read is None or one.bytes_written is None:
+            parts = [f"moves {format_bytes(one.bytes_moved)}"]
+        else:
+            parts = [f"reads {format_bytes(one.bytes_read)}", f"writes {format_bytes(one.bytes_written)}"]
+        if one.arithmetic_intensity is not None:
+            parts.append(f"{digits(one.arithmetic_intensity)} FLOP/byte")
+        bound = one.bound(self.ridge_point)
+        return f"  {one.name}: {', '.join(parts + ([f'{bound}-bound'] if bound else []))}"
