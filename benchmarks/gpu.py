@@ -4,7 +4,8 @@
 
 Writes baselines/DEVICE.yaml (through `pytest --bandwidth-update`, one run a process) and docs/gpu/DEVICE.md: achieved
 against peak for each operation, the spread over identical processes, a cudaMemcpy device copy and
-cupyx.profiler.benchmark in the same process as ours, and the selftest. Every figure comes from this machine in this
+cupyx.profiler.benchmark in the same process as ours, what DRAM moved by the installed profiler's counters, and the
+selftest. Every figure comes from this machine in this
 run; without a GPU nothing is written and the exit status is 2, and where the suite or the selftest failed it is 1.
 On the emulated card (tests/emulated_card) it writes outside this repository only, and says in both files what they are.
 """
@@ -36,6 +37,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 FEWEST_PROCESSES = 10
 MIB = 1 << 20
 ARRAY_CACHES = 8
+# What a card shows by its counters: each way to move bytes, and one that reads across.
+COUNTED = ("write-plain", "copy-plain", "triad-plain", "sum-plain", "transpose-naive")
 EMULATED = "EMULATED_CARD" in os.environ
 MARK = "Emulated (tests/emulated_card): no figure here is a GPU's."
 FINE, FAILED, UNUSABLE = 0, 1, 2
@@ -62,7 +65,20 @@ def describe_device(name: str, *, compare: bool, mib: int | None = None) -> dict
         "facts": dict(identity.facts),
         "peak": {"gbps": peak.gbps, "source": peak.source} if peak else None,
         "comparison": compare_timers(device, mib) if compare else [],
+        "counters": why_not_counted(identity),
     }
+
+
+def why_not_counted(identity: Any) -> str | None:
+    """Return why no profiler counts what this device's memory moves; None where one does."""
+    from pytest_bandwidth.devices.counters.profilers import profiler_of
+    from pytest_bandwidth.domain.errors import CountersFailed
+
+    try:
+        profiler_of("auto", identity)
+    except CountersFailed as reason:
+        return str(reason)
+    return None
 
 
 def compare_timers(device: Any, mib: int | None = None) -> list[dict[str, Any]]:
@@ -113,6 +129,21 @@ def run_suite(device: str, profile: str, baselines: Path, out: Path) -> tuple[Ma
         print(f"  the suite's exit status was {done.returncode}:\n{done.stdout[-2000:]}", file=sys.stderr)
     document: Mapping[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return document, done.returncode
+
+
+def run_counted(device: str, out: Path) -> list[Mapping[str, Any]] | str:
+    """Run a few of the suite's operations under the profiler; return their results, or what was said instead."""
+    command = [
+        sys.executable, "-m", "pytest", "--pyargs", "pytest_bandwidth.suite", "-q", "-p", "no:cacheprovider",
+        "-k", " or ".join(f"{name}-float32" for name in COUNTED),
+        f"--bandwidth-device={device}", "--bandwidth-counters=auto", f"--bandwidth-json={out}",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if not out.is_file():
+        said = f"{done.stdout}\n{done.stderr}".strip().splitlines()
+        return f"exit status {done.returncode}: {said[-1] if said else 'no output'}"
+    results: list[Mapping[str, Any]] = json.loads(out.read_text(encoding="utf-8"))["results"]
+    return results
 
 
 def run_selftest(device: str) -> tuple[str, int]:
@@ -180,12 +211,21 @@ def main() -> int:
             documents.append(document)
             failed += status != FINE
             longest = max(longest, time.monotonic() - started)
+        counted: list[Mapping[str, Any]] | str
+        if described["counters"] is not None:
+            counted = described["counters"]
+        elif time.monotonic() - begun + longest > options.seconds:
+            counted = "no time was left for it"
+        else:
+            counted = run_counted(options.device, folder.resolve() / "counted.json")
     selftest, status = ("left out", FINE) if options.no_selftest else run_selftest(options.device)
     command = f"python benchmarks/gpu.py --processes {options.processes} --profile {options.profile}"
     page = options.docs / f"{name}.md"
     page.parent.mkdir(parents=True, exist_ok=True)
     rows = spreads(documents)
-    text = report(described, rows, described["comparison"], selftest, command, left_out(documents, rows), failed)
+    text = report(
+        described, rows, described["comparison"], selftest, command, left_out(documents, rows), failed, counted=counted
+    )
     if EMULATED:
         text = f"{MARK}\n\n{text}"
         for baseline in options.baselines.glob("*.yaml"):

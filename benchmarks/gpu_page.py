@@ -77,10 +77,13 @@ def report(
     command: str,
     absent: Sequence[str] = (),
     failed: int = 0,
+    *,
+    counted: Sequence[Mapping[str, Any]] | str,
 ) -> str:
     """Render docs/gpu/DEVICE.md from finished values.
 
     absent: what the first table leaves out; failed: in how many of the processes a test of the suite failed.
+    counted: results that a profiler counted, or why there are none.
     """
     peak = device.get("peak") or {}
     facts = device.get("facts") or {}
@@ -111,6 +114,10 @@ def report(
         "|---|---|---:|",
         *(_comparison_row(one) for one in comparison),
         "",
+        "## What DRAM moved",
+        "",
+        *_counted(counted),
+        "",
         "## Selftest",
         "",
         "```",
@@ -131,6 +138,27 @@ def _row(row: Spread) -> str:
         _percent(row.relative_sd, 2),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _counted(results: Sequence[Mapping[str, Any]] | str) -> list[str]:
+    if isinstance(results, str):
+        return [f"Not counted: {_cell(results)}."]
+    return [
+        "By hardware counters, each in one run beside what it declares.",
+        "",
+        "| measurement | declared bytes | DRAM read | DRAM written | ÷ declared |",
+        "|---|---:|---:|---:|---:|",
+        *(_counted_row(result) for result in results),
+    ]
+
+
+def _counted_row(result: Mapping[str, Any]) -> str:
+    declared = f"{result['bytes_read'] + result['bytes_written']:,}"
+    if result.get("dram_read") is None:
+        said = [finding["text"] for finding in result.get("findings", ()) if finding["code"] == "dram-uncounted"]
+        return f"| {_cell(key_of(result))} | {declared} | {_cell(said[0] if said else 'not counted')} | – | – |"
+    moved = f"{result['dram_read']:,} | {result['dram_written']:,} | {result['dram_ratio']:.3f}"
+    return f"| {_cell(key_of(result))} | {declared} | {moved} |"
 
 
 def _comparison_row(one: Mapping[str, Any]) -> str:

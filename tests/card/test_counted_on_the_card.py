@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import stand_in_profilers
-from card_processes import Card
+from card_processes import TESTS, Card
 
 USERS = """
 import numpy as np
@@ -68,6 +68,30 @@ def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_
     assert [finding["code"] for finding in wrong["findings"]] == ["dram-differs"]
     assert "262 kB more read" in wrong["findings"][0]["text"]
     assert (two["dram"]["kernel_count"], two["dram_read"]) == (2, 2 * size)
+
+
+@pytest.mark.slow
+def test_what_the_page_of_a_card_shows_is_counted(card: Card, tmp_path: Path, injection: Path) -> None:
+    """benchmarks/gpu.py's operations, as `make gpu` counts them."""
+    stand_in_profilers.install(tmp_path / "bin", "ncu")
+    env = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "NVTX_INJECTION64_PATH": str(injection),
+        "PYTHONPATH": os.pathsep.join((card.environment({})["PYTHONPATH"], str(TESTS / "support"))),
+        "PYTEST_ADDOPTS": f"{' '.join(PLAIN)} -p small_suite --bandwidth-max-time=0.02 --bandwidth-min-samples=8",
+    }
+    program = (
+        "import sys, json; from pathlib import Path; sys.path.insert(0, 'benchmarks'); import gpu; "
+        f"print(json.dumps(gpu.run_counted('cuda:0', Path({str(tmp_path / 'counted.json')!r}))))"
+    )
+    done = card.run(["-c", program], {"L2_BYTES": 1 << 14}, cwd=TESTS.parent, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])
+    assert {row["nodeid"].partition("[")[2].rpartition("-float32")[0] for row in rows} == {
+        "write-plain", "copy-plain", "triad-plain", "sum-plain", "transpose-naive",
+    }  # fmt: skip
+    for row in rows:
+        assert row["dram_read"] is not None, row["findings"]
 
 
 def test_lines_that_an_access_policy_keeps_are_reset_before_every_flush(card: Card, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_page_shows_figures_and_gaps(pages: Any) -> None:
     device = {"name": "NVIDIA X", "memory_gib": 80, "settings": {"ecc": "on"}, "facts": {"driver_version": "580"}}
     documents = [{"results": [result("t[1|2]", 123.456, relative=None, utilization=None)]}] * 2
     comparison = [{"work": "copy", "timed_by": "us", "gbps": 99.94}]
-    page = pages.report(device, pages.spreads(documents), comparison, "fine", "cmd")
+    page = pages.report(device, pages.spreads(documents), comparison, "fine", "cmd", counted="no ncu")
     assert "peak unknown" in page
     assert "- driver_version: 580" in page
     assert "| t[1\\|2] | 123.5 | – | – | 0.00 % | – |" in page
@@ -94,14 +94,28 @@ def test_what_was_invalid_in_a_process_is_left_out_and_named(pages: Any) -> None
     assert [row.key for row in rows] == ["a"]
     absent = pages.left_out(documents, rows)
     assert absent == ["b", "c", "d"]
-    page = pages.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent)
+    page = pages.report({"name": "NVIDIA X"}, rows, [], "fine", "cmd", absent, counted="no ncu")
     assert "| b |" not in page
     assert "Left out, since not every process measured it validly: b, c, d." in page
 
 
+def test_what_dram_moved_stands_beside_what_was_declared(pages: Any) -> None:
+    declared = {"bytes_read": 1000, "bytes_written": 24}
+    said = [{"code": "other", "text": "x"}, {"code": "dram-uncounted", "text": "held by |another|"}]
+    counted = [
+        result("a", 1.0, **declared, dram_read=1500, dram_written=36, dram_ratio=1.5),
+        result("b", 1.0, **declared, dram_read=None, findings=said),
+    ]
+    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted=counted)
+    assert "| a | 1,024 | 1,500 | 36 | 1.500 |" in page
+    assert "| b | 1,024 | held by \\|another\\| | – | – |" in page
+    page = pages.report({"name": "NVIDIA X"}, [], [], "fine", "cmd", counted="no ncu on PATH")
+    assert "Not counted: no ncu on PATH." in page
+
+
 def test_a_comparison_without_a_figure_says_why(pages: Any) -> None:
     comparison = [{"work": "copy", "timed_by": "us", "gbps": None, "why": "no sample was left: 3 dropped (a|b)"}]
-    page = pages.report({"name": "NVIDIA X"}, [], comparison, "fine", "cmd")
+    page = pages.report({"name": "NVIDIA X"}, [], comparison, "fine", "cmd", counted="no ncu")
     assert "| copy | us | – (no sample was left: 3 dropped (a\\|b)) |" in page
 
 
@@ -122,7 +136,7 @@ def test_an_invalid_measurement_of_ours_has_no_figure_in_the_comparison(
     assert theirs["gbps"] > 0
 
 
-DESCRIBED = {"name": "NVIDIA X", "comparison": []}
+DESCRIBED = {"name": "NVIDIA X", "comparison": [], "counters": "no ncu on PATH"}
 
 
 @pytest.fixture
@@ -148,6 +162,7 @@ def test_the_page_of_a_run(run: Any) -> None:
     assert status == 0
     assert "Recommended: 3 %" in page
     assert "| t | 100.0 | 80.0 % | 0.900 | 0.00 % | 0.00 % |" in page
+    assert "Not counted: no ncu on PATH." in page
 
 
 def test_a_run_whose_time_is_over_writes_the_page_of_what_there_is(
