@@ -54,6 +54,7 @@ class Workload:
     before each of those, too.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
+    graph: time several of the launch at once, from a CUDA graph, where the device has such.
     """
 
     call: Call
@@ -69,6 +70,7 @@ class Workload:
     setup_for_all: bool = False
     blocks: int | None = None
     flop_declared: bool = True
+    graph: bool = False
 
     @property
     def setup_of_interleaved(self) -> Call | None:

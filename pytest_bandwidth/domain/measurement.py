@@ -18,6 +18,8 @@ MISREAD_ARRAY = "argument-type"
 CODE_UNKNOWN = "code-unknown"
 # A finding of this code says why it cannot be shown how a kernel's code changed.
 CODE_DIFF = "code-diff"
+# A finding of this code says that a launch was to be measured from a graph, and the device has none.
+NO_GRAPHS = "no-graphs"
 # The method where a workload only told its code: nothing was timed or counted.
 UNMEASURED = "unmeasured"
 # In `detail`: a hash of what decides counts beside code and launch.
@@ -47,7 +49,8 @@ class Finding:
 class Measurement:
     """Hold all that was seen of one workload on one device. Bytes and seconds inside, GB/s at the edges.
 
-    method: how time was taken (``events+block``, ``events``, ``clock``), or ``ptx`` where traffic was counted instead.
+    method: how time was taken (``events+block``, ``events``, either with ``+graph``, ``clock``), or ``ptx`` where
+    traffic was counted instead.
     peak: None where the device's peak is unknown; utilization is then a share of the probe's bandwidth.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     regime: memory-bound, compute-bound or overhead-bound, as far as the evidence goes; None where it does not.

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.dram import DIFFERS, UNCOUNTED, UNPROFILED
 from pytest_bandwidth.domain.explanation import LEAST_DIFFERENCE, MATERIALISED
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
-from pytest_bandwidth.domain.measurement import MISREAD_ARRAY
+from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, NO_GRAPHS
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.validity import OF_OTHERS
@@ -44,7 +44,7 @@ NARROWEST_NAME = 20
 MOST_REASONS = 4
 MOST_PAIRS = 12
 # Findings that every run tells.
-_ALWAYS = (DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, DIFFERS, UNCOUNTED, UNPROFILED, *READ_OTHERWISE)
+_ALWAYS = (DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, UNCOUNTED, UNPROFILED, *READ_OTHERWISE)
 # A larger one is told as a multiple.
 _LARGEST_GAIN = 100.0
 _AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"

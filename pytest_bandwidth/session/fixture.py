@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.explanation import EXPLAINED, MATERIALISED, Explanation
 from pytest_bandwidth.domain.judging.limits import floors_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, Finding, Measurement
+from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, NO_GRAPHS, Finding, Measurement
 from pytest_bandwidth.domain.regime import ridge_of, with_doubled_batch, with_regime
 from pytest_bandwidth.domain.roofline import ridge_point
 from pytest_bandwidth.domain.text import shown
@@ -41,10 +41,12 @@ from pytest_bandwidth.session.user_input import (
     checked_switch,
     declared,
     precision_of,
+    refuse_beside_graph,
     refuse_near_misses,
     refuse_unlabelled,
 )
 
+NO_GRAPH = Finding(NO_GRAPHS, "graph=True changes nothing here: only a GPU has graphs")
 # Where no test runs, nothing shows progress.
 _UNSEEN = Progress()
 
@@ -152,6 +154,7 @@ class Bandwidth:
         doubled: Callable[[], object] | None = None,
         shared_mem: int = 0,
         stream: Any = None,
+        graph: bool = False,
     ) -> Measurement:
         """Measure one kernel launch; `grid`, `block`, `args` and `shared_mem` (bytes) as CuPy's RawKernel takes them.
 
@@ -159,15 +162,21 @@ class Bandwidth:
         flop: floating-point operations of one launch; precision: "fp32", "fp16-tensor", … (else the arrays' dtype).
         label: tells several measurements of one test apart. setup: runs, untimed, before each launch.
         doubled: does twice the work (see `bind`) and is sampled in the same rounds: where that takes hardly longer, the
-        regime is overhead-bound. stream: the stream to launch on. Raises UsageError for arguments that the kernel would
-        misread.
+        regime is overhead-bound. stream: the stream to launch on.
+        graph: on a GPU, capture several launches into a CUDA graph, each on a copy of the arrays, and time its replay:
+        for kernels so short that their launch takes longer. Elsewhere it changes nothing. Not with setup or doubled.
+        Raises UsageError for arguments that the kernel would misread, and where CUDA captures no graph of it.
         """
+        refuse_beside_graph(graph, setup, doubled)
         launch = checked_launch(kernel, grid, block, args, shared_mem)
         declaration = self._declared(reads, writes, flop, precision)
         call = self._run.device.launcher(launch, stream)
         workload = self._workload(declaration, call, label, setup, doubled, stream)
-        whole = replace(workload, launch=launch, blocks=self.marker.blocks)
-        return self._measure(whole, lambda: self._run.device.code(launch))
+        whole = replace(workload, launch=launch, blocks=self.marker.blocks, graph=graph)
+        measured = self._measure(whole, lambda: self._run.device.code(launch))
+        if graph and not self.identity.on_gpu and not self._run.runs_once:
+            self.measurements[workload.label] = measured = measured.with_finding(NO_GRAPH)
+        return measured
 
     def __call__(
         self,

@@ -153,6 +153,15 @@ def checked_launch(
     return Launch(kernel, _dim("grid", grid), _dim("block", block), tuple(args), shared_mem)
 
 
+def refuse_beside_graph(graph: Any, setup: object, doubled: object) -> None:
+    """Raise UsageError for what a graph of several launches has no place for."""
+    if not checked_switch("graph", graph):
+        return
+    for name, given in (("setup", setup), ("doubled", doubled)):
+        if given is not None:
+            raise UsageError(f"launch: graph=True and {name}=: a graph has several launches and no place for it")
+
+
 def refuse_near_misses(keywords: Mapping[str, Any], reads: Any, writes: Any) -> None:
     """Raise UsageError for `read=` or `write=` where the declaration that it resembles is missing.
 

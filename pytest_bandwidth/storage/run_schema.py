@@ -135,6 +135,7 @@ class DetailForm:
 
     inputs: str | None = None
     dispatch_seconds: float | None = None
+    graph_launches: int | None = None
     loads: AccessForm | None = None
     stores: AccessForm | None = None
     atomics: AccessForm | None = None

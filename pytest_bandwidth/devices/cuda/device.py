@@ -34,6 +34,7 @@ from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_lo
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.errors import mute_lost_context
+from pytest_bandwidth.devices.cuda.graphs import captured_graph, launches_in_graph, rotated_arguments
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
@@ -97,6 +98,7 @@ class CudaDevice:
         self._kernels: dict[KernelSource, Any] = {}
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
         self._measured: Workload | None = None
+        self._launches = 1  # in each run of what is measured
         self._seed = int.from_bytes(os.urandom(8), "little")
 
     @property
@@ -114,8 +116,8 @@ class CudaDevice:
 
     @property
     def method(self) -> str:
-        """Return ``events+block``, or ``events`` where the stream could not be blocked."""
-        return self._timer.method
+        """Return ``events+block``, or ``events`` where the stream could not be blocked; ``+graph`` where one ran."""
+        return self._timer.method + ("+graph" if self._launches > 1 else "")
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""
@@ -209,6 +211,8 @@ class CudaDevice:
         launch = workload.launch
         if launch is None:
             raise KernelError("it is no launch of a kernel")
+        if workload.graph:
+            raise KernelError("it is launched from a graph")
         with self._current():
             before = replace(launch, kernel=kernel_of_ptx(self._cupy, old, launch.kernel))
             calls = [self.launcher(before, workload.stream)]
@@ -231,9 +235,14 @@ class CudaDevice:
             self._runtime.wait_device()
 
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
-        """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory."""
+        """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory.
+
+        With `graph`, a sample is one replay of a graph of several launches, and the time of each its share of that.
+        """
         with self._current():
-            cold = self._is_small(workload.data_bytes(self.nbytes))
+            if workload.graph:
+                workload = self._in_graph(workload)
+            cold = self._is_small(self._launches * workload.data_bytes(self.nbytes))
             self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
                 self._timer.findings.append(launch_blocking(self._blocking))
@@ -248,8 +257,33 @@ class CudaDevice:
                     detail={**measurement.detail, **self._detail()},
                 )
             finally:
-                self._measured = None
+                self._measured, self._launches = None, 1
                 self._timer.begin(cold=True)  # what was learned holds for this workload only
+
+    def _in_graph(self, workload: Workload) -> Workload:
+        """Return the workload as a replay of a graph of its launches, on arrays that each has to itself.
+
+        Raises UsageError where it cannot be captured so, OutOfMemory.
+        """
+        launch = workload.launch
+        if launch is None or workload.interleaved:
+            raise UsageError("graph=True: expected one kernel launch, without others beside it")
+        count = launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
+        _, args = prepared_call(self._cupy, launch, self._world)
+        self._runtime.wait_device()
+        free = self._cupy.cuda.runtime.memGetInfo()[0] + self._cupy.get_default_memory_pool().free_bytes()
+        with self._guard.allocation("copies of the arrays, for graph=True,"):
+            sets = rotated_arguments(self._cupy, args, self._is_array, count, free)
+        workload.call()  # loads the kernel
+        self._runtime.wait_device()
+        calls = [self.launcher(replace(launch, args=one), None) for one in sets]
+        graph, stream = captured_graph(self._cupy, calls), self._runtime.stream(workload.stream)
+        self._launches = count
+
+        def replay(_kept: object = sets) -> None:
+            graph.launch(stream)
+
+        return replace(workload, call=replay)
 
     def now(self) -> float:
         return self._runtime.now()
@@ -261,7 +295,9 @@ class CudaDevice:
             self._timer.cold = probe is None or self._is_small(probe.data_bytes)
         with self._current():
             if probe is None:
-                return self._timer.time(call, stream)
+                sample = self._timer.time(call, stream)
+                each, host = sample.seconds / self._launches, sample.host_seconds / self._launches
+                return replace(sample, seconds=each, host_seconds=host)
             return self._timer.time(call, stream, own=True, written_share=probe.written_share)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
@@ -352,6 +388,7 @@ class CudaDevice:
     def _detail(self) -> dict[str, Any]:
         return {
             "cache_flushed": self._timer.cold,
+            **({"graph_launches": self._launches} if self._launches > 1 else {}),
             "empty_seconds": self._timer.known_empty_seconds,
             "sm_clock_counted_mhz": self._timer.clock_mhz,
             "sm_clock_nominal_mhz": self._nominal_clock_mhz,

@@ -96,6 +96,7 @@ def _measured_facts(outcome: Outcome) -> Facts:
         ("stopped by", one_line(outcome.stop, 40) if kept else ""),
         ("warm-up", _warmup(outcome)),
         ("timing method", one_line(outcome.method, 60)),
+        ("launches in a sample's graph", _optional(number(outcome.detail, "graph_launches"), lambda v: f"{v:.0f}")),
     ]
     return _known(facts)
 
