@@ -15,7 +15,7 @@ from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
 from pytest_bandwidth.reports.text_safe import printable
 
-# Exit statuses, the same for every command; the last two as a shell gives them for signals 2 and 13.
+# Exit statuses, the same for every command (bisect has one more); the last two as a shell gives them for signals 2, 13.
 FINE, REGRESSED, UNUSABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 _COMMANDS = {
@@ -23,12 +23,15 @@ _COMMANDS = {
     "selftest": "false alarms and found drops on this machine, with a recommendation",
     "baseline": "show, validate, diff, prune or init baseline files",
     "compare": "compare saved runs",
+    "bisect": "find the first commit at which a test is REGRESSED against a good one",
     "history": "how tests fared over the runs in a history, with the places where their level changed",
     "export": "write saved runs for Bencher, github-action-benchmark, Otava, OpenMetrics, or as long CSV",
     "report": "render a saved run (JSON) as text, HTML, CSV or Markdown, or a chart of it as SVG or PNG",
 }
 # These have a folder each.
-_FOLDERS = frozenset({"baseline", "compare", "history", "selftest"})
+_FOLDERS = frozenset({"baseline", "bisect", "compare", "history", "selftest"})
+# What follows -- is for another program.
+_TAKE_REST = frozenset({"bisect"})
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Each command's module is small; what is heavy is imported when it runs.
         module = _module(name)
         module.declare(subparsers.add_parser(name, help=text, description=module.__doc__))
-    options = parser.parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index("--") if given[0:1] and given[0] in _TAKE_REST and "--" in given else len(given)
+    options = parser.parse_args(given[:end])
+    options.rest = given[end + 1 :]
     if isinstance(sys.stdout, TextIOWrapper):
         # Names come from files; one that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -115,8 +115,11 @@ class Controller:
             request = request_of_environment()
             # Where kernels are not executed, tests fail that look at what they wrote; their code is known.
             all_of_them = request is not None and request.tells_code
-            rows = [row for report in reports for row in (report.outcomes if all_of_them else report.succeeded)]
-            report_to_parent([row.to_plain() for row in rows])
+            rows = []
+            for report in reports:
+                told = {"device": report.device} if request is not None and not request.device else {}
+                rows += [row.to_plain() | told for row in (report.outcomes if all_of_them else report.succeeded)]
+            report_to_parent(rows)
             return
         from pytest_bandwidth.session.publish import publish
 

@@ -81,10 +81,11 @@ class Progress:
 
 
 class ConsoleProgress:
-    """Write how far the self-test is to standard error; in a log nothing that moves. of: how many there are."""
+    """Write how far a command is to standard error; in a log nothing that moves. of: how many the bar is of."""
 
-    def __init__(self, of: int) -> None:
+    def __init__(self, of: int = 1, command: str = "selftest") -> None:
         self._of = of
+        self._command = command
         self._begun = time.monotonic()
         self._watched = sys.stderr.isatty()
 
@@ -109,7 +110,7 @@ class ConsoleProgress:
     def note(self, text: str) -> None:
         """Write a line that stays."""
         self.clear()
-        self._write(f"pytest-bandwidth selftest: {printable(text)}\n")
+        self._write(f"pytest-bandwidth {self._command}: {printable(text)}\n")
 
     def clear(self) -> None:
         """Take away the line that is shown."""

@@ -125,6 +125,8 @@ def shell(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]):
                 commit_everything(pytester.path)
             return int(pytester.runpytest_inprocess(*args).ret)
         if program == "pytest-bandwidth":
+            if args[0] == "bisect" and "--help" not in args:
+                commit_a_regression(pytester.path, args[1])
             try:
                 return main(args)
             finally:
@@ -154,6 +156,19 @@ def commit_everything(folder: Path) -> None:
     me = ("-c", "user.name=someone", "-c", "user.email=someone@example.org")
     for command in (("init", "--quiet", "--initial-branch=main"), ("add", "."), ("commit", "--quiet", "--message=all")):
         subprocess.run(["git", *me, *command], cwd=folder, check=True)
+
+
+def commit_a_regression(folder: Path, good: str) -> None:
+    """A git repository in which the tutorial's kernel was good, and is not on main; the folder's files stay."""
+    shutil.rmtree(folder / ".git", ignore_errors=True)
+    commit_everything(folder)
+    subprocess.run(["git", "tag", good], cwd=folder, check=True)
+    kernel = folder / "scale.cu"
+    text = kernel.read_text()
+    strided = "int t = blockIdx.x * blockDim.x + threadIdx.x, i = t * 32 % n + t * 32 / n;"
+    kernel.write_text(text.replace("int i = blockIdx.x * blockDim.x + threadIdx.x;", strided))
+    commit_everything(folder)
+    kernel.write_text(text)
 
 
 def test_every_block_is_of_a_kind_that_is_checked():

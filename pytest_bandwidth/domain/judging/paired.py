@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from statistics import mean, median, stdev
 
 from pytest_bandwidth.domain.baseline import Entry, Metric
-from pytest_bandwidth.domain.judging.drop import moved, not_comparable, setup_of, without_share
+from pytest_bandwidth.domain.judging.drop import MeasurementSetup, moved, not_comparable, without_share
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics, choose_metric, middle_of, steadier_metric
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
@@ -54,7 +53,7 @@ class Pair:
 
 
 def judge_by_pairs(
-    measurement: Measurement,
+    setup: MeasurementSetup,
     entry: Entry,
     pairs: Sequence[Pair],
     limits: Limits,
@@ -64,10 +63,11 @@ def judge_by_pairs(
 ) -> Verdict | None:
     """Judge a measurement by its pairs; None where they are comparable, and there are none.
 
-    entry, regime, other: the other revision's processes, how its kernel was classed, and what it is called.
+    setup: how this code was measured. entry, regime, other: the other revision's processes, how its kernel was classed,
+    and what it is called.
     level: as in `judge_pairs`.
     """
-    different = not_comparable(setup_of(measurement), entry, other=other)
+    different = not_comparable(setup, entry, other=other)
     if different is not None or not pairs:
         return different
     figure = _metric_of(pairs, limits.marker.judged_on, regime)

@@ -11,12 +11,13 @@ from pathlib import Path
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.by_commit import judge_by_commit, limits_of
+from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.last_word import LastWords, Suspect
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.paired import SETTLING_LEVEL, SETTLING_LOOKS
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
-from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, judge_timed
+from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, Subject, judge_timed
 from pytest_bandwidth.session.against.worktrees import ForeignImport, Worktrees
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.git import commit_named, has_file, tree_of
@@ -126,9 +127,12 @@ class AgainstItsCommit:
     def _pairs(self, commit: str, suspects: Mapping[str, Suspect]) -> LastWords:
         taken = PairsTaken(self.worktrees_at(self.commits.revision(commit)), self.tell, self.device_held)
         measurements = {key: suspect.case.measurement for key, suspect in suspects.items()}
-        limits = {key: limits_of(suspect, self.limits) for key, suspect in suspects.items()}
+        subjects = {
+            key: Subject(one.label, setup_of(one), limits_of(suspects[key], self.limits))
+            for key, one in measurements.items()
+        }
         verdicts, why_not = {}, {}
-        for key, one in judge_timed(measurements, limits, taken, SETTLING_LOOKS, SETTLING_LEVEL).items():
+        for key, one in judge_timed(subjects, taken, SETTLING_LOOKS, SETTLING_LEVEL).items():
             heads = taken.heads(measurements[key].label)
             verdict = judge_by_commit(suspects[key], one.verdict, heads, self.limits.confirm)
             if verdict is None:

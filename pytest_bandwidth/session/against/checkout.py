@@ -55,8 +55,8 @@ class CheckedOut:
 
         Raises UsageError where git has no such commit.
         """
-        top = _top(root)
-        commit = _commit(top, name)
+        top = top_of(root, "--bandwidth-against")
+        commit = commit_of(top, name, "--bandwidth-against")
         remove_leftovers(top)
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
         self._lock = FileLock(self._folder / _LOCK, mode=0o600)
@@ -150,22 +150,22 @@ def _remove(top: Path, folder: Path) -> None:
         folder.rmdir()
 
 
-def _top(root: Path) -> Path:
+def top_of(root: Path, asked_by: str) -> Path:
+    """Return the top of the working tree that a folder lies in. Raises UsageError that names who asked."""
     try:
         return tree_of(root)
     except UsageError as error:
-        raise UsageError(
-            f"--bandwidth-against needs a git repository, and {root} is in none that git reads: {error}"
-        ) from None
+        raise UsageError(f"{asked_by} needs a git repository, and {root} is in none that git reads: {error}") from None
 
 
-def _commit(top: Path, name: str) -> str:
+def commit_of(top: Path, name: str, asked_by: str) -> str:
+    """Return the full hash of the commit that a user named. Raises UsageError that names who asked."""
     if not name or name.startswith("-"):
-        raise UsageError(f"--bandwidth-against: found {name[:40]!r}, expected a git revision such as HEAD~1 or main")
+        raise UsageError(f"{asked_by}: found {name[:40]!r}, expected a git revision such as HEAD~1 or main")
     try:
         return commit_named(top, name)
     except UsageError:
         raise UsageError(
-            f"--bandwidth-against: {name[:80]!r} is no commit of {top}: check the name, or fetch it (shallow clones "
+            f"{asked_by}: {name[:80]!r} is no commit of {top}: check the name, or fetch it (shallow clones "
             "of CI hold only the newest commit)"
         ) from None

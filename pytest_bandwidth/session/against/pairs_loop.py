@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import judge_counts
-from pytest_bandwidth.domain.judging.drop import NO_SHARE, not_comparable, setup_of
+from pytest_bandwidth.domain.judging.drop import NO_SHARE, MeasurementSetup, not_comparable, setup_of
 from pytest_bandwidth.domain.judging.floors import is_by_floor
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
@@ -20,7 +20,9 @@ from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told, unchanged
 from pytest_bandwidth.session.against.worktrees import NothingThere, Worktrees
 
@@ -35,11 +37,42 @@ Rows = Mapping[str | None, Outcome]
 DeviceHeld = Callable[[], AbstractContextManager[None]]
 
 
+class Sides(Protocol):
+    """Measure one test in fresh processes: `head` this code, `base` the other revision's, as plain rows.
+
+    Either raises NothingThere, FreshProcessFailed, ForeignImport.
+    """
+
+    @property
+    def revision(self) -> Revision: ...
+
+    def head(self) -> list[dict[str, Any]]: ...
+
+    def base(self) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Say what pairs decide on: a measurement by its label, how it was taken, and what it is held to."""
+
+    label: str | None
+    setup: MeasurementSetup
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Hold the verdict of pairs, and the other revision's processes as an entry of a baseline."""
+
+    verdict: Verdict
+    entry: Entry | None
+
+
 @dataclass(slots=True)
 class PairsTaken:
     """Hold the processes of one test so far, by pair. tell: takes a line about what is being done."""
 
-    worktrees: Worktrees
+    worktrees: Sides
     tell: Callable[[str], None]
     device_held: DeviceHeld
     pairs: list[tuple[Rows, Rows]] = field(default_factory=list)
@@ -49,17 +82,17 @@ class PairsTaken:
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
             if len(self.pairs) % 2 == 0:
-                head = _by_label(self.worktrees.head())
-                base = self._base()
+                head = self._rows(self.worktrees.head)
+                base = self._rows(self.worktrees.base)
             else:
-                base = self._base()
-                head = _by_label(self.worktrees.head())
+                base = self._rows(self.worktrees.base)
+                head = self._rows(self.worktrees.head)
         self.pairs.append((head, base))
 
-    def _base(self) -> Rows:
-        """Run a process of the other revision; once there are pairs, one that measures nothing is an invalid one."""
+    def _rows(self, measure: Callable[[], list[dict[str, Any]]]) -> Rows:
+        """Run a process of a revision; once there are pairs, one that measures nothing is an invalid one."""
         try:
-            return _by_label(self.worktrees.base())
+            return by_label(measure())
         except NothingThere as reason:
             if not self.pairs:
                 raise
@@ -79,6 +112,10 @@ class PairsTaken:
     def base(self, label: str | None) -> list[Outcome]:
         """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
         return [rows[label] for _, rows in self.pairs if label in rows]
+
+    def head(self, label: str | None) -> list[Outcome]:
+        """Return the same of this code."""
+        return [rows[label] for rows, _ in self.pairs if label in rows]
 
 
 def judge_against(
@@ -110,14 +147,16 @@ def judge_against(
         if counted:
             return _judge_counts(others, limits, worktrees, device_held)
         taken = PairsTaken(worktrees, tell, device_held)
-        judged.update(judge_timed(others, dict.fromkeys(others, limits), taken, (pairs, EXTENSION * pairs)))
+        subjects = {key: Subject(m.label, setup_of(m), limits) for key, m in others.items()}
+        for key, one in judge_timed(subjects, taken, (pairs, EXTENSION * pairs)).items():
+            judged[key] = Judged(others[key], one.entry, one.verdict)
     except NothingThere as reason:
         judged.update({key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()})
     return {key: judged[key] for key in measurements}
 
 
 def _unchanged(key: str, measurement: Measurement, row: Outcome, worktrees: Worktrees) -> Judged:
-    return Judged(measurement, _entry(key, [row], worktrees), unchanged(measurement, str(worktrees.revision)))
+    return Judged(measurement, _entry(key, [row], worktrees.revision), unchanged(measurement, str(worktrees.revision)))
 
 
 def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:
@@ -133,48 +172,61 @@ def _judge_counts(
 ) -> dict[str, Judged]:
     """Judge counts, which are the same in every process: one of the other revision is enough."""
     with device_held():
-        base = _by_label(worktrees.base())
+        base = by_label(worktrees.base())
     tolerance = limits.marker.tolerance or 0.0  # no other is granted to what is exact
-    return {key: _judge_count(key, m, tolerance, base.get(m.label), worktrees) for key, m in measurements.items()}
+    judged = {}
+    for key, m in measurements.items():
+        counted = Counted(setup_of(m), m.traffic, m.counts, m.detail)
+        one = judge_count(key, counted, tolerance, base.get(m.label), worktrees.revision)
+        judged[key] = Judged(m, one.entry, one.verdict)
+    return judged
 
 
-def _judge_count(
-    key: str, measurement: Measurement, tolerance: float, row: Outcome | None, worktrees: Worktrees
-) -> Judged:
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Hold what is judged of counts, as a Measurement or an Outcome has it."""
+
+    setup: MeasurementSetup
+    traffic: Traffic
+    counts: Mapping[str, int]
+    detail: Mapping[str, Any]
+
+
+def judge_count(key: str, counted: Counted, tolerance: float, row: Outcome | None, revision: Revision) -> Paired:
+    """Judge counts by those of the other revision, `row`."""
     if row is None:
-        return Judged(measurement, None, _no_label(worktrees))
-    entry = _entry(key, [row], worktrees)
-    lines = measurement.detail.get("lines", ())
-    verdict = not_comparable(setup_of(measurement), entry, other=str(worktrees.revision)) or judge_counts(
-        measurement.counts, entry.counts, measurement.traffic, lines, tolerance, advice=""
+        return Paired(_no_label(revision), None)
+    entry = _entry(key, [row], revision)
+    lines = counted.detail.get("lines", ())
+    verdict = not_comparable(counted.setup, entry, other=str(revision)) or judge_counts(
+        counted.counts, entry.counts, counted.traffic, lines, tolerance, advice=""
     )
-    return Judged(measurement, entry, verdict)
+    return Paired(verdict, entry)
 
 
 def judge_timed(
-    measurements: Mapping[str, Measurement],
-    limits: Mapping[str, Limits],
+    subjects: Mapping[str, Subject],
     taken: PairsTaken,
     looks: Sequence[int],
     level: float = REGRESSED_LEVEL,
-) -> dict[str, Judged]:
+) -> dict[str, Paired]:
     """Judge by key, each by its limits, after so many pairs for all measurements together; those undecided go on.
 
-    Raises NothingThere where the other revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
+    Raises NothingThere where a revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
     """
-    judged: dict[str, Judged] = {}
-    open_keys = list(measurements)
+    judged: dict[str, Paired] = {}
+    open_keys = list(subjects)
     for wanted in looks:
         while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(
-            sum(pair.even for pair in taken.of(measurements[key].label)) < wanted for key in open_keys
+            sum(pair.even for pair in taken.of(subjects[key].label)) < wanted for key in open_keys
         ):
             taken.take()
             # What the other revision does not measure needs no pairs.
-            open_keys = [key for key in open_keys if taken.base(measurements[key].label)]
+            open_keys = [key for key in open_keys if taken.base(subjects[key].label)]
         judged.update(
             {
-                key: _judge_one(key, measurements[key], limits[key], taken, level)
-                for key in measurements
+                key: _judge_one(key, subject, taken, level)
+                for key, subject in subjects.items()
                 if key not in judged or key in open_keys
             }
         )
@@ -189,23 +241,22 @@ def _is_undecided(verdict: Verdict) -> bool:
     return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
 
 
-def _judge_one(key: str, measurement: Measurement, limits: Limits, taken: PairsTaken, level: float) -> Judged:
-    rows = taken.base(measurement.label)
+def _judge_one(key: str, subject: Subject, taken: PairsTaken, level: float) -> Paired:
+    rows, revision = taken.base(subject.label), taken.worktrees.revision
     if not rows:
-        return Judged(measurement, None, _no_label(taken.worktrees))
-    entry = _entry(key, rows, taken.worktrees)
-    pairs = taken.of(measurement.label)
-    other, regime = str(taken.worktrees.revision), rows[-1].regime
-    verdict = judge_by_pairs(measurement, entry, pairs, limits, regime, other, level)
+        return Paired(_no_label(revision), None)
+    entry = _entry(key, rows, revision)
+    pairs = taken.of(subject.label)
+    verdict = judge_by_pairs(subject.setup, entry, pairs, subject.limits, rows[-1].regime, str(revision), level)
     if verdict is None:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
         verdict = Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}")
-    return Judged(measurement, entry, verdict)
+    return Paired(verdict, entry)
 
 
-def _entry(key: str, rows: Sequence[Outcome], worktrees: Worktrees) -> Entry:
+def _entry(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
     """Make the other revision's processes a baseline's entry, for messages and reports."""
-    last, commit = rows[-1], worktrees.revision.commit
+    last, commit = rows[-1], revision.commit
     valid = [row for row in rows if row.gbps is not None and row.is_valid]
     return Entry(
         key,
@@ -223,7 +274,8 @@ def _entry(key: str, rows: Sequence[Outcome], worktrees: Worktrees) -> Entry:
     )
 
 
-def _by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:
+def by_label(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return outcomes by label, of plain rows of one test."""
     return {outcome.label: outcome for outcome in map(from_plain, rows)}
 
 
@@ -233,8 +285,8 @@ def _figures(row: Outcome | None) -> Metrics | None:
     return Metrics(row.gbps, row.relative, row.probe_gbps)
 
 
-def _no_label(worktrees: Worktrees) -> Verdict:
-    return _no_baseline(f"{worktrees.revision} has the test, and does not measure this in it")
+def _no_label(revision: Revision) -> Verdict:
+    return _no_baseline(f"{revision} has the test, and does not measure this in it")
 
 
 def _no_baseline(reason: str) -> Verdict:

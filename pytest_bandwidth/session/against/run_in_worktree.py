@@ -2,10 +2,10 @@
 
 A script on the standard library alone: the package that it lies in may itself be what the two trees differ in.
 
-PLAN is a JSON file: `other` (the tree that nothing may come from), `tree` (the one to use instead), `environment`
-(folders inside `other` that are no part of it, such as its virtual environment), `names` (modules that a finder of the
-environment would take from `other`: name → folder), `current_folder_first` (as `python -m` does), `loaded_files` (the
-file to write). What was loaded from `other` is found out twice, by what Python was asked to open and by what is mapped
+PLAN is a JSON file: `others` (the trees that nothing may come from), `tree` (the one to use instead), `environment`
+(folders inside `others` that are no part of them, such as a virtual environment), `names` (modules that a finder of the
+environment would take from `others`: name → folder), `current_folder_first` (as `python -m` does), `loaded_files` (the
+file to write). What was loaded from `others` is found out twice, by what Python was asked to open and by what is mapped
 in the end.
 """
 
@@ -45,11 +45,12 @@ def inside(path: str, folder: str) -> bool:
 
 
 def moved(path: str, plan: dict[str, Any]) -> str:
-    """Return the path's counterpart in the tree where it lies in the other; the path itself elsewhere."""
+    """Return the path's counterpart in the tree where it lies in one of the others; the path itself elsewhere."""
     real = os.path.realpath(path)
-    if not inside(real, plan["other"]) or any(inside(real, folder) for folder in plan["environment"]):
+    other = next((other for other in plan["others"] if inside(real, other)), None)
+    if other is None or any(inside(real, folder) for folder in plan["environment"]):
         return path
-    return os.path.join(plan["tree"], os.path.relpath(real, plan["other"]))
+    return os.path.join(plan["tree"], os.path.relpath(real, other))
 
 
 def loaded_modules() -> dict[str, str]:
@@ -71,7 +72,9 @@ def mapped_files() -> set[str]:
 
 def _write_loaded_files(plan: dict[str, Any]) -> None:
     opened = {os.path.realpath(path) for path in _opened}
-    seen = {path for path in opened | mapped_files() if inside(path, plan["other"]) or path.endswith((".cu", ".cuh"))}
+    used = opened | mapped_files()
+    foreign = {path for path in used if any(inside(path, other) for other in plan["others"])}
+    seen = foreign | {path for path in used if path.endswith((".cu", ".cuh"))}
     loaded = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path}
     # Whole or not at all, as by storage.atomic, which is no module to this script.
     partial = f"{plan['loaded_files']}.partial"

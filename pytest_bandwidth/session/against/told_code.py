@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import CodeIdentity, identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.same_code import SAME_CODE
 from pytest_bandwidth.domain.measurement import INPUTS, UNMEASURED, Measurement
@@ -70,19 +71,26 @@ def is_told(measurement: Measurement, row: Outcome | None) -> bool:
 
     Where it is counted, on the same data, too: then its counts are the same.
     """
-    if row is None or not measurement.code.is_same(identity_of_plain(row.code_identity), by=_by(measurement)):
-        return False
     declared = measurement.traffic.bytes_read, measurement.traffic.bytes_written
+    counted = measurement.device.counts_only
+    return row is not None and _is_same(measurement.code, declared, measurement.detail, row, counted=counted)
+
+
+def are_alike(one: Outcome, other: Outcome, *, counted: bool) -> bool:
+    """Return the same of what two revisions told. counted: whether the device counts."""
+    declared = one.bytes_read, one.bytes_written
+    return _is_same(identity_of_plain(one.code_identity), declared, one.detail, other, counted=counted)
+
+
+def _is_same(
+    code: CodeIdentity, declared: tuple[int, int], detail: Mapping[str, Any], row: Outcome, *, counted: bool
+) -> bool:
+    if not code.is_same(identity_of_plain(row.code_identity), by="ptx" if counted else "sass"):
+        return False
     if declared != (row.bytes_read, row.bytes_written):
         return False
-    if not measurement.device.counts_only:
-        return True
-    inputs = measurement.detail.get(INPUTS)
-    return inputs is not None and inputs == row.detail.get(INPUTS)
-
-
-def _by(measurement: Measurement) -> str:
-    return "ptx" if measurement.device.counts_only else "sass"
+    inputs = detail.get(INPUTS)
+    return not counted or (inputs is not None and inputs == row.detail.get(INPUTS))
 
 
 def unchanged(measurement: Measurement, revision: str) -> Verdict:

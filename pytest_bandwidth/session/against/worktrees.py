@@ -8,7 +8,9 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,9 @@ class ForeignImport(BandwidthError):
 class Worktrees:
     """Hold both trees of one test. target: the test's file; nodeid: the test as this run names it.
 
-    rounds_share: as in `ChildRequest`.
+    rounds_share: as in `ChildRequest`. others: trees beside the repository's own that nothing of the revision may come
+    from. findable: files of top-level modules by name, as the environment has them; None: those that this process has
+    loaded.
     """
 
     invocation: Invocation
@@ -51,10 +55,13 @@ class Worktrees:
     target: Path
     timeout_seconds: float
     rounds_share: float = 1.0
+    others: tuple[str, ...] = ()
+    findable: Mapping[str, str] | None = None
 
     def head(self) -> list[dict[str, Any]]:
         """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
-        plan = _plan(other=self.revision.tree, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
+        others = (self.revision.tree, *self.others)
+        plan = _plan(others=others, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
         request = ChildRequest(self.device, self.nodeid, str(self.target), self.rounds_share)
         result = self._run(plan, self.invocation, request, dict(os.environ))
         if not result.rows:
@@ -86,9 +93,9 @@ class Worktrees:
         if not target.exists():
             raise NothingThere(f"{self.revision} has no {self.target.name}")
         plan = _plan(
-            other=self.revision.top,
+            others=(self.revision.top, *self.others),
             tree=self.revision.tree,
-            names=names_of_finders(self.revision),
+            names=names_of_finders(self.revision, modules_loaded() if self.findable is None else self.findable),
             as_module=self.invocation.as_module,
         )
         environment = _environment_at(os.environ, self.revision)
@@ -131,12 +138,13 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
     """Raise ForeignImport where a process used code of the other tree, or an installed copy in place of its own."""
     modules: dict[str, str] = loaded["modules"]
     used = {file for file in (*modules.values(), *loaded["files"]) if Path(file).suffix in CODE_SUFFIXES}
-    strays = sorted(file for file in used if _belongs(file, plan["other"], plan["environment"]))
-    if strays:
-        raise ForeignImport(
-            f"a process for {plan['tree']} ran code of {plan['other']}: {_listed(strays)}; nothing it measured counts. "
-            f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
-        )
+    for other in plan["others"]:
+        strays = sorted(file for file in used if _belongs(file, other, plan["environment"]))
+        if strays:
+            raise ForeignImport(
+                f"a process for {plan['tree']} ran code of {other}: {_listed(strays)}; nothing it measured counts. "
+                f"Reach code by relative paths or by an editable install, so that it can be had at {revision}"
+            )
     roots = [plan["tree"], os.path.join(plan["tree"], "src")]
     roots += [entry for entry in loaded["path"] if run_in_worktree.inside(entry, plan["tree"])]
     copies = sorted(name for name, file in modules.items() if _is_copy(name, file, plan["tree"], roots))
@@ -147,17 +155,31 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
         )
 
 
-def names_of_finders(revision: Revision) -> dict[str, str]:
-    """Find top-level modules that this process has from the repository though no entry of sys.path leads there.
+def modules_loaded() -> dict[str, str]:
+    """Return the files of the top-level modules that this process has loaded, by name."""
+    files = ((name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()) if "." not in name)
+    return {name: file for name, file in files if isinstance(file, str)}
+
+
+def modules_findable(names: Iterable[str]) -> dict[str, str]:
+    """Return the files of those of the named top-level modules that this environment finds; imports none."""
+    found = {}
+    for name in names:
+        with suppress(ImportError, ValueError, AttributeError):  # what finders raise for what is no module
+            spec = find_spec(name)
+            if spec is not None and spec.origin is not None:
+                found[name] = spec.origin
+    return found
+
+
+def names_of_finders(revision: Revision, modules: Mapping[str, str]) -> dict[str, str]:
+    """Find the modules that come from the repository though no entry of sys.path leads there. modules: files by name.
 
     Editable installs with a finder of their own do that. Name → the folder that holds the module at the revision.
     """
     found, environment = {}, environment_in(revision.top)
     searched = {os.path.realpath(entry or os.getcwd()) for entry in sys.path}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if "." in name or not isinstance(file, str):
-            continue
+    for name, file in modules.items():
         path = Path(os.path.realpath(file))
         if not _belongs(str(path), revision.top, environment):
             continue
@@ -202,11 +224,11 @@ def without_own_options(args: Sequence[str]) -> list[str]:
     return kept
 
 
-def _plan(*, other: str, tree: str, names: Mapping[str, str], as_module: bool) -> dict[str, Any]:
+def _plan(*, others: Sequence[str], tree: str, names: Mapping[str, str], as_module: bool) -> dict[str, Any]:
     return {
-        "other": other,
+        "others": list(others),
         "tree": tree,
-        "environment": environment_in(other),
+        "environment": [folder for other in others for folder in environment_in(other)],
         "names": dict(names),
         "current_folder_first": as_module,
     }

@@ -45,7 +45,8 @@ class FreshProcessFailed(BandwidthError):
 class ChildRequest:
     """Hold what a child shall measure.
 
-    device: the device's name, already chosen.
+    device: the device's name, already chosen; "": the one of the child's own settings, which it locks and whose name it
+    tells.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     nodeids: those of the target's tests that are to run, where it is a file.
     tells_code: whether measurements only tell their code: nothing is timed or counted.

@@ -20,14 +20,17 @@ from pytest_bandwidth.session.settings import Settings
 
 
 class ChildRun(MeasuringRun):
-    """Measure in a fresh process: its parent holds the device's lock, has the baseline, and judges."""
+    """Measure in a fresh process: its parent holds the device's lock, has the baseline, and judges.
 
-    held_by_parent = True
+    Where the parent does not know the device yet, this process holds its lock.
+    """
 
     def __init__(
         self, settings: Settings, root: Path, request: ChildRequest, hooked_peak: HookedPeak = no_hook
     ) -> None:
-        super().__init__(settings, root, request.device, hooked_peak, request.quiet_wait_seconds)
+        device = request.device or settings.device
+        super().__init__(settings, root, device, hooked_peak, request.quiet_wait_seconds)
+        self.held_by_parent = bool(request.device)
         self._request = request
         self._go = Go()
         self._wait_seconds = 0.0
@@ -70,9 +73,9 @@ class ChildRun(MeasuringRun):
     def judge(
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
     ) -> dict[str, Judged]:
-        """Report figures without a verdict."""
-        del test, progress  # the parent shows what is done
-        return {key: Judged(m, None, _no_verdict(m)) for key, m in measurements.items()}
+        """Report figures without a verdict, and what one is to go by."""
+        del progress  # the parent shows what is done
+        return {key: Judged(m, None, _no_verdict(m, test.marker, self.settings)) for key, m in measurements.items()}
 
     def _run_once(self, workload: Workload) -> object:
         device, request = self.device, self._request
@@ -93,7 +96,11 @@ class ChildRun(MeasuringRun):
         self._wait_seconds = max(0.0, self._wait_seconds - seconds)
 
 
-def _no_verdict(measurement: Measurement) -> Verdict:
+def _no_verdict(measurement: Measurement, marker: MarkerOptions, settings: Settings) -> Verdict:
+    """Return that there is none: where there is no baseline's, the metric and the tolerance are the test's own."""
+    asked = 0.0 if measurement.device.counts_only else settings.tolerance
+    tolerance = asked if marker.tolerance is None else marker.tolerance
+    status, code, reason = Status.NO_BASELINE, "fresh-process", "measured for the run that started this process"
     if measurement.invalid is not None:
-        return Verdict(Status.INVALID, measurement.invalid.code, measurement.invalid.text)
-    return Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
+        status, code, reason = Status.INVALID, measurement.invalid.code, measurement.invalid.text
+    return Verdict(status, code, reason, figure=marker.judged_on, tolerance=tolerance)

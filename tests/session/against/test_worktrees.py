@@ -17,6 +17,8 @@ from pytest_bandwidth.session.against.worktrees import (
     Worktrees,
     check_loaded_files,
     invocation_at,
+    modules_findable,
+    names_of_finders,
     without_own_options,
 )
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
@@ -226,7 +228,7 @@ def test_own_options_stay_out_of_the_processes():
 
 
 def plan(environment=()):
-    return {"other": "/r", "tree": "/t", "environment": list(environment)}
+    return {"others": ["/r"], "tree": "/t", "environment": list(environment)}
 
 
 def test_the_environment_inside_the_repository_is_no_code_of_it():
@@ -257,3 +259,23 @@ def test_a_first_entry_of_pythonpath_is_not_taken_for_the_scripts_folder(repo, m
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which Python 3.10 ignores
     monkeypatch.setenv("PYTHONPATH", str(repo.path / "src"))
     assert bytes_read(repo.worktrees().base()) == AT_THE_REVISION
+
+
+def test_nothing_comes_from_any_of_the_other_trees():
+    asked = {**plan(), "others": ["/r", "/g"]}
+    assert run_in_worktree.moved("/g/src", asked) == "/t/src"
+    with pytest.raises(ForeignImport, match=r"ran code of /g: /g/a\.py; nothing it measured counts"):
+        check_loaded_files({"modules": {"a": "/g/a.py"}, "files": [], "path": []}, asked, REVISION)
+
+
+def test_modules_are_found_without_being_imported(repo, monkeypatch):
+    repo.write(kern="raise SystemExit('imported')\nBYTES = {}\n", ini="")
+    monkeypatch.syspath_prepend(str(repo.path / "src"))
+    found = modules_findable(["kern", "no_module_of_that_name", "not-a-name"])
+    assert found == {"kern": str(repo.package)}
+    assert "kern" not in sys.modules
+    repo.worktrees()
+    revision = repo._checked_out.revision
+    assert names_of_finders(revision, found) == {}, "an entry of sys.path leads there"
+    monkeypatch.setattr(sys, "path", [])
+    assert names_of_finders(revision, found) == {"kern": str(Path(revision.tree, "src"))}

@@ -1,0 +1,339 @@
+"""`pytest-bandwidth bisect` from the outside: in real git repositories, with real processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import virtual_time
+from children import HANGS_SECONDS, SUPPORT
+from repositories import git
+
+INI = """[pytest]
+addopts = -p no:randomly -p no:hypothesispytest -p no:benchmark -p no:cacheprovider {addopts}
+bandwidth_device = {device}
+bandwidth_busy_processors = 1000
+bandwidth_max_time = 0.05
+bandwidth_min_samples = 5
+pythonpath = .
+"""
+KERNEL = """
+extern "C" __global__ void copy(const float* x, float* y, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    {body}
+}}
+"""
+FAST, REVERSED, STRIDED = (
+    KERNEL.format(body="y[i] = x[i];"),
+    KERNEL.format(body="y[i] = x[n - 1 - i];"),
+    KERNEL.format(body="y[i] = x[i * 32 % n + i * 32 / n];"),
+)
+COUNTED = """
+import numpy as np
+import pytest
+
+N = 1 << 10
+
+@pytest.mark.parametrize("blocks", [4])
+def test_copy(bandwidth, blocks):
+    x, y = bandwidth.random(N), bandwidth.empty(N)
+    kernel = bandwidth.kernel("copy.cu", "copy")
+    bandwidth.launch(kernel, blocks, N // blocks, (x, y, np.int32(N)), reads=x, writes=y)
+"""
+TEST = "test_copy.py::test_copy[4]"
+# Takes as long as it says, by `virtual_time`.
+SLEEPS = """
+import numpy as np
+import pytest
+from virtual_time import sleep
+
+import kern
+
+@pytest.mark.bandwidth(judged_on="gbps", tolerance="20%")
+def test_pause(bandwidth):
+    a, b = bandwidth.random(1 << 12), bandwidth.empty(1 << 12)
+    def kernel():
+        np.copyto(b, a)
+        sleep(kern.SECONDS)
+    bandwidth(kernel, reads=a, writes=b)
+"""
+# Takes as long as it takes: the slow one copies eight times.
+COPIES = """
+import numpy as np
+import pytest
+
+import kern
+
+@pytest.mark.bandwidth(tolerance="30%")
+def test_copies(bandwidth):
+    a, b = bandwidth.random(1 << 22), bandwidth.empty(1 << 22)
+    bandwidth(lambda: [np.copyto(b, a) for _ in range(kern.TIMES)], reads=a, writes=b)
+"""
+
+
+class Repo:
+    """A repository whose commits are told apart by their subjects. Its working tree is broken, and stays as it is."""
+
+    def __init__(self, path, device="traffic", addopts=""):
+        self.path = path
+        self.commits = {}
+        path.mkdir()
+        git(path, "init", "-q", "-b", "main")
+        (path / "pytest.ini").write_text(INI.format(device=device, addopts=addopts))
+
+    def git(self, *args):
+        return git(self.path, "-c", "user.name=n", "-c", "user.email=e@localhost", *args)
+
+    def commit(self, subject, **texts):
+        """Commit files, by name with _ for the dot; None takes one away."""
+        for name, text in texts.items():
+            file = self.path / re.sub("_(?=(py|cu)$)", ".", name)
+            file.unlink() if text is None else file.write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", subject)
+        self.commits[subject] = self.git("rev-parse", "HEAD").strip()
+
+    def start(self, *args, **more):
+        """Start the command; the folder's own files are of no use to it."""
+        for file in self.path.glob("[a-z]*.*"):
+            file.write_text("raise SystemExit('nothing of the working tree runs')")
+        command = [sys.executable, "-m", "pytest_bandwidth.cli", "bisect", *args]
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=self.path, **piped, **more)
+
+    def bisect(self, *args):
+        """Run the command, see that it leaves nothing behind; return exit status, output, errors."""
+        with self.start(*args) as process:
+            out, err = process.communicate(timeout=HANGS_SECONDS)
+        self.check_untouched()
+        return process.returncode, out, err
+
+    def check_untouched(self):
+        changed = self.git("status", "--porcelain", "--ignored").splitlines()
+        assert {line[:3] for line in changed} <= {" M "}
+        assert len(self.git("worktree", "list").splitlines()) == 1
+
+    def found(self, *args):
+        """Run it for programs; return its exit status, statuses by subject, subjects that may be the first, reasons."""
+        status, out, err = self.bisect("--json", *args)
+        assert out, err
+        document = json.loads(out)
+        subjects = {commit: subject for subject, commit in self.commits.items()}
+        judged = {subjects[one["commit"]]: one for one in document["judged"]}
+        statuses = {subject: one["status"] for subject, one in judged.items()}
+        reasons = {subject: one["reason"] for subject, one in judged.items()}
+        return status, statuses, [subjects[commit] for commit in document["first_bad"]], reasons
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """A temporary folder of the command's own, to see what it leaves there; no plugin that takes no part."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth")
+    yield folder
+    assert [left.name for left in folder.iterdir() if left.name != f"pytest-bandwidth-{os.getuid()}"] == []
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """A repository whose test is counted: fast, then with a comment."""
+    pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'pytest-bandwidth[traffic]'")
+    repo = Repo(tmp_path / "repo")
+    repo.commit("fast", copy_cu=FAST, test_copy_py=COUNTED)
+    repo.commit("a comment", copy_cu="// so fast\n" + FAST)
+    return repo
+
+
+@pytest.mark.smoke
+def test_the_first_bad_commit_is_found_and_equal_code_takes_no_measurement(counted):
+    repo = counted
+    repo.commit("reversed", copy_cu=REVERSED)
+    repo.commit("slow", copy_cu=STRIDED)
+    for number in range(3):
+        repo.commit(f"later {number}", copy_cu=STRIDED + f"// {number}\n")
+    status, out, err = repo.bisect("main~6", "main", TEST)
+    assert status == 1, err
+    said, short = out.splitlines(), {subject: commit[:10] for subject, commit in repo.commits.items()}
+    assert said[0].startswith(f"{TEST}: 6 commits after main~6 ({short['fast']}), on traffic ")
+    assert said[1].startswith(f"{short['later 2']} REGRESSED: sectors loaded 128 → ")
+    assert sorted(said[2:-2]) == sorted(
+        [
+            f"{short['slow']} REGRESSED: the code is that of {short['later 2']}",
+            f"{short['reversed']} WITHIN: no count has changed",
+            *(
+                line
+                for line in said
+                if line.startswith(short["a comment"]) and "UNCHANGED: the code is that of" in line
+            ),
+        ]
+    )
+    assert said[-2] == f"the first commit at which {TEST} is REGRESSED against main~6 ({short['fast']}):"
+    assert re.fullmatch(rf"{repo.commits['slow']} slow \(n, \d{{4}}-\d\d-\d\d\)", said[-1])
+
+
+def test_what_cannot_be_judged_is_passed_over_and_named(counted):
+    repo = counted
+    repo.commit("no kernel", copy_cu="what is this")
+    repo.commit("no test", test_copy_py="")
+    repo.commit("does not import", copy_cu=STRIDED, test_copy_py="import nothing_of_that_name\n" + COUNTED)
+    repo.commit("slow", test_copy_py=COUNTED)
+    status, statuses, first, reasons = repo.found("main~5", "main", TEST)
+    assert status == 125
+    assert statuses == {
+        "slow": "REGRESSED",
+        "no kernel": None,
+        "no test": None,
+        "does not import": None,
+        "a comment": "UNCHANGED",
+    }
+    assert first == ["slow", "does not import", "no test", "no kernel"]
+    assert "the test fails at it (" in reasons["no kernel"]
+    assert reasons["no test"].endswith(") has no such test")
+    assert "nothing_of_that_name" in reasons["does not import"]
+
+
+def test_what_cannot_be_judged_elsewhere_does_not_hide_the_first(counted):
+    repo = counted
+    repo.commit("no kernel", copy_cu="what is this")
+    repo.commit("fast again", copy_cu=FAST)
+    repo.commit("slow", copy_cu=STRIDED)
+    repo.commit("no kernel again", copy_cu="what is that")
+    repo.commit("slow again", copy_cu=STRIDED)
+    status, statuses, first, _ = repo.found("main~6", "main", TEST)
+    assert (status, first) == (1, ["slow"])
+    assert (statuses["fast again"], statuses["slow"]) == ("UNCHANGED", "REGRESSED")
+
+
+def test_a_merge_brings_the_first_bad_commit_of_its_branch(counted):
+    repo = counted
+    repo.git("checkout", "-qb", "side", "main~1")
+    repo.commit("slow on the side", copy_cu=STRIDED)
+    repo.git("checkout", "-q", "main")
+    repo.commit("beside it", other_py="")
+    repo.git("merge", "-q", "-s", "recursive", "-X", "theirs", "--no-ff", "-m", "merged", "side")
+    repo.commits["merged"] = repo.git("rev-parse", "HEAD").strip()
+    status, _, first, _ = repo.found("main~2", "main", TEST)
+    assert (status, first) == (1, ["slow on the side"])
+
+
+@pytest.mark.parametrize(("bad", "verdict"), [(FAST + "// later\n", "UNCHANGED"), (REVERSED, "WITHIN")])
+def test_where_the_bad_commit_has_not_regressed_there_is_nothing_to_find(counted, bad, verdict):
+    counted.commit("later", copy_cu=bad)
+    status, out, err = counted.bisect("main~2", "main", TEST)
+    assert status == 0, err
+    assert f"{counted.commits['later'][:10]} {verdict}: " in out
+    assert out.splitlines()[-1] == f"{TEST} is not REGRESSED there: nothing to find"
+
+
+def test_a_bad_commit_that_cannot_be_judged_is_told(counted):
+    counted.commit("no kernel", copy_cu="what is this")
+    status, out, err = counted.bisect("main~2", "main", TEST)
+    assert status == 125, err
+    assert "skipped: the test fails at it (" in out
+    assert out.splitlines()[-1] == f"{TEST} could not be judged"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("nope", "main", TEST), "bisect: 'nope' is no commit of .*fetch it"),
+        (("main", "main~1", TEST), r"GOOD \(.*\) is no ancestor of BAD \(.*\): they part at "),
+        (("main", "main", TEST), "the same commit"),
+        (("main~1", "main", "test_copy.py"), "TEST is 'test_copy.py', expected one as pytest names it"),
+        (("main~1", "main", "test_copy.py::test_copy"), "has no such test: expected one .* with its parameters"),
+        (("main~1", "main", "test_none.py::test_copy"), "has no test_none.py"),
+        (("--timeout", "0", "main~1", "main", TEST), "--timeout 0: expected more than 0"),
+    ],
+)
+def test_bad_use_is_told_in_a_line(counted, args, message):
+    status, out, err = counted.bisect(*args)
+    assert (status, out) == (2, "")
+    assert re.search(message, err), err
+    assert len(err.splitlines()) == 1
+
+
+def test_outside_of_a_repository(tmp_path):
+    command = [sys.executable, "-m", "pytest_bandwidth.cli", "bisect", "a", "b", "t.py::t"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "bisect needs a git repository" in done.stderr
+
+
+@pytest.fixture
+def on_the_path(monkeypatch):
+    """What a .pth file does: the working tree is on sys.path of every process, and so are the tests' own helpers."""
+
+    def put(*folders):
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
+
+    return put
+
+
+def test_pairs_of_two_commits_run_the_code_of_each_and_none_of_the_working_tree(tmp_path, on_the_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(virtual_time.SITE)
+    repo = Repo(tmp_path / "repo", "cpu")
+    on_the_path(site, SUPPORT, repo.path)
+    for subject, seconds in {"fast": 0.01, "less": 0.011, "slow": 0.02, "slower": 0.03, "last": 0.03}.items():
+        repo.commit(subject, kern_py=f"SECONDS = {seconds}  # {subject}\n", test_pause_py=SLEEPS)
+    status, out, err = repo.bisect("main~4", "main", "test_pause.py::test_pause")
+    assert status == 1, err
+    assert out.splitlines()[-1].startswith(f"{repo.commits['slow']} slow")
+    assert re.search(rf"{repo.commits['slow'][:10]} REGRESSED: .* % below main~4 \(.*\) in 3 pairs", out)
+    assert re.search(rf"{repo.commits['less'][:10]} WITHIN: ", out)
+
+
+@pytest.mark.experiment
+def test_a_host_finds_a_large_slowdown(tmp_path):
+    repo = Repo(tmp_path / "repo", "auto")
+    for number, times in enumerate((1, 1, 8, 8)):
+        repo.commit(f"{number}", kern_py=f"TIMES = {times}  # {number}\n", test_copies_py=COPIES)
+    arguments = ("main~3", "main", "test_copies.py::test_copies", "--", "--bandwidth-device=cpu")
+    status, statuses, first, _ = repo.found(*arguments)
+    assert (status, first) == (1, ["2"])
+    assert (statuses["3"], statuses["2"]) == ("REGRESSED", "REGRESSED")
+
+
+def test_workers_that_the_ini_file_asks_for_are_not_started(tmp_path, monkeypatch):
+    pytest.importorskip("xdist")
+    pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'pytest-bandwidth[traffic]'")
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    monkeypatch.delenv("PYTEST_ADDOPTS")
+    repo = Repo(tmp_path / "repo", addopts="-n 2")
+    repo.commit("fast", copy_cu=FAST, test_copy_py=COUNTED)
+    repo.commit("slow", copy_cu=STRIDED)
+    assert repo.found("main~1", "main", TEST)[::2] == (1, ["slow"])
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_nothing_is_left_where_it_is_told_to_end(counted, monkeypatch, tmp_path, name):
+    number = getattr(signal, name)
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"{name} is ignored here (nohup, or a background job), and so it is by what is started here")
+    pid = tmp_path / "pid"
+    monkeypatch.setenv("ASLEEP", str(pid))
+    waits = "    import os, time, pathlib; pathlib.Path(os.environ['ASLEEP']).write_text(str(os.getpid()))\n"
+    counted.commit("hangs", test_copy_py=COUNTED.replace("    x, y", f"{waits}    time.sleep(600)\n    x, y"))
+    with counted.start("main~2", "main", TEST) as process:
+        try:
+            until = time.monotonic() + HANGS_SECONDS
+            while not (pid.exists() and pid.read_text()) and time.monotonic() < until and process.poll() is None:
+                time.sleep(0.05)
+            assert len(counted.git("worktree", "list").splitlines()) == 3, "the good one's, and the one that hangs"
+            process.send_signal(number)
+            _, err = process.communicate(timeout=HANGS_SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, "interrupted\n")
+    counted.check_untouched()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
