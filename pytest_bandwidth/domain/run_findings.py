@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import counted
@@ -14,9 +15,18 @@ DEVICE_CHANGED = "device-changed"
 UNJUDGED = "failed-unjudged"
 NOT_MEASURED = "not-measured"
 ABSENT = "absent"
+ONE_CAUSE = "one-cause"
 MOVED = "moved"
 # Each says of entries of the baseline that they were not measured.
 OF_UNMEASURED = (NOT_MEASURED, ABSENT, MOVED)
+# What to say of a hash that changed, by its name; the first that did is told.
+_CHANGED = {
+    "ptx": "the same kernel's code changed",
+    "function": "the same function's code changed",
+    "sass": "the same kernel became other machine code",
+}
+HASH_SHOWN = 8
+NAMED_AT_MOST = 5
 # Of what a test failed with, so much is kept.
 SAID_AT_MOST = 400
 
@@ -43,6 +53,50 @@ def device_finding(outcomes: Sequence[Outcome]) -> Finding | None:
         return None
     share = f"{len(spoilt)} of {counted(len(outcomes), 'measurement')}"
     return Finding(DEVICE_CHANGED, f"{share} could not be judged, since the device changed: {spoilt[0].reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCause:
+    """Hold a change of code that several regressions run. text: what changed, and how many they are."""
+
+    outcomes: tuple[Outcome, ...]
+    text: str
+
+    def finding(self) -> Finding:
+        """Return it as the document holds it."""
+        names = [outcome.key for outcome in self.outcomes[:NAMED_AT_MOST]]
+        more = len(self.outcomes) - len(names)
+        return Finding(ONE_CAUSE, f"{self.text}: {', '.join(names)}{f' and {more} more' if more else ''}")
+
+
+def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:
+    """Find kernels whose changed code several REGRESSED measurements run, the most of them first."""
+    regressed = [outcome for outcome in outcomes if outcome.status == Status.REGRESSED.value]
+    by_change: dict[tuple[str, str, str], list[Outcome]] = {}
+    for outcome in regressed:
+        change = _change_of_code(outcome)
+        if change is not None:
+            by_change.setdefault(change, []).append(outcome)
+    found = []
+    for (name, then, now), alike in by_change.items():
+        what = f"{_CHANGED[name]} ({then[:HASH_SHOWN]} → {now[:HASH_SHOWN]})"
+        text = f"{what}, the likely cause of {len(alike)} of {len(regressed)} REGRESSED"
+        found += [SharedCause(tuple(alike), text)] if len(alike) > 1 else []
+    return sorted(found, key=lambda cause: -len(cause.outcomes))
+
+
+def _change_of_code(outcome: Outcome) -> tuple[str, str, str] | None:
+    """Return which hash of the code changed, from what and to what; None where none surely did."""
+    before = (outcome.baseline or {}).get("code")
+    if not isinstance(before, Mapping):
+        return None
+    then, now = identity_of_plain(before).known(), identity_of_plain(outcome.code_identity).known()
+    # A change of PTX is one of machine code as well; another launch alone is the test's, not the kernel's.
+    return next(((name, then[name], now[name]) for name in _CHANGED if _differ(then.get(name), now.get(name))), None)
+
+
+def _differ(then: str | None, now: str | None) -> bool:
+    return then is not None and now is not None and then != now
 
 
 def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, NO_GRAPHS
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.run_findings import shared_causes
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.validity import OF_OTHERS
 from pytest_bandwidth.domain.verdict import Status
@@ -90,6 +91,7 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
         lines.append((Span(f"{more} that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
     lines.extend(_reasons([o for o in shown if o.status != Status.DEVICE.value], name_of, verbose=verbose))
+    lines.extend(_note("CAUSE", "red", [name_of(o) for o in one.outcomes], one.text) for one in shared_causes(rows))
     lines.extend((*_evidence(shown, name_of), *_dram(shown, name_of)) if verbose else ())
     lines.extend(_findings(rows, name_of, verbose=verbose))
     lines.append(_counts(outcomes))

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.domain.run_findings import ABSENT, MOVED, device_finding, not_measured_finding, unjudged_finding
+from pytest_bandwidth.domain.run_findings import (
+    ABSENT,
+    MOVED,
+    device_finding,
+    not_measured_finding,
+    shared_causes,
+    unjudged_finding,
+)
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, summary_lines
 from pytest_bandwidth.reports.text_safe import printable
@@ -78,6 +85,7 @@ def _findings(report: DeviceReport) -> list[dict[str, str]]:
     changed = device_finding(report.outcomes)
     if changed is not None:
         found.append(asdict(changed))
+    found += [asdict(cause.finding()) for cause in shared_causes(report.outcomes)]
     found += [unjudged_finding(nodeid, said) for nodeid, said in report.unjudged.items()]
     return found + [not_measured_finding(key, why) for key, why in report.not_measured.items()]
 

@@ -119,3 +119,14 @@ def test_the_last_line_of_a_failed_process_is_told():
     outcome = replace(run_documents.outcomes(1)[0], status="UNCONFIRMED", reason=reason)
     (line,) = [line for line in shown([outcome]) if line.startswith("UNCONFIRMED")]
     assert line.endswith("exit status 4; its last lines: no such option")
+
+
+def test_a_changed_kernel_of_several_regressions_is_told_once():
+    both = [
+        replace(outcome, status="REGRESSED", baseline={"code": {"ptx": "a" * 32}}, code_identity={"ptx": "b" * 32})
+        for outcome in run_documents.outcomes(2)
+    ]
+    told = [line for line in shown(both) if line.startswith("CAUSE ")]
+    assert len(told) == 1
+    assert " and 1 more: the same kernel's code changed (aaaaaaaa → bbbbbbbb), the likely cause of 2 of 2" in told[0]
+    assert not any(line.startswith("CAUSE ") for line in shown(both[:1]))

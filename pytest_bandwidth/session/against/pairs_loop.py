@@ -266,6 +266,7 @@ def _entry(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
         method=last.method,
         resources=recorded_resources(last.resources),
         counts=dict(last.counts),
+        code=dict(last.code_identity),
         runs=tuple(
             Run(row.gbps, row.probe_gbps, row.relative, len(row.samples), commit=commit)
             for row in valid
