@@ -38,6 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
         settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
+    if controller.is_card_of_fleet:
+        from pytest_bandwidth.session.fresh.card_process import configure_card
+
+        configure_card()
     if controller.is_child:
         from pytest_bandwidth.session.fresh.child_plugin import configure_child
 

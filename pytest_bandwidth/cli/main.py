@@ -25,13 +25,14 @@ _COMMANDS = {
     "compare": "compare saved runs",
     "bisect": "find the first commit at which a test is REGRESSED against a good one",
     "history": "how tests fared over the runs in a history, with the places where their level changed",
+    "fleet": "measure every GPU of a Ray cluster, each in a process of its own, and merge what they found",
     "export": "write saved runs for Bencher, github-action-benchmark, Otava, OpenMetrics, or as long CSV",
     "report": "render a saved run (JSON) as text, HTML, CSV or Markdown, or a chart of it as SVG or PNG",
 }
 # These have a folder each.
-_FOLDERS = frozenset({"baseline", "bisect", "compare", "history", "selftest"})
+_FOLDERS = frozenset({"baseline", "bisect", "compare", "fleet", "history", "selftest"})
 # What follows -- is for another program.
-_TAKE_REST = frozenset({"bisect"})
+_TAKE_REST = frozenset({"bisect", "fleet"})
 
 
 class _Parser(argparse.ArgumentParser):

@@ -29,6 +29,8 @@ class Controller:
         self._started = time.time()
         # `fresh.child` says what the variable holds; its import is not worth it here.
         self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_REQUEST"))
+        # So does `fleet_card`.
+        self.is_card_of_fleet = bool(os.environ.get("PYTEST_BANDWIDTH_FLEET")) and not self.is_child
         self._gathered: Gathered | None = None
         # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()

@@ -66,6 +66,7 @@ class DeviceReport:
     problems: what could not be done. failures: what fails the run, and no test of it. notes: lines of no consequence.
     findings: about the run, for the document.
     commands: what the CI system reads on standard output, one a line.
+    environment: what the device's own process told of its software and host; empty where this process is it.
     """
 
     device: Device
@@ -89,6 +90,7 @@ class DeviceReport:
     notes: list[str] = field(default_factory=list)
     findings: list[dict[str, str]] = field(default_factory=list)
     commands: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
     interrupted: bool = False
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,7 @@ from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
 from pytest_bandwidth.session.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.environment import describe, new_run_id
+from pytest_bandwidth.session.fleet_card import CardPlaces, card_places
 from pytest_bandwidth.session.github_actions import commands, is_github, write_summary
 from pytest_bandwidth.session.run_files import KINDS, write_files
 from pytest_bandwidth.session.settings import Settings, settings_of
@@ -31,6 +33,7 @@ from pytest_bandwidth.session.stale_entries import elsewhere_sentence, gone_sent
 from pytest_bandwidth.session.update import update_baselines
 from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.xdist import revision_of
+from pytest_bandwidth.storage.atomic import write_whole
 
 
 def publish(
@@ -53,9 +56,12 @@ def publish(
     unlike = fleet_findings(devices, outcomes, settings.tolerance)
     for report, name, other in zip(reports, names, unlike, strict=True):
         report.name, report.unlike, report.baseline = name, other, None if given is None else str(given)
-        report.findings += _findings(report)
+        # What was read from a device's own document says some of it already.
+        report.findings += [found for found in _findings(report) if found not in report.findings]
     if settings.writes_baseline:
         update_baselines(config, settings, reports, interrupted=interrupted)
+        if (card := card_places()) is not None:
+            _hand_over(reports, card)
     for report in reports:
         _tell_unmeasurable(report, settings, config.rootpath)
     if not _is_document_wanted(config, settings):
@@ -69,6 +75,17 @@ def publish(
         reports[0].problems.append(str(error))
     for report, suffix in zip(reports, suffixes_of(devices) if len(reports) > 1 else [None], strict=True):
         _write(config, settings, environment, run_id, report, suffix)
+
+
+def _hand_over(reports: Sequence[DeviceReport], card: CardPlaces) -> None:
+    """Write what the caller of a fleet needs for its update and the document does not hold."""
+    for report in reports:
+        evidence = {
+            "further": report.further or [],
+            "asked": {row.outcome.key: asdict(row.asked) for row in report.rows},
+            "ptx": {row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None},
+        }
+        write_whole(card.evidence, json.dumps(evidence).encode())
 
 
 def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
@@ -117,7 +134,7 @@ def _write(
 ) -> None:
     whole = document(
         run_id if suffix is None else f"{run_id}-{suffix}",
-        environment,
+        {**environment, **{name: said for name, said in report.environment.items() if said is not None}},
         report.device,
         {name: str(v) if isinstance(v, Path) else v for name, v in asdict(settings).items()},
         report.outcomes,
@@ -145,7 +162,7 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
     reporter.write_sep("=", "memory bandwidth")
     verbose, width = config.option.verbose > 0, config.get_terminal_writer().fullwidth
     for report in reports:
-        if config.getoption("dist", "no") != "no":  # the workers' headers were not shown
+        if report.environment or config.getoption("dist", "no") != "no":  # other processes' headers were not shown
             _write_header(reporter, report)
         _show_device(reporter, report, width, verbose=verbose)
     # Told last and once, where nobody has to look for it among the tables of many devices.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
+from pytest_bandwidth.session.fleet_card import card_places
 from pytest_bandwidth.session.options import given
 
 # What is written is what later runs are held against: where a measurement does not become as precise as it should in
@@ -218,14 +219,25 @@ def read_settings(config: pytest.Config) -> Settings:
         if isinstance(read, Path) and config.inipath is not None and not where.startswith("-"):
             read = config.inipath.parent / read
         values[name.replace("-", "_")] = read
-    settings = Settings(**values)
+    settings = _of_card(Settings(**values))
     _refuse_contradictions(settings, {name: where for name, (_, where) in found.items()})
     return settings
 
 
+def _of_card(settings: Settings) -> Settings:
+    """Return what one card of a fleet runs with: it judges by the caller's baseline, and writes to it alone."""
+    places = card_places()
+    if places is None:
+        return settings
+    return replace(
+        settings, baseline=places.baseline, json=places.document, html=None, csv=None, dir=None, history=None
+    )
+
+
 def places_of(config: pytest.Config) -> dict[str, str]:
     """Return where each option that was given stands, as messages name it: ``--bandwidth-json``, or the ini file."""
-    return {name: where for name, (_, where) in given(config).items()}
+    of_card = {} if card_places() is None else {"json": "the fleet's document", "baseline": "the fleet's baseline"}
+    return {name: where for name, (_, where) in given(config).items()} | of_card
 
 
 def nothing_is_judged(config: pytest.Config) -> str | None:

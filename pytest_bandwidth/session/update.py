@@ -165,7 +165,8 @@ def _further(
         )
     told = report.device["peak"]
     peak = None if told is None else Peak(told["gbps"] * 1e9, told["source"])
-    return further_runs(settings, invocation_of(config), identity, peak, _teller(config))
+    report.further = further_runs(settings, invocation_of(config), identity, peak, _teller(config))
+    return report.further
 
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:

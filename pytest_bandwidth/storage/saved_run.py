@@ -74,11 +74,15 @@ def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST_BYTES:
         raise UsageError(f"{path}: larger than {LARGEST_BYTES // 2**20} MiB, expected a saved run")
+    return checked(parsed(data, str(path)), str(path))
+
+
+def parsed(data: bytes, name: str) -> object:
+    """Return what JSON text says. Raises UsageError, one line with the name, where it is none."""
     try:
-        document = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise UsageError(f"{path}: found no JSON, expected a document that --bandwidth-json wrote") from None
-    return checked(document, str(path))
+        raise UsageError(f"{name}: found no JSON, expected a document that --bandwidth-json wrote") from None
 
 
 def checked(document: object, name: str) -> tuple[dict[str, Any], list[Outcome]]:

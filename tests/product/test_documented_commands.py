@@ -32,10 +32,11 @@ pytest.importorskip("ruptures", reason="ruptures is not installed: pip install '
 
 KINDS = {"console", "python", "cuda", "yaml", "toml", "text", "{toctree}", "{include}"}
 # What tests stand in for, by page: each has a test of its own.
-A_GPU, TWO_GPUS, MACHINES, RUNNER, REPOSITORY = LACKING = (
+A_GPU, TWO_GPUS, MACHINES, CLUSTER, RUNNER, REPOSITORY = LACKING = (
     ("gpu.md", "a GPU"),
     ("ci.md", "two GPUs"),
     ("ci.md", "other machines"),
+    ("fleet.md", "a Ray cluster"),
     ("ci.md", "a GitLab runner"),
     ("kernels.md", "this repository, whose records it rewrites"),
 )
@@ -227,6 +228,22 @@ def test_the_command_for_other_machines_runs_through_ssh(pytester, tmp_path_fact
     assert result.ret == 0
     assert result.parseoutcomes()["passed"] == 2  # the tutorial's other test needs the host's memory
     assert (pytester.path / "run.json").is_file()
+
+
+def test_the_fleets_commands_say_what_they_lack_where_there_is_no_cluster(tmp_path):
+    """tests/cli/fleet has a cluster."""
+    for command in commands(lacking(CLUSTER).text):
+        program, *args = words(command, tmp_path)
+        if program == "ray":
+            continue
+        (tmp_path / "baselines").mkdir(exist_ok=True)
+        (tmp_path / "tests/gpu").mkdir(exist_ok=True, parents=True)
+        # No port of any service.
+        command_line = [sys.executable, "-m", "pytest_bandwidth.cli", args[0], "--address=127.0.0.1:1", *args[1:]]
+        done = subprocess.run(command_line, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        said = done.stdout + done.stderr
+        assert "pip install 'pytest-bandwidth[fleet]'" in said or "no Ray answers there" in said, said
 
 
 @pytest.mark.usefixtures("with_baselines")

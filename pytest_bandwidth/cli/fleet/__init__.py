@@ -1,0 +1,1 @@
+"""Measure every card of a Ray cluster."""

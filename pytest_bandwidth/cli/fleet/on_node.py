@@ -1,0 +1,173 @@
+"""Run pytest as a child process on a card's node, end it in time, and bring back what it left.
+
+Ray carries this module's source there by value, and the node may lack the plugin: standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+# A document of 10,000 tests; what is larger stays where it is.
+LARGEST_RETURNED_BYTES = 64 * 2**20
+TAIL_LINES, TAIL_BYTES = 12, 16 * 2**10
+# After an interrupt pytest has so long to end its own children; then it is killed with its process group.
+ENDING_SECONDS = 10.0
+# Importing the plugin, to tell whether it is there.
+LOOKING_SECONDS = 60.0
+# Of a CI job's step, which the caller writes to.
+NOT_INHERITED = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY")
+# By these Ray tells a process which GPUs are its own.
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+class Runner:
+    """Run one card's pytest. Ray makes an actor of it, which holds the card until it is killed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._changing = threading.Lock()
+        self._stopped = False
+
+    def ready(self) -> str:
+        """Answer once the card is this actor's: with its number on the node, several with commas; "" where none is."""
+        return next((os.environ[name] for name in VISIBLE if os.environ.get(name)), "")
+
+    def run(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the task (`cards.Task`, by field) and tell how it went (`cards.Returned`, by field).
+
+        status: pytest's exit status; None where it was ended after the time-out. document, evidence: what it wrote;
+        None where it wrote nothing, or too much: document_bytes says how much. plugin: where nothing was written, the
+        plugin's version there; "" where there is none.
+        """
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-fleet-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            log = folder / "output"
+            status = self._run(task, folder, log)
+            document = _read(folder / "document.json")
+            found: dict[str, Any] = {
+                "status": status,
+                "seconds": time.monotonic() - begun,
+                "tail": _tail(log),
+                "document": document,
+                "document_bytes": _size(folder / "document.json"),
+                "evidence": _read(folder / "evidence.json"),
+                "python": task["python"] or sys.executable,
+            }
+        if document is None and status is not None:
+            found["plugin"] = _plugin_version(task["python"] or sys.executable)
+        return found
+
+    def stop(self) -> None:
+        """End the child with all its own children; a run that waits for it then returns."""
+        with self._changing:
+            self._stopped = True
+            process = self._process
+        if process is not None:
+            _end(process)
+
+    def _run(self, task: Mapping[str, Any], folder: Path, log: Path) -> int | None:
+        baseline = _lay_out(task, folder)
+        places = {
+            "document": str(folder / "document.json"),
+            "evidence": str(folder / "evidence.json"),
+            "baseline": None if baseline is None else str(baseline),
+        }
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+        # The plugin in the child ends with this process, and its process group with it.
+        environment["PYTEST_BANDWIDTH_ANCESTOR"] = str(os.getpid())
+        environment["PYTEST_BANDWIDTH_FLEET"] = json.dumps(places)
+        command = [task["python"] or sys.executable, "-m", "pytest", *task["arguments"]]
+        with log.open("wb") as output, self._changing:
+            if self._stopped:
+                return None
+            process = self._process = subprocess.Popen(
+                command,
+                cwd=task["folder"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            return process.wait(task["timeout_seconds"])
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(process)
+
+
+def _lay_out(task: Mapping[str, Any], folder: Path) -> Path | None:
+    """Write the caller's baseline; return its path, None where there is none."""
+    if task["baseline"] is None:
+        return None
+    root = folder / "baseline"
+    path = root / str(task["baseline"])
+    (path if task["is_folder"] else path.parent).mkdir(parents=True)
+    for name, data in task["files"].items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return path
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its group: by an interrupt, on which pytest says where it was; then for good."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING_SECONDS)
+    # What the tests started may have outlived them.
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_RETURNED_BYTES + 1)
+    except OSError:
+        return None
+    return data if len(data) <= LARGEST_RETURNED_BYTES else None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _tail(log: Path) -> Sequence[str]:
+    with log.open("rb") as stream:
+        stream.seek(0, os.SEEK_END)
+        stream.seek(max(0, stream.tell() - TAIL_BYTES))
+        return stream.read().decode("utf-8", "replace").strip().splitlines()[-TAIL_LINES:]
+
+
+def _plugin_version(python: str) -> str:
+    """Return the version of the plugin that an interpreter finds; "" where it finds none."""
+    looked = [
+        python,
+        "-c",
+        "import pytest_bandwidth.plugin, pytest_bandwidth as p; print(p.__version__)",
+    ]
+    try:
+        done = subprocess.run(looked, capture_output=True, text=True, check=False, timeout=LOOKING_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,72 @@
+"""Show a fleet as a table, and as one document: a row for each card."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pytest_bandwidth.cli.fleet.cards import CardRow
+from pytest_bandwidth.cli.tables import SCHEMA, aligned, terminal_width
+from pytest_bandwidth.domain.units import counted, format_seconds
+from pytest_bandwidth.reports.text_safe import printable
+
+
+def table(rows: Sequence[CardRow]) -> list[str]:
+    """Return a line for each card, and one that counts them."""
+    headings = ("card", "state", "device", "tests", "time", "attempts", "why")
+    cells = [
+        (
+            row.card.name,
+            row.state,
+            "" if row.device is None else f"{row.device['name']} ({row.device['serial']})",
+            str(sum(row.statuses.values()) or ""),
+            format_seconds(row.seconds) if row.seconds else "",
+            str(row.attempts) if row.attempts > 1 else "",
+            row.reason,
+        )
+        for row in rows
+    ]
+    words = ("state", "device", "why")
+    return [*aligned(headings, cells, left=words, width=terminal_width()), _counted(rows)]
+
+
+def progress(row: CardRow) -> str:
+    """Return the line that says that a card has ended."""
+    told = f"{counted(sum(row.statuses.values()), 'measurement')}" if row.statuses else ""
+    about = "; ".join(part for part in (told, row.reason) if part)
+    return printable(
+        f"{row.card.name}: {row.state} after {format_seconds(row.seconds)}" + (f": {about}" if about else "")
+    )
+
+
+def fleet_document(
+    run_id: str, environment: Mapping[str, Any], rows: Sequence[CardRow], unlike: Mapping[int, str], status: int
+) -> str:
+    """Return the fleet's JSON. unlike: by card's number, how its device differs from the others of its model."""
+    return json.dumps(
+        {
+            "schema": SCHEMA,
+            "run_id": run_id,
+            "environment": dict(environment),
+            "exit_status": status,
+            "cards": [{**_plain(row), "unlike": unlike.get(row.card.number)} for row in rows],
+        },
+        indent=1,
+        allow_nan=False,
+    )
+
+
+def _plain(row: CardRow) -> dict[str, Any]:
+    plain = asdict(row)
+    card = plain.pop("card")
+    del card["number"]
+    return {**card, **plain}
+
+
+def _counted(rows: Sequence[CardRow]) -> str:
+    found = Counter(row.state for row in rows)
+    states = ", ".join(f"{count} {state}" for state, count in sorted(found.items()))
+    return f"{counted(len(rows), 'card')}: {states}"

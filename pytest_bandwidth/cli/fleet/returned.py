@@ -1,0 +1,150 @@
+"""Read what a card's node sent: a saved run, or why there is none. Nothing of it is believed before it is checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import pytest
+
+from pytest_bandwidth.cli.fleet.cards import Card, CardResult, CardRow, Lost, Returned
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.outcome import Outcome, Plain
+from pytest_bandwidth.domain.text import escaped
+from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds
+from pytest_bandwidth.reports.text_safe import one_line
+from pytest_bandwidth.session.device_report import DeviceReport, Row
+from pytest_bandwidth.session.settings import read_marker
+from pytest_bandwidth.storage.saved_run import checked, parsed
+from pytest_bandwidth.storage.schema_check import check_plain
+
+LONGEST_REASON, LONGEST_LINE, LONGEST_NAME = 400, 300, 200
+_TESTS_FAILED, _NO_TESTS = 1, 5
+_ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """Hold what an update needs beside the document: further whole runs, markers by key, PTX by hash."""
+
+    further: list[list[Plain]] = field(default_factory=list)
+    asked: Mapping[str, MarkerOptions] = field(default_factory=dict)
+    ptx: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, DeviceReport | None]:
+    """Return a card's row, and what its device's report is made of; None for a card that did not report."""
+    outcome = result.outcome
+    if isinstance(outcome, Lost):
+        return _missing(result, outcome.reason), None
+    if outcome.document is None or outcome.status not in _ENDS_WITH_RESULTS:
+        return _missing(result, _why_nothing(outcome, timeout_seconds)), None
+    try:
+        document, outcomes = checked(parsed(outcome.document, "its document"), "its document")
+        _refuse_long_names(document["device"])
+        evidence = _evidence(outcome.evidence, document)
+    except UsageError as error:
+        return _missing(result, f"refused: {error}"), None
+    report = DeviceReport(
+        document["device"],
+        [Row(o, evidence.asked.get(o.key, MarkerOptions()), _ptx_of(o, evidence)) for o in outcomes],
+        further=evidence.further,
+        findings=list(document.get("findings") or ()),
+        environment=document.get("environment") or {},
+    )
+    row = CardRow(
+        result.card,
+        "measured" if outcome.status == 0 else "failed",
+        outcome.seconds,
+        result.attempts,
+        "" if outcome.status == 0 else _failed(outcomes),
+        _lines(outcome) if outcome.status else (),
+        document["device"],
+        dict(Counter(o.status for o in outcomes)),
+        {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid},
+    )
+    return row, report
+
+
+def interrupted(card: Card) -> CardRow:
+    """Return the row of a card that had not ended when a person ended the run."""
+    return CardRow(card, "missing", 0.0, 1, "the run was interrupted")
+
+
+def refused(row: CardRow, reason: str) -> CardRow:
+    """Return the row of a card whose results were read and do not count."""
+    return CardRow(row.card, "missing", row.seconds, row.attempts, reason, row.tail, row.device)
+
+
+def _missing(result: CardResult, reason: str) -> CardRow:
+    outcome = result.outcome
+    tail = () if isinstance(outcome, Lost) else _lines(outcome)
+    return CardRow(result.card, "missing", result.seconds, result.attempts, one_line(reason, LONGEST_REASON), tail)
+
+
+def _lines(returned: Returned) -> tuple[str, ...]:
+    return tuple(escaped(str(line)[:LONGEST_LINE]) for line in returned.tail)
+
+
+def _why_nothing(returned: Returned, timeout_seconds: float) -> str:
+    if returned.status is None:
+        return f"pytest did not end in {format_seconds(timeout_seconds)}, and was ended"
+    if returned.document_bytes and returned.document is None:
+        return f"refused: its document has {format_bytes(returned.document_bytes)}, expected a saved run"
+    if returned.plugin == "":
+        return f"{returned.python} finds no pytest-bandwidth: install it there, or name an interpreter with --python"
+    if returned.status in (0, _NO_TESTS):
+        return "no bandwidth test ran"
+    how = f"exit status {returned.status}" if returned.status >= 0 else f"signal {-returned.status}"
+    said = "" if returned.document is not None else " and measured nothing"
+    return f"pytest ended with {how}{said}"
+
+
+def _refuse_long_names(device: Mapping[str, Any]) -> None:
+    for name in ("name", "serial"):
+        if len(device[name]) > LONGEST_NAME:
+            raise UsageError(f"its device's {name} has {len(device[name])} characters, expected {LONGEST_NAME} at most")
+
+
+def _failed(outcomes: list[Outcome]) -> str:
+    """Return what failed, as far as the document tells."""
+    messages = [outcome.short_name for outcome in outcomes if outcome.message]
+    if not messages:
+        return "tests failed"
+    others = len(messages) - 1
+    return f"{messages[0]} failed" + (f", and {counted(others, 'other')}" if others else "")
+
+
+def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
+    """Read what an update needs; nothing where none was sent. Raises UsageError."""
+    if data is None:
+        return _Evidence()
+    told = parsed(data, "its evidence")
+    if not isinstance(told, dict) or not isinstance(told.get("further"), list):
+        raise UsageError("its evidence: found no further runs, expected a list of them")
+    check_plain(told)
+    further = []
+    for rows in told["further"]:
+        _, outcomes = checked({**document, "results": rows}, "its further runs")
+        further.append([outcome.to_plain() for outcome in outcomes])
+    asked, ptx = told.get("asked"), told.get("ptx")
+    if not isinstance(asked, dict) or not isinstance(ptx, dict):
+        raise UsageError("its evidence: found no markers or no PTX, expected a mapping of each")
+    # A file of the baseline's folder is named by its hash.
+    true = {name: text for name, text in ptx.items() if isinstance(text, str) and ptx_digest(text) == name}
+    return _Evidence(further, {key: _marker(marker) for key, marker in asked.items()}, true)
+
+
+def _marker(plain: object) -> MarkerOptions:
+    """Read the marker's arguments, without those that a newer plugin may have added. Raises UsageError."""
+    given = plain if isinstance(plain, dict) else {}
+    named = {f.name: given[f.name] for f in fields(MarkerOptions) if given.get(f.name) is not None}
+    return read_marker([pytest.mark.bandwidth(**named).mark])
+
+
+def _ptx_of(outcome: Outcome, evidence: _Evidence) -> str | None:
+    return evidence.ptx.get(str(outcome.code_identity.get("ptx")))

@@ -1,0 +1,16 @@
+"""Let a run of one card of a fleet end when it shall: on an interrupt, and with the process that started it."""
+
+from __future__ import annotations
+
+import signal
+
+from pytest_bandwidth.session.fresh.parent_death import end_with_parent
+
+
+def configure_card() -> None:
+    """Set this process up; called before any test is collected."""
+    end_with_parent()
+    # Ray's threads block signals, and its processes ignore some: what they start inherits that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
