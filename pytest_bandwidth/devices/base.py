@@ -54,6 +54,7 @@ class Workload:
     before each of those, too.
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
+    spoilt: asked after each sample, why it does not count; None = it does.
     graph: time several of the launch at once, from a CUDA graph, where the device has such.
     """
 
@@ -71,6 +72,7 @@ class Workload:
     blocks: int | None = None
     flop_declared: bool = True
     graph: bool = False
+    spoilt: Callable[[], Finding | None] | None = None
 
     @property
     def setup_of_interleaved(self) -> Call | None:

@@ -160,7 +160,7 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
     def kernel_sample() -> Sample:
         if workload.setup is not None:
             workload.setup()
-        return device.time(call, workload.stream)
+        return _unspoilt(device.time(call, workload.stream), workload)
 
     started = device.now()
     with gc_disabled():
@@ -283,9 +283,15 @@ def _sampler(device: TimedDevice, call: Call, workload: Workload) -> Callable[[]
     def sample() -> Sample:
         if workload.setup_of_interleaved is not None:
             workload.setup_of_interleaved()
-        return device.time(call, workload.stream)
+        return _unspoilt(device.time(call, workload.stream), workload)
 
     return sample
+
+
+def _unspoilt(sample: Sample, workload: Workload) -> Sample:
+    """Return the sample, dropped where the workload knows that it does not count."""
+    why = None if workload.spoilt is None else workload.spoilt()
+    return sample if why is None else replace(sample, drop=why)
 
 
 def _stop(tally: _Tally, spent: float, budget: Budget) -> StopReason | None:

@@ -29,7 +29,10 @@ class Framework(Protocol):
 
     def is_on_host(self, array: Any) -> bool: ...
     def is_made(self, array: Any) -> bool:
-        """Return whether the array exists, and is no recipe that each use of it would follow anew."""
+        """Return whether the array has memory: no recipe that each use would follow anew, no stand-in, not given away.
+
+        Where it has none, `extent` raises and says why.
+        """
 
     def stream(self, array: Any) -> Any:
         """Return the stream that its work on a GPU is queued on; None where that is the device's current one."""

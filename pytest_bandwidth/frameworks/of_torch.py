@@ -24,7 +24,7 @@ class Torch:
         return isinstance(value, getattr(self._torch, "Tensor", ()))
 
     def extent(self, array: Any, path: str) -> Extent:
-        if array.is_meta or _is_fake(array):
+        if not self.is_made(array):
             raise UsageError(f"{path} is a meta or fake tensor, which has no memory: expected one that holds numbers")
         if array.requires_grad and self._torch.is_grad_enabled():
             raise UsageError(
@@ -44,8 +44,7 @@ class Torch:
         return self._torch.cuda.current_stream(array.device) if array.device.type == "cuda" else None
 
     def is_made(self, array: Any) -> bool:
-        del array
-        return True
+        return not (array.is_meta or _is_fake(array))
 
     def wait(self, arrays: Sequence[Any]) -> None:
         del arrays

@@ -23,9 +23,9 @@ def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool) -> tuple[Ca
     """
     seen = _seen(given, "an argument")
     for path, array, framework in seen:
-        _check(path, array, framework, on_gpu)
         if not framework.is_made(array):
-            raise UsageError(f"{path} is a {framework.name} tensor that is not realized: each run would make it anew")
+            framework.extent(array, path)  # raises, with the framework's own reason
+        _check(path, array, framework, on_gpu)
         if on_gpu and stream is None:
             stream = framework.stream(array)
     later = any(framework.computes_later for _, _, framework in seen)
@@ -34,7 +34,11 @@ def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool) -> tuple[Ca
     def run() -> Any:
         nonlocal checked
         kernels = _kernels()
-        value = call()
+        try:
+            value = call()
+        except Exception:
+            _refuse_given_away(seen)
+            raise
         if not checked or _may_compute_later():
             returned = _seen(value, "the result")
             if not checked:
@@ -46,6 +50,16 @@ def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool) -> tuple[Ca
         return value
 
     return run, stream
+
+
+def _refuse_given_away(seen: Seen) -> None:
+    """Raise UsageError where a run failed since the one before gave away the buffer of an argument."""
+    for path, array, framework in seen:
+        if not framework.is_made(array):
+            raise UsageError(
+                f"{path} is {framework.name}'s and was donated: the run before gave its buffer away, and each run "
+                "needs it; expected a callable that donates no argument"
+            ) from None
 
 
 def _seen(value: object, path: str) -> Seen:
@@ -78,6 +92,8 @@ def _check(path: str, array: Any, framework: Framework, on_gpu: bool) -> None:
 
 def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool) -> None:
     for path, array, framework in returned:
+        if not framework.computes_later and not framework.is_made(array):
+            framework.extent(array, path)
         _check(path, array, framework, on_gpu)
         own = framework.stream(array) if on_gpu and stream is None else None
         if own is not None and getattr(own, "cuda_stream", 0) != 0:

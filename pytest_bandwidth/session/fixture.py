@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.code.callables import callable_code
+from pytest_bandwidth.devices.code.compiled import compiled_resources
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.comparison import Comparison
@@ -23,6 +24,7 @@ from pytest_bandwidth.domain.roofline import ridge_point
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.validity import interleaved_measurement
 from pytest_bandwidth.frameworks.arrays import arrays_in
+from pytest_bandwidth.frameworks.compiling import recompiled
 from pytest_bandwidth.frameworks.explain import explained
 from pytest_bandwidth.frameworks.waiting import awaited
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
@@ -190,7 +192,7 @@ class Bandwidth:
         setup: Callable[[], object] | None = None,
         doubled: Callable[[], object] | None = None,
         stream: Any = None,
-        code: bytes | str | None = None,
+        code: Any = None,
         explain: bool = False,
         **kwargs: Any,
     ) -> Measurement:
@@ -198,8 +200,9 @@ class Bandwidth:
 
         reads, writes: also "args", the arrays among the arguments, "result", those in what it returns (it runs once
         more to tell), or names of its parameters; each with the containers in it, each byte once.
-        code: bytes or text that identify its machine code, such as a Triton kernel's ``asm["cubin"]``: where a baseline
-        has the same, nothing has regressed. Numba functions identify themselves.
+        code: bytes or text that identify its machine code, such as a cubin, or the compiled kernel that a launch of
+        Triton's returns, whose registers and spills are noted, too: where a baseline has the same code, nothing has
+        regressed. Numba functions identify themselves.
         explain: run it once more, untimed, as `explain` does: where its operators move other bytes than are declared, a
         finding says so. The figure stays that of the declared bytes.
         """
@@ -227,13 +230,14 @@ class Bandwidth:
             workload = replace(workload, call=result, setup=None)
         else:
             returned.clear()  # it may be large
-        if not checked_switch("explain", explain) or self._run.runs_once or self._run.counts:
-            return self._measure(workload, lambda: callable_code(function, args, kwargs, said))
+        explains = checked_switch("explain", explain) and not self._run.runs_once and not self._run.counts
         # Before it is measured: what is measured may use up its arguments.
-        explanation = explained(function, args, kwargs)
+        explanation = explained(function, args, kwargs) if explains else None
         measured = self._measure(workload, lambda: callable_code(function, args, kwargs, said))
-        self.measurements[workload.label] = told = _with_explanation(measured, explanation)
-        return told
+        resources = measured.resources or compiled_resources(code)
+        measured = _with_explanation(replace(measured, resources=resources), explanation)
+        self.measurements[workload.label] = measured
+        return measured
 
     def explain(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
         """Run ``function(*args, **kwargs)`` once, untimed, and say what its operators move, in bytes.
@@ -274,7 +278,8 @@ class Bandwidth:
             with_named_errors(declaration.workload(self._awaited(call, (), stream)[0], name))
             for name, call in zip(names, functions.values(), strict=True)
         ]
-        together = replace(workloads[0], stream=stream, interleaved=tuple(other.call for other in workloads[1:]))
+        others = tuple(other.call for other in workloads[1:])
+        together = replace(workloads[0], stream=stream, interleaved=others, spoilt=recompiled())
         if self._run.counts:  # each by itself: the others are no part of what it moves
             taken = tuple(self._run.measure(workload, self.marker, self.progress) for workload in workloads)
         else:
@@ -310,6 +315,7 @@ class Bandwidth:
             if doubled is None
             else (self._awaited(checked_callable("doubled", doubled), (), stream)[0],),
             stream=stream,
+            spoilt=recompiled(),
         )
 
     def _measure(self, workload: Workload, code: Callable[[], MeasuredCode]) -> Measurement:
@@ -364,8 +370,10 @@ def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
     return [interleaved_measurement(first, *one) for one in zip(names, first.rounds.interleaved, strict=True)]
 
 
-def _with_explanation(measurement: Measurement, explanation: Explanation) -> Measurement:
+def _with_explanation(measurement: Measurement, explanation: Explanation | None) -> Measurement:
     """Add what the callable's operators move, and a finding where that is not what was declared."""
+    if explanation is None:
+        return measurement
     ridge = ridge_of(measurement)
     found = explanation if ridge is None else explanation.under(ridge.point)
     told = replace(measurement, detail={**measurement.detail, EXPLAINED: found.to_plain()})

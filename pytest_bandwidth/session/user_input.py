@@ -14,6 +14,7 @@ from numbers import Integral, Number
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
+from pytest_bandwidth.devices.code.compiled import is_compiled, machine_code
 from pytest_bandwidth.devices.datasheets import precisions
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
@@ -227,11 +228,20 @@ def checked_switch(name: str, value: Any) -> bool:
     return value
 
 
-def checked_code(code: bytes | str | None) -> bytes | str | None:
-    """Return what identifies a callable's code. Raises UsageError for what does not."""
-    if code is None or (isinstance(code, (bytes, str)) and code):
-        return code
-    raise UsageError(f"code={shown(code)}, expected bytes or text that identify the machine code, such as a cubin")
+def checked_code(code: Any) -> bytes | str | None:
+    """Return what identifies a callable's code; a compiled kernel's is its machine code. Raises UsageError."""
+    found = machine_code(code) if is_compiled(code) else code
+    if found is None and code is not None:
+        raise UsageError(
+            f"code=: a {type(code).__name__} with {', '.join(map(str, code.asm)) or 'nothing'} in its asm, expected a "
+            "cubin or hsaco there"
+        )
+    if found is None or (isinstance(found, (bytes, str)) and found):
+        return found
+    raise UsageError(
+        f"code={shown(code)}, expected bytes or text that identify the machine code, such as a cubin, or a kernel that "
+        "Triton compiled"
+    )
 
 
 def checked_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -106,9 +106,36 @@ def test_views_and_bad_tensors_of_torch(torch):
         assert located("x", torch.ones(3, requires_grad=True)).framework == "PyTorch"
 
 
-def test_a_tensor_that_is_not_in_host_memory_is_refused_there(torch):
-    with pytest.raises(UsageError, match=r"an argument\[0\] is PyTorch's and not in host memory"):
-        awaited(lambda: None, (torch.ones(3, device="meta"),), None, on_gpu=False)
+def test_an_array_that_is_not_in_host_memory_is_refused_there():
+    class OnDevice:
+        __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}  # noqa: RUF012
+
+    with pytest.raises(UsageError, match=r"an argument\[0\] is .*'s and not in host memory"):
+        awaited(lambda: None, (OnDevice(),), None, on_gpu=False)
+
+
+def test_stand_ins_for_tensors_are_refused_whatever_is_declared(torch):
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    for bad in (fake, torch.ones(3, device="meta")):
+        with pytest.raises(UsageError, match=r"an argument\[0\] is a meta or fake tensor, which has no memory"):
+            awaited(lambda: None, (bad,), None, on_gpu=False)
+        call, _ = awaited(lambda bad=bad: bad, (), None, on_gpu=False)
+        with pytest.raises(UsageError, match="the result is a meta or fake tensor"):
+            call()
+
+
+def test_what_a_run_gives_away_is_named(jax):
+    x = jax.numpy.asarray(X)
+    donating = jax.jit(lambda x: x + 1, donate_argnums=0)
+    call, _ = awaited(lambda: donating(x), (x,), None, on_gpu=False)
+    call()
+    if not x.is_deleted():
+        pytest.skip("this JAX donates nothing on the host")
+    with pytest.raises(UsageError, match=r"an argument\[0\] is JAX's and was donated: the run before gave its buffer"):
+        call()
 
 
 def test_tinygrad_is_realized_and_waited_for(tinygrad):
