@@ -27,9 +27,9 @@ def install(cuda: ctypes.CDLL) -> None:
     )
 
     def describe(module: int, text: bytes) -> int:
-        from emulated_card.kernels import describe
+        from emulated_card.kernels import variables_of
 
-        for variable in describe(text.decode()).variables:
+        for variable in variables_of(text.decode()):
             status = add_variable(module, variable.name.encode(), variable.size, variable.align, variable.initial)
             if status:
                 return int(status)

@@ -2,6 +2,6 @@
 
 from emulated_card.kernels.build import Built, NoCompiler, build
 from emulated_card.kernels.errors import NotSupported
-from emulated_card.kernels.module import Entry, Module, Variable, describe
+from emulated_card.kernels.variables import Variable, variables_of
 
-__all__ = ["Built", "Entry", "Module", "NoCompiler", "NotSupported", "Variable", "build", "describe"]
+__all__ = ["Built", "NoCompiler", "NotSupported", "Variable", "build", "variables_of"]

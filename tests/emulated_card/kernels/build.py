@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+import pytest_bandwidth
+
 HERE = Path(__file__).parent
 CARD = HERE.parent / "card"
 CACHE_VARIABLE = "EMULATED_CARD_CACHE"
@@ -58,11 +60,20 @@ def build(ptx_text: str, entry_name: str, arch: str) -> Built:
     Raises NotSupported for what is not modelled, KeyError for unknown entries, NoCompiler.
     """
     folder = cache_folder()
-    key = hashlib.sha256("\0".join((_environment(), arch, entry_name, ptx_text)).encode()).hexdigest()[:32]
+    key = key_of(arch, entry_name, ptx_text)
     described, library = folder / f"{key}.json", folder / f"{key}.so"
-    if described.exists() and library.exists():
+    if described.exists():  # the last that is written
         return _read(described)
-    return _make(ptx_text, entry_name, described, library)
+    from filelock import FileLock  # on a miss only, as the parser
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f"{key}.lock"):  # workers ask for the same kernels at once, and each takes a second
+        return _read(described) if described.exists() else _make(ptx_text, entry_name, described, library)
+
+
+def key_of(*what: str) -> str:
+    """Return what something made of PTX is kept by: it is made anew after any change of what makes it."""
+    return hashlib.sha256("\0".join((_environment(), *what)).encode()).hexdigest()[:32]
 
 
 def cache_folder() -> Path:
@@ -85,10 +96,8 @@ def compiler() -> str:
 @cache
 def _environment() -> str:
     """Name everything besides the PTX that the machine code depends on."""
-    from pytest_bandwidth import ptx
-
     digest = hashlib.sha256()
-    parser = Path(ptx.__file__).parent
+    parser = Path(pytest_bandwidth.__file__).parent / "ptx"
     translator = [path for path in HERE.rglob("*.py") if not path.name.startswith("test_")]
     for path in sorted([*translator, *c_sources(), *parser.rglob("*.py"), *parser.rglob("*.lark")]):
         digest.update(path.read_bytes())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulated_card.kernels import NoCompiler, build, describe
+from emulated_card.kernels import NoCompiler, build, variables_of
 from emulated_card.kernels.build import compiler
 from emulated_card.kernels.launching import Access, Account, Array, Memory, Shared, launch
 from pytest_bandwidth import ptx
@@ -45,7 +45,7 @@ def launch_both(
     built = build(module.ptx, name, module.arch)
     memory, placed = Memory(), {}
     values = [_placed(argument, memory, placed) for argument in args]
-    variables = [memory.add(np.frombuffer(v.initial, np.uint8)) for v in describe(module.ptx).variables]
+    variables = [memory.add(np.frombuffer(v.initial, np.uint8)) for v in variables_of(module.ptx)]
     addresses = [v.address for v in variables]
     execution = ptx.execute(program, name, grid, block, args, shared_bytes=shared_bytes)
     status, account = launch(built, grid, block, memory, values, shared_bytes=shared_bytes, variables=addresses)

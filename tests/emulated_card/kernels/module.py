@@ -1,4 +1,4 @@
-"""Read a module's text: its entries, its variables, and one entry decoded, with the project's own parser and decoder.
+"""Read a module's text: its variables, and one entry decoded, with the project's own parser and decoder.
 
 Special registers that change while a kernel runs (clocks) become loads from addresses that nothing else has, and
 variables get addresses that stand for their number, so that the decoder needs to know of neither.
@@ -6,16 +6,14 @@ variables get addresses that stand for their number, so that the decoder needs t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 
 from emulated_card.kernels.errors import NotSupported
+from emulated_card.kernels.variables import Variable
 from pytest_bandwidth import ptx
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
 from pytest_bandwidth.ptx.addresses import REGION_SHIFT
 from pytest_bandwidth.ptx.decode.kernel import decode
-from pytest_bandwidth.ptx.decode.layout import parameters_of
 from pytest_bandwidth.ptx.parsing import parse_ptx
 from pytest_bandwidth.ptx.program import Kernel, Symbol
 from pytest_bandwidth.ptx.syntax import Address, Block, Function, Instruction, Name, Number, Operand, Vector
@@ -41,49 +39,18 @@ _VARIABLE_SHIFT = 33
 _MIDDLE = 1 << 32
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """Describe an entry: offset and size, in bytes, of each of its parameters."""
-
-    parameters: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """Describe a ``__device__`` or ``__constant__`` variable; `initial` is what it holds once loaded, `size` bytes."""
-
-    name: str
-    size: int
-    align: int
-    initial: bytes
-    constant: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Module:
-    entries: Mapping[str, Entry]
-    variables: tuple[Variable, ...]
-
-
-@cache
-def describe(ptx_text: str) -> Module:
-    """List a module's entries and variables. Raises KernelError for text that is no PTX, NotSupported."""
+def declared(ptx_text: str) -> tuple[Variable, ...]:
+    """List a module's variables. Raises KernelError for text that is no PTX, NotSupported."""
     syntax = parse_ptx(ptx_text)
-    entries = {
-        f.name: Entry(tuple((p.offset, p.size) for p in parameters_of(f)))
-        for f in syntax.functions
-        if f.is_entry and f.is_defined
-    }
     try:
         regions = ptx.load(ptx.PtxModule(ptx_text, "", "")).variables
     except NotOnThisDevice as error:
         raise _refusal(error) from None
     placed = [v for v in syntax.variables if v.space in ("global", "const")]
-    variables = tuple(
+    return tuple(
         Variable(v.name, region.nbytes, max(v.align, 1), region.data[0].tobytes(), v.space == "const")
         for v, region in zip(placed, regions, strict=True)
     )
-    return Module(entries, variables)
 
 
 def decoded(ptx_text: str, entry_name: str) -> Kernel:

@@ -13,7 +13,7 @@ if not all(map(importlib.util.find_spec, ("cuda", "numba", "lark"))):
 
 from interpreted import CUDA_SRC
 
-from emulated_card.kernels import NotSupported, build, describe
+from emulated_card.kernels import NotSupported, build, variables_of
 from emulated_card.kernels.comparing import needs_compiler, run_both
 from emulated_card.kernels.launching import HOST, Clock, Memory, launch
 from pytest_bandwidth import ptx
@@ -139,7 +139,7 @@ def test_local_memory_and_constants(module: ptx.PtxModule) -> None:
 
 
 def test_variables_are_described(module: ptx.PtxModule) -> None:
-    found = {v.name: v for v in describe(module.ptx).variables}
+    found = {v.name: v for v in variables_of(module.ptx)}
     assert found["tally"].initial == np.arange(1, 5, dtype=np.uint32).tobytes()
     assert not found["tally"].constant
     assert found["table"].constant
