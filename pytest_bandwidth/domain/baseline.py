@@ -88,18 +88,26 @@ class BaselineDevice:
         return (
             self.name == identity.name
             and (self.memory_gib is None or identity.memory_gib is None or self.memory_gib == identity.memory_gib)
-            and (self.kind is None or self.kind == identity.kind)
+            and self.is_of_kind(identity)
         )
+
+    def is_of_kind(self, identity: DeviceIdentity) -> bool:
+        """Return whether this is a device like the one at hand, a GPU, say; so may be one that does not tell."""
+        return self.kind is None or self.kind == identity.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Hold one baseline file: a device and its entries by key, in the file's order."""
+    """Hold one baseline file: a device and its entries by key, in the file's order.
+
+    code_of: the other device whose code alone the entries hold (`other_device`); None where they are whole.
+    """
 
     device: BaselineDevice | None
     entries: Mapping[str, Entry]
     tolerance: float | None = None
     path: str | None = None
+    code_of: str | None = None
 
     def find(self, key: str) -> Entry | None:
         """Return the entry of a measurement, or None."""

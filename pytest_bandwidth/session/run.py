@@ -21,6 +21,7 @@ from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, poo
 from pytest_bandwidth.domain.judging.last_word import Way
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.judging.other_device import code_alone, has_code
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session.against.baseline_commit import AgainstItsCommit, BaselineCommits
@@ -83,7 +84,10 @@ class Run(MeasuringRun):
     def judged_by(self) -> str | None:
         """Return the revision or the baseline's file; None where nothing is compared."""
         judged_by = self.revision or self.baseline_file
-        return None if judged_by is None else str(judged_by)
+        if judged_by is None:
+            return None
+        other = None if self.revision is not None or self.baseline is None else self.baseline.code_of
+        return str(judged_by) if other is None else f"{judged_by} (of {other}: its code alone)"
 
     @property
     def baseline_file(self) -> Path | None:
@@ -94,7 +98,10 @@ class Run(MeasuringRun):
     def _baseline_file(self) -> Path | None:
         if self.settings.baseline is None or self.revision is not None:
             return None
-        return baseline_files.find_file(self.settings.baseline, self.device.identity)
+        file = baseline_files.find_file(self.settings.baseline, self.device.identity)
+        if exists(file) or not self._runs_old_code:
+            return file
+        return baseline_files.find_code(self.settings.baseline, self.device.identity) or file
 
     @cached_property
     def baseline(self) -> Baseline | None:
@@ -110,8 +117,17 @@ class Run(MeasuringRun):
                 "or write it with --bandwidth-update"
             )
         baseline = baseline_files.load(file)
+        header, here = baseline.device, self.device.identity
+        theirs = header is not None and header.is_of_kind(here) and not header.matches(here)
+        if theirs and self._runs_old_code and has_code(baseline):
+            return code_alone(baseline)
         baseline_files.check_device(baseline, self.device.identity)
         return baseline
+
+    @property
+    def _runs_old_code(self) -> bool:
+        """Return whether another device's baseline is of use: its PTX runs here, and it is not to be written."""
+        return isinstance(self.device, OldCodeDevice) and not self.settings.writes_baseline
 
     @property
     def notes_inputs(self) -> bool:

@@ -242,6 +242,8 @@ class BandwidthSession:
     def _baseline_keys(self) -> Collection[str]:
         if self._problem is not None or self._run.settings.disable or self._run.baseline is None:
             return ()
+        if self._run.baseline.code_of is not None:  # what another device measured need not be measured here
+            return ()
         return self._run.baseline.entries
 
     @cached_property

@@ -103,8 +103,13 @@ def test_a_card_that_is_set_otherwise_is_not_compared(judged: Any, settings: dic
     [({"NAME": "Other"}, "Other"), ({"MIG": "1g.5gb"}, "Emulated GPU MIG 1g.5gb")],
     ids=["model", "slice"],
 )
-def test_another_cards_file_is_refused(judged: Any, settings: dict[str, object], named: str) -> None:
-    status, shown, _ = judged(**settings)
+def test_another_cards_file_judges_by_its_code_alone_and_is_not_written(
+    card: Card, folder: Path, settings: dict[str, object], named: str
+) -> None:
+    status, shown, row = run(card, folder, "--bandwidth-baseline=base.yaml", "--bandwidth-strict", **settings)
+    assert (status, row["status"]) == (0, "UNCHANGED"), shown
+    assert "base.yaml (of Emulated GPU: its code alone)" in shown
+    status, shown, _ = run(card, folder, "--bandwidth-baseline=base.yaml", "--bandwidth-update", **settings)
     assert status == 4
     assert "found a baseline of 'Emulated GPU' (16 GiB, cuda), expected one of this run's device, " in shown
     assert repr(named) in shown

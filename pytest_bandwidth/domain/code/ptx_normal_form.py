@@ -57,6 +57,11 @@ def normal_form(ptx: str, kernel: str) -> PtxModule | None:
     return PtxModule("\n".join([*lines, *declared, *data, *defined, ""]), tuple(data))
 
 
+def is_same_but_for_target(one: str, other: str) -> bool:
+    """Return whether two normal forms hold the same instructions, for whatever architecture each was compiled."""
+    return _HEADER.sub("", one) == _HEADER.sub("", other)
+
+
 @functools.lru_cache(FILES_KEPT)
 def _divided(ptx: str) -> tuple[Mapping[str, str], Mapping[str, Sequence[_Item]]]:
     """Return a module's header lines, and its items by name. Cached, since most tests share a file of kernels."""

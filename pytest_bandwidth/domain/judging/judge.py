@@ -21,6 +21,7 @@ from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparab
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.last_word import UNSURE, Suspect, Way, after_first_look, settle, with_why
 from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.other_device import CODE_ALONE, look_at_code
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
 from pytest_bandwidth.domain.judging.same_code import is_same_code
 from pytest_bandwidth.domain.measurement import Finding, Measurement
@@ -95,7 +96,7 @@ def judge_test(
         entry = baseline.find(key) if baseline else None
         case, verdict = _first_look(measurement, entry, baseline, pools, limits, probe_alone)
         judged[key] = Judged(case.measurement if case else measurement, entry, verdict)
-        if case is not None and (_needs_processes(verdict, case, limits) or _is_unsure(verdict, limits)):
+        if case is not None and (_needs_processes(verdict, case, limits) or _is_unsettled(verdict, limits)):
             suspects[key] = case
     by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     unlike = {key: Suspect(case, entry, judged[key].verdict) for key, case, entry in _of_other_code(suspects, judged)}
@@ -134,8 +135,9 @@ def _needs_processes(verdict: Verdict, case: Case, limits: Limits) -> bool:
     return verdict.status is Status.SUSPECT or _is_doubtful(verdict, case, limits)
 
 
-def _is_unsure(verdict: Verdict, limits: Limits) -> bool:
-    return limits.unsure and verdict.status in UNSURE
+def _is_unsettled(verdict: Verdict, limits: Limits) -> bool:
+    """Return whether old code is to say what stored figures cannot."""
+    return verdict.code == CODE_ALONE or (limits.unsure and verdict.status in UNSURE)
 
 
 def _is_doubtful(verdict: Verdict, case: Case, limits: Limits) -> bool:
@@ -173,6 +175,8 @@ def _first_look(
     different = not_comparable(setup_of(measurement), entry)
     if different is not None:
         return case, different
+    if baseline is not None and baseline.code_of is not None:
+        return case, look_at_code(measurement, entry, baseline.code_of)
     if case.reference is None:
         return case, Verdict(Status.NO_BASELINE, "empty-entry", "the baseline's entry holds neither bandwidth nor runs")
     verdict = look(figures, case.reference, case.tolerance, limits.confirm)
@@ -256,6 +260,9 @@ def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:
         return Verdict(Status.WITHIN, "floors", "every floor of the marker holds")
     if baseline is None:
         return Verdict(Status.NO_BASELINE, "no-baseline", "no baseline was given: measured only")
+    if baseline.code_of is not None:
+        reason = f"no code of it in {baseline.path}, the baseline of {baseline.code_of}"
+        return Verdict(Status.NO_BASELINE, "no-entry", f"{reason}: --bandwidth-update writes one for this device")
     return Verdict(Status.NO_BASELINE, "no-entry", f"no entry in {baseline.path}: --bandwidth-update-new writes it")
 
 

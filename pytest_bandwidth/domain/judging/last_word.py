@@ -67,6 +67,6 @@ def with_why(verdict: Verdict, why: str | None) -> Verdict:
 
 def after_first_look(first: Verdict, last: Verdict) -> Verdict:
     """Return which of the two stands: what was allowed at first stays so, unless something was lost after all."""
-    if first.status is Status.SUSPECT or first.status in UNSURE:
+    if first.status in (Status.SUSPECT, Status.NO_BASELINE, *UNSURE):
         return last
     return last if last.status in (Status.REGRESSED, Status.DEVICE) else first

@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
+from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
 from pytest_bandwidth.domain.judging.confirmation import FreshRow
@@ -24,6 +25,7 @@ from pytest_bandwidth.domain.judging.old_kernel import (
     judge_by_old,
     why_untold,
 )
+from pytest_bandwidth.domain.judging.other_device import CODE_ALONE, unchanged_but_for_target
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, Go, rows_of
@@ -63,16 +65,18 @@ class OldKernels:
         """Settle suspects whose old code is at hand, as far as it tells; say why not of others whose code changed."""
         why_not: dict[str, str] = {}
         at_hand: dict[str, OldKernel] = {}
+        verdicts: dict[str, Verdict] = {}
         for key, suspect in suspects.items():
             try:
                 old = self._at_hand(suspect)
             except BandwidthError as error:
                 why_not[key] = f"{_NOT_BESIDE}: {error}"
                 continue
-            if old is not None:
+            if old is not None and is_same_but_for_target(old.old, old.new) and suspect.first.code == CODE_ALONE:
+                verdicts[key] = unchanged_but_for_target(suspect.first)
+            elif old is not None:
                 at_hand[key] = old
         trouble = self._measure(at_hand, suspects)
-        verdicts: dict[str, Verdict] = {}
         for key, old in at_hand.items():
             seen = self._seen.get(old.label, [])
             verdict = None if key in trouble else judge_by_old(suspects[key], seen)

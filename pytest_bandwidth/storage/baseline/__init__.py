@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline
-from pytest_bandwidth.storage.baseline.locate import check, check_device, find_file, keys_at
+from pytest_bandwidth.storage.baseline.locate import check, check_device, find_code, find_file, keys_at
 from pytest_bandwidth.storage.baseline.reader import read
 from pytest_bandwidth.storage.baseline.update import Merge, init, remove, take_new, update
 from pytest_bandwidth.storage.baseline.writer import render as dumps
@@ -22,6 +22,7 @@ __all__ = [
     "check_device",
     "dumps",
     "dumps_entry",
+    "find_code",
     "find_file",
     "init",
     "keys_at",

@@ -85,6 +85,17 @@ def find_file(path: Path, device: DeviceIdentity) -> Path:
     return _new_name(path, device)
 
 
+def find_code(folder: Path, device: DeviceIdentity) -> Path | None:
+    """Return the file of a folder that keeps the PTX of the most entries of devices of this kind; None without any."""
+    found: list[tuple[int, Path]] = []
+    for file in _baselines_at(folder):
+        baseline = read(file).baseline
+        if baseline.device is not None and baseline.device.is_of_kind(device):
+            found.append((sum("ptx" in entry.code for entry in baseline.entries.values()), file))
+    most, file = max(found, key=lambda one: one[0], default=(0, folder))
+    return file if most else None
+
+
 def keys_at(path: Path) -> list[str]:
     """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
     if not exists(path):

@@ -191,3 +191,16 @@ def test_what_is_good_or_not_there_yet_has_no_problem(tmp_path: Path, name: str)
     write(tmp_path / "b.yaml", "")
     write(tmp_path / "folder" / "b.yaml", "")
     baseline_files.check(tmp_path / name)
+
+
+def test_the_file_that_keeps_the_most_code_serves_other_devices_of_its_kind(tmp_path: Path) -> None:
+    with_code = [replace(ENTRY, key=f"t.py::t{n}", code={"ptx": "a" * 32, "launch": "b" * 32}) for n in range(3)]
+    assert baseline_files.find_code(tmp_path / "none", A100) is None
+    baseline_files.update(tmp_path / "a.yaml", A100, [ENTRY])
+    assert baseline_files.find_code(tmp_path, A100) is None, "no entry of it keeps code"
+    counted = DeviceIdentity("traffic", "traffic sm_90", None, "model")
+    baseline_files.update(tmp_path / "traffic.yaml", counted, with_code)
+    baseline_files.update(tmp_path / "b.yaml", replace(A100, name="B"), with_code[:1])
+    assert baseline_files.find_code(tmp_path, A100) == tmp_path / "b.yaml"
+    baseline_files.update(tmp_path / "c.yaml", replace(A100, name="C"), with_code[:2])
+    assert baseline_files.find_code(tmp_path, A100) == tmp_path / "c.yaml"

@@ -1,0 +1,42 @@
+"""A baseline of one card on another: unchanged kernels are known, changed ones run beside the old code."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from card_processes import Card
+from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, TESTS, run, source, statuses
+
+AMPERE = {"MODEL": "NVIDIA A100-SXM4-40GB"}
+
+
+@pytest.fixture(scope="module")
+def folder(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder, with the baseline of one run on a card of an older architecture."""
+    made = tmp_path_factory.mktemp("user")
+    (made / "copies.cu").write_text(source())
+    (made / "test_copies.py").write_text(TESTS)
+    status, shown, rows = run(shared_card, made, "--bandwidth-update", **AMPERE)
+    assert (status, set(statuses(rows).values())) == (0, {"UPDATED"}), shown
+    return made
+
+
+def test_a_changed_kernel_regresses_on_a_card_that_never_ran_the_old_one_before(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, folder)
+    assert status == 1, shown
+    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
+    assert "baseline: base.yaml (of NVIDIA A100-SXM4-40GB: its code alone)" in shown
+    changed = rows[str(CHANGED)]
+    assert "below the old kernel, which took turns with it on the same arrays in 3 fresh processes" in changed["reason"]
+    assert all("compiled for this one's architecture" in row["reason"] for n, row in rows.items() if n != str(CHANGED))
+
+
+def test_without_the_old_ptx_nothing_is_told_of_what_changed(card: Card, folder: Path, tmp_path: Path) -> None:
+    alone = Path(shutil.copytree(folder, tmp_path / "user"))
+    (alone / "copies.cu").write_text(source(MORE))
+    _, _, rows = run(card, alone, "--bandwidth-settle=never", *ONLY)
+    (alone / "code" / f"{rows[str(CHANGED)]['baseline']['code']['ptx']}.ptx").unlink()
+    status, shown, rows = run(card, alone, "--bandwidth-strict", *ONLY)
+    assert (status, rows[str(CHANGED)]["status"]) == (1, "NO_BASELINE"), shown
+    assert "the old kernel did not run beside it: found no " in rows[str(CHANGED)]["reason"]
