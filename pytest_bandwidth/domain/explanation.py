@@ -49,14 +49,10 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Hold how a framework's operators are spoken of.
-
-    move: the verb; JAX's equations move nothing one by one where XLA compiles them together. caveat: of its count.
-    """
+    """Hold how a framework's operators are spoken of; caveat: what is to be known of their count."""
 
     framework: str
     operator: str
-    move: str = "move"
     caveat: str = ""
 
 
@@ -94,7 +90,7 @@ class Explanation:
     def __str__(self) -> str:
         """Return a sentence and a line for each operator."""
         words = self.wording
-        total = f"{counted(len(self.operators), words.operator)} {words.move} {format_bytes(self.bytes_moved)}"
+        total = f"{counted(len(self.operators), words.operator)} {self._move} {format_bytes(self.bytes_moved)}"
         made = self.intermediates
         between = f": {counted(len(made), 'intermediate')}, {format_bytes(sum(made))}, materialised" if made else ""
         first = "; ".join([f"{total}{words.caveat}{between}", *self._compiled(), self._fused()])
@@ -116,7 +112,8 @@ class Explanation:
                 f" ({format_bytes(self.bytes_moved)} if nothing were fused)"
             )
         else:
-            found = f"{words.framework}'s {words.operator}s {words.move} {format_bytes(told)}{words.caveat}"
+            operators = words.operator if len(self.operators) == 1 else f"{words.operator}s"
+            found = f"{words.framework}'s {operators} {self._move} {format_bytes(told)}{words.caveat}"
             made = self.intermediates
             if made:
                 size = f"of {'' if made[0] == made[-1] else 'up to '}{format_bytes(made[0])}"
@@ -148,6 +145,10 @@ class Explanation:
                 for one in self.operators[:OPERATORS_LISTED]
             ],
         }
+
+    @property
+    def _move(self) -> str:
+        return "moves" if len(self.operators) == 1 else "move"
 
     def _compiled(self) -> list[str]:
         told = self.compiled_bytes

@@ -18,7 +18,7 @@ _CALLS = frozenset(
     {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint", "custom_jvp_call", "custom_vjp_call"}
 )
 _COMPILED = frozenset({"jit", "pjit"})
-WORDING = Wording("JAX", "equation", "move", " where each runs by itself")
+WORDING = Wording("JAX", "equation", " where each runs by itself")
 
 
 @dataclass(eq=False, slots=True)

@@ -20,7 +20,7 @@ from pytest_bandwidth.frameworks.known import framework_of
 # With DEBUG=2 tinygrad prints a line for each kernel that has run: *** CPU   1 r_64_32   arg  2 mem …
 _LINE = re.compile(r"\*\*\* +\S+ +\d+ +(.+?) +arg +\d+ ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-WORDING = Wording("tinygrad", "kernel", "move", " by its own count (of a buffer at most all of it)")
+WORDING = Wording("tinygrad", "kernel", " by its own count (of a buffer at most all of it)")
 
 
 def explained_tinygrad(call: Callable[[], Any], given: object) -> Explanation:

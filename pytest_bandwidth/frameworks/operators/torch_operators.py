@@ -22,7 +22,7 @@ _COPY = frozenset({*_OVERWRITE, "clone", "_to_copy", "full", "full_like", "zeros
 WORDING = Wording("PyTorch", "operator")
 
 
-COMPILED = Wording("PyTorch", "operator", "move", " where nothing compiles them")
+COMPILED = Wording("PyTorch", "operator", " where nothing compiles them")
 
 
 def explained_torch(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Explanation:
