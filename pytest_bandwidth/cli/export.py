@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytest_bandwidth.cli.output import write_output
+from pytest_bandwidth.cli.output import refuse_own_input, write_output
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.export.bencher import render_bencher
 from pytest_bandwidth.reports.export.csv_long import render_csv_long
@@ -40,6 +40,8 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.output is not None:
+        refuse_own_input(options.output, options.runs)
     runs = [timed_run(read_document(load_run(path)[0]), str(path)) for path in options.runs]
     refuse_doubles(runs)
     if options.format in OF_ONE_DEVICE:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.atomic import write_whole
 
 
@@ -16,3 +18,10 @@ def write_output(path: Path, data: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, data.encode() if isinstance(data, str) else data, keep=True)
     print(f"wrote {path}", file=sys.stderr)
+
+
+def refuse_own_input(path: Path, inputs: Iterable[Path]) -> None:
+    """Raise UsageError where `-o` names one of the files that are read: writing it would lose them."""
+    for given in inputs:
+        if path.exists() and given.exists() and path.samefile(given):
+            raise UsageError(f"-o {path}: found a file that is read ({given}), expected another: it would be lost")

@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import counted, format_bytes
 from pytest_bandwidth.frameworks.arrays import FoundArray, arrays_in, grouped, located, refuse_mixed
 from pytest_bandwidth.frameworks.extents import Extent
+from pytest_bandwidth.frameworks.known import framework_of
 
 ARGUMENTS, RESULT = "args", "result"
 Nbytes = Callable[[Any], int]
@@ -137,11 +138,21 @@ def _is_name(part: object) -> bool:
 
 
 def _replaced(side: Any, found: Sequence[FoundArray] | None, views: dict[Extent, Any]) -> Any:
-    """Return a side with one group of arrays in place of its names."""
+    """Return a side with one group of arrays in place of its names; arrays beside them join it, each byte once."""
     if found is None:
         return side
-    parts = side if isinstance(side, (tuple, list)) else (side,)
-    return (*(part for part in parts if not _is_name(part)), grouped(found, views))
+    parts = [part for part in (side if isinstance(side, (tuple, list)) else (side,)) if not _is_name(part)]
+    beside = {place: one for place, part in enumerate(parts) if (one := _reachable(part)) is not None}
+    others = (part for place, part in enumerate(parts) if place not in beside)
+    return (*others, grouped([*found, *beside.values()], views))
+
+
+def _reachable(part: Any) -> FoundArray | None:
+    """Return an array that a device can reach with its place; None for anything else, which `declared` looks at."""
+    if framework_of(part) is None:
+        return None
+    found = located("an array in the declaration", part)
+    return found if found.known_to_devices else None
 
 
 def _listed(names: Sequence[str] | Mapping[str, object]) -> str:

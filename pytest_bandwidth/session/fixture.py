@@ -46,6 +46,7 @@ from pytest_bandwidth.session.user_input import (
     refuse_beside_graph,
     refuse_near_misses,
     refuse_unlabelled,
+    refuse_used_up,
 )
 
 NO_GRAPH = Finding(NO_GRAPHS, "graph=True changes nothing here: only a GPU has graphs")
@@ -225,6 +226,7 @@ class Bandwidth:
 
         arrays = CallArrays(function, args, kwargs, self._run.device.nbytes)
         declaration = self._declared(*arrays.declared(reads, writes, result), flop, precision)
+        refuse_used_up(args, kwargs)
         workload = self._workload(declaration, call, label, setup, doubled, stream)
         if returned and self._run.runs_once:
             workload = replace(workload, call=result, setup=None)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Integral, Number
+from types import GeneratorType
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
@@ -25,6 +26,17 @@ from pytest_bandwidth.frameworks.arrays import ArrayGroup
 # No device moves or computes as much in one run: 2⁶⁰ bytes would take an hour at 300 TB/s.
 LARGEST_COUNT = 2**60
 LONGEST_LABEL = 200
+# Iterators that end and cannot be wound back, as a file can.
+_CONTAINERS: tuple[Iterable[object], ...] = ([], (), {}, {}.values(), {}.items(), set(), range(0))
+_USED_UP: tuple[type, ...] = (
+    GeneratorType,
+    map,
+    zip,
+    filter,
+    enumerate,
+    reversed,
+    *(type(iter(one)) for one in _CONTAINERS),
+)
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "half": "fp16"}
 
 
@@ -171,6 +183,17 @@ def refuse_near_misses(keywords: Mapping[str, Any], reads: Any, writes: Any) -> 
     for given, meant, declaration in (("read", "reads", reads), ("write", "writes", writes)):
         if given in keywords and declaration is None:
             raise UsageError(f"found {given}=, expected {meant}=: it would go to the measured callable")
+
+
+def refuse_used_up(args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Raise UsageError for an argument that the first of many runs uses up: the others would have nothing to do."""
+    given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **keywords}
+    for name, value in given.items():
+        if isinstance(value, _USED_UP):
+            raise UsageError(
+                f"{name} is a {type(value).__name__}, which the first run would leave empty, so that later ones had "
+                "nothing to do: expected a list or a tuple (one without an end can be bound by a lambda)"
+            )
 
 
 @lru_cache(maxsize=1024)

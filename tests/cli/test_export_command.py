@@ -221,3 +221,16 @@ def test_what_the_docs_have_ci_run_is_written(command, runs, tmp_path, monkeypat
         _, *arguments = words(step, tmp_path)
         assert command(*arguments).status == 0, step
         assert (tmp_path / arguments[-1]).stat().st_size > 0
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_run_is_not_overwritten_by_its_own_export(command, tmp_path, linked):
+    path = save(tmp_path / "run.json", timed(0, outcome(COPY, 700.0)))
+    before = path.read_bytes()
+    target = tmp_path / "link.json" if linked else path
+    if linked:
+        target.symlink_to(path)
+    said = command("export", path, "--format", "bencher", "-o", target)
+    assert said.status == 2
+    assert "found a file that is read" in said.err
+    assert path.read_bytes() == before

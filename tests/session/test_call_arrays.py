@@ -41,6 +41,8 @@ def layer(x, w=None, *rest, scale=1.0, **more):
         ({"reads": "x"}, (256, 0)),
         ({"reads": ("x", "w"), "writes": "result"}, (320, 320)),
         ({"reads": ["args", 80], "writes": "result"}, (400, 320)),
+        ({"reads": ("args", X)}, (320, 0)),
+        ({"reads": ("x", X[:2], W), "writes": ("result", X)}, (320, 576)),
         ({"reads": ("w", Traffic(1000, 24)), "writes": "w"}, (1064, 88)),
         ({"reads": "1 kB", "writes": "x"}, (1000, 256)),
         ({"writes": ("result", "args")}, (0, 576)),
@@ -132,3 +134,23 @@ def test_what_the_first_run_raises_is_the_callables(bandwidth):
 
     with pytest.raises(WorkloadFailed, match=r"the measured callable \(k\) raised ZeroDivisionError"):
         bandwidth()(lambda: 1 / 0, writes="result", label="k")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: (i for i in [X]), lambda: map(np.sqrt, [X]), lambda: zip([X], [W], strict=True), lambda: iter([X])],
+    ids=["generator", "map", "zip", "list_iterator"],
+)
+def test_an_argument_that_the_first_run_uses_up_is_refused(bandwidth, made):
+    for declaration in ({"reads": X}, {"reads": 256}):
+        with pytest.raises(UsageError, match=r"^argument 1 is a \w+, which the first run .* expected a list"):
+            bandwidth()(lambda found: [one + 1 for one in found], made(), **declaration)
+        with pytest.raises(UsageError, match=r"^found is a \w+, which the first run"):
+            bandwidth()(lambda found: [one + 1 for one in found], found=made(), **declaration)
+
+
+def test_what_can_be_wound_back_may_be_an_argument(bandwidth, tmp_path):
+    X.tofile(tmp_path / "x")
+    with open(tmp_path / "x", "rb") as file:
+        measured = bandwidth()(np.fromfile, file, np.float32, reads=256, setup=lambda: file.seek(0))
+    assert measured.value.size == X.size

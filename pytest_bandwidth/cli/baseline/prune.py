@@ -28,10 +28,10 @@ class _Pruned:
 
 
 def run(options: argparse.Namespace) -> int:
-    if not options.keys and not options.not_in:
-        raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
     plans = _plans(options.path, options.keys, options.not_in)
-    pruned = [_foreseen(plan) if options.dry_run else _remove(plan) for plan in plans]
+    if not options.keys and not options.not_in and not any(unused_ptx(Path(plan.path)) for plan in plans):
+        raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
+    pruned = _foreseen(plans) if options.dry_run else [_remove(plan) for plan in plans]
     if options.json:
         files = [{"path": one.path, "removed": one.keys, "kept": one.kept, "ptx_removed": one.ptx} for one in pruned]
         print_json({"dry_run": options.dry_run, "files": files})
@@ -41,8 +41,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plans(path: Path, patterns: Sequence[str], runs: Sequence[Path]) -> list[_Pruned]:
-    """Plan what goes from which file. Raises UsageError where a pattern, a run or a device does not fit."""
+    """Plan what goes from which file; no entry where neither patterns nor runs say which.
+
+    Raises UsageError where a pattern, a run or a device does not fit.
+    """
     baselines = load_all(path)
+    if not patterns and not runs:
+        return [_plan(baseline, set()) for baseline in baselines]
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], patterns))
     if runs:
         return [_unmeasured(path, baselines, runs, wanted)]
@@ -84,8 +89,15 @@ def _remove(plan: _Pruned) -> _Pruned:
     return _Pruned(plan.path, removed, plan.kept, len(prune_ptx(Path(plan.path))))
 
 
-def _foreseen(plan: _Pruned) -> _Pruned:
-    return replace(plan, ptx=len(unused_ptx(Path(plan.path), plan.keys)))
+def _foreseen(plans: Sequence[_Pruned]) -> list[_Pruned]:
+    """Return the plans with the PTX that would go; files of one folder share theirs, which goes with the first."""
+    counted_before: set[Path] = set()
+    foreseen = []
+    for plan in plans:
+        unused = set(unused_ptx(Path(plan.path), plan.keys)) - counted_before
+        counted_before |= unused
+        foreseen.append(replace(plan, ptx=len(unused)))
+    return foreseen
 
 
 def _lines(pruned: _Pruned, dry_run: bool) -> list[str]:

@@ -48,7 +48,9 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
         settings=setup.settings,
     )
     known, seen = before.outcomes[key], after.outcomes[key]
-    different = not_comparable(after.setup(key), entry, other=REFERENCE)
+    same = code_between(key, [before], [after]) == "same"
+    new_setup = after.setup(key)
+    different = not_comparable(new_setup.by_any_compiler() if same else new_setup, entry, other=REFERENCE)
     declared = Traffic(seen.bytes_read, seen.bytes_written)
     lines = seen.detail.get("lines", ())
     return different or judge_counts(seen.counts, known.counts, declared, lines, tolerance, advice="")

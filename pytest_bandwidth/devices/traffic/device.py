@@ -29,7 +29,7 @@ from pytest_bandwidth.devices.traffic.findings import (
     plain_lines,
 )
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
-from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.rounds import Rounds
@@ -86,7 +86,7 @@ class TrafficDevice:
             name=f"traffic {arch}",
             memory_bytes=None,
             serial="model",
-            settings={"arch": arch, "nvrtc": version},
+            settings={"arch": arch, COMPILER_SETTING: version},
             facts={"host": platform.machine(), "host_memory_bytes": memory_bytes(), "numpy": np.__version__},
         )
         self._random = RandomSource(SEED)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.judging.reference import PRIOR_DEGREES, Reference, noise_bound
 from pytest_bandwidth.domain.judging.rule import (
     REGRESSED_LEVEL,
@@ -47,6 +48,10 @@ class MeasurementSetup:
     bytes_written: int
     method: str
     settings: Mapping[str, str]
+
+    def by_any_compiler(self) -> MeasurementSetup:
+        """Return the setup of what executes the same PTX, whichever compiler it is from."""
+        return replace(self, settings={k: v for k, v in self.settings.items() if k != COMPILER_SETTING})
 
 
 def setup_of(measurement: Measurement) -> MeasurementSetup:

@@ -211,7 +211,9 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
         return Verdict(Status.UPDATED, "written", "this run writes the entry")
     if entry is None:
         return _without_baseline(Floors(), baseline)
-    different = not_comparable(setup_of(measurement), entry)
+    same = is_same_code(measurement, entry)
+    setup = setup_of(measurement)
+    different = not_comparable(setup.by_any_compiler() if same else setup, entry)
     if different is not None:
         return different
     if not entry.counts:
@@ -219,7 +221,7 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
     tolerance = next((t for t in (limits.marker.tolerance, entry.tolerance) if t is not None), 0.0)
     lines = measurement.detail.get("lines", ())
     verdict = judge_counts(measurement.counts, entry.counts, measurement.traffic, lines, tolerance)
-    if is_same_code(measurement, entry):
+    if same:
         verdict = same_code.of_counts(verdict, measurement, entry)
     known = entry.extra.get("pattern")
     if verdict.status is not Status.REGRESSED or not known:

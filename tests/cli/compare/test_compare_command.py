@@ -340,3 +340,13 @@ def test_counted_code_is_known_by_its_ptx(command, tmp_path):
     ]
     files = [save(tmp_path / f"{i}.json", run_of(row, device=MODEL)) for i, row in enumerate(rows)]
     assert judged(command, *files)[COPY]["code_of_both"] == "same"
+
+
+@pytest.mark.parametrize(("ptx", "status"), [(SAME["ptx"], "WITHIN"), ("6" * 32, "NOT_COMPARABLE")])
+def test_counts_of_one_ptx_are_comparable_whichever_compiler_made_it(command, tmp_path, ptx, status):
+    files = []
+    for version, code in (("13.5", SAME), ("13.0", {**SAME, "ptx": ptx})):
+        device = replace(MODEL, settings={"nvrtc": version})
+        row = outcome(COPY, None, None, device=device, method="ptx", counts={"load_sectors": 8})
+        files.append(save(tmp_path / f"{version}.json", run_of(replace(row, code_identity=code), device=device)))
+    assert judged(command, *files)[COPY]["status"] == status

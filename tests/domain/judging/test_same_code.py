@@ -169,6 +169,23 @@ def test_counts_are_unchanged_where_code_and_every_count_are():
     assert judge(counted(CODE, load_sectors=99, load_requests=10), known).status is Status.IMPROVED
 
 
+def test_counts_of_the_same_ptx_are_comparable_whichever_compiler_made_it():
+    entry = Entry(KEY, counts={"load_sectors": 100}, code=CODE.known(), settings={"arch": "sm_90", "nvrtc": "13.5"})
+    known = replace(of_counts(load_sectors=100), entries={KEY: entry})
+
+    def judged(code, sectors=100, **settings):
+        device = replace(COUNTING, settings={"arch": "sm_90", "nvrtc": "13.0", **settings})
+        return judge(replace(counted(code, load_sectors=sectors), device=device), known)
+
+    assert judged(CODE).status is Status.UNCHANGED
+    assert judged(CODE, 101).status is Status.REGRESSED
+    assert (judged(CODE, arch="sm_80").status, judged(CODE, arch="sm_80").code) == (
+        Status.NOT_COMPARABLE,
+        "setting:arch",
+    )
+    assert judged(OTHER).code == judged(CodeIdentity()).code == "setting:nvrtc"
+
+
 def test_counts_of_same_code_that_rose_are_of_other_data():
     verdict = judge(counted(CODE, load_sectors=101), of_counts(load_sectors=100))
     assert verdict.status is Status.REGRESSED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,13 @@ def test_a_file_is_shared_and_not_written_twice(path):
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+def test_another_version_of_the_language_is_the_same_file(path):
+    file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
+    newer = {HASH_OF_ONE: ONE.replace(".version 9.5", ".version 9.6")}
+    baseline_files.update(path, GPU, [entry("t.py::one", HASH_OF_ONE)], ptx=newer)
+    assert file.read_text() == ONE
+
+
 @pytest.mark.parametrize("spoil", ["truncated", "another", "pipe", "folder", "large"])
 def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, spoil, monkeypatch):
     file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
@@ -104,6 +112,24 @@ def test_prune_removes_ptx_that_no_baseline_names_any_more(path, capsys):
     assert "removed the PTX of 1 kernel that no entry names" in capsys.readouterr().out
     assert files(path) == {f"{HASH_OF_ONE}.ptx", "mine.txt"}
     assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
+
+
+def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
+    other = DeviceIdentity("cuda", "Another card", 2**34, "GPU-2")
+    beside = written(path.with_name("another.yaml"), entry("t.py::one", HASH_OF_ONE), device=other)
+    written(path, entry("t.py::one", HASH_OF_TWO))
+    written(beside, entry("t.py::one", HASH_OF_TWO), device=other)
+    before = path.read_text(), beside.read_text()
+    assert main(["baseline", "prune", str(path.parent), "--dry-run", "--json"]) == 0
+    foreseen = json.loads(capsys.readouterr().out)
+    assert [(one["removed"], one["kept"], one["ptx_removed"]) for one in foreseen["files"]] == [([], 1, 1), ([], 1, 0)]
+    assert files(path) == {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
+    assert main(["baseline", "prune", str(path.parent)]) == 0
+    assert "removed 0, 1 stay\nremoved the PTX of 1 kernel that no entry names" in capsys.readouterr().out
+    assert files(path) == {f"{HASH_OF_TWO}.ptx"}
+    assert (path.read_text(), beside.read_text()) == before
+    assert main(["baseline", "prune", str(path.parent)]) == 2
+    assert "found nothing to remove, expected keys" in capsys.readouterr().err
 
 
 def test_prune_keeps_what_another_baseline_names_or_may_name(path):
