@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from pytest_bandwidth.domain.measurement import Finding
@@ -48,5 +49,5 @@ def recompiled() -> Callable[[], Finding | None] | None:
 def _jax_count() -> _Count:
     """Return the one count of the process: JAX's listeners stay."""
     count = _Count()
-    sys.modules["jax"].monitoring.register_event_duration_secs_listener(count.listen)
+    import_module("jax.monitoring").register_event_duration_secs_listener(count.listen)
     return count
