@@ -25,6 +25,7 @@ from pytest_bandwidth.domain.judging.by_commit import BY_COMMIT
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.old_kernel import OLD_KERNEL
+from pytest_bandwidth.domain.judging.paired import PAIRS
 from pytest_bandwidth.domain.judging.same_code import SAME_CODE
 from pytest_bandwidth.domain.measurement import CODE_DIFF, Finding, Measurement
 from pytest_bandwidth.domain.outcome import Plain, outcome_of
@@ -271,9 +272,9 @@ class BandwidthSession:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.verdict.status.fails(strict=self._run.strict):
                 name = self._shown_name(item, one.measurement)
-                causes = _causes(one)
-                causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 against = self._run.settings.against is not None
+                causes = _causes(one, against=against)
+                causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
                 message = failure_message(
                     name, one.measurement, one.verdict, causes, against=against, profile=one.profile
                 )
@@ -315,13 +316,17 @@ class BandwidthSession:
         return f"{name} @ {measurement.label}" if measurement.label else name
 
 
-def _causes(judged: Judged) -> tuple[str, ...]:
-    """Return likely causes of a verdict that fails; none where the device is at fault, which its reason has named."""
+def _causes(judged: Judged, *, against: bool) -> tuple[str, ...]:
+    """Return likely causes of a verdict that fails; none where the device is at fault, which its reason has named.
+
+    against: whether the entry is another revision's, whose pairs are all that there is.
+    """
     verdict = judged.verdict
     if verdict.code in _OF_NO_CLOCK or (verdict.code == OLD_KERNEL and verdict.status is Status.DEVICE):
         return ()
     old = judged.old_resources if verdict.code == OLD_KERNEL else None
-    return likely_causes(judged.measurement, judged.entry, old)
+    in_turns = verdict.code == PAIRS and not against
+    return likely_causes(judged.measurement, judged.entry, old, in_turns=in_turns)
 
 
 def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:

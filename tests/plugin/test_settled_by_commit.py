@@ -1,5 +1,7 @@
 """Suspects that pairs against the commit of their baseline settle, in a repository whose kernels take virtual time."""
 
+import json
+
 import pytest
 from repositories import git
 
@@ -71,6 +73,9 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
     }
     name = f"the baseline's commit ({commit[:10]})"
     assert found["slowed"][2].startswith(f"15.4 % below {name} in 3 pairs of fresh processes")
+    rows = json.loads((repo.path / "run.json").read_text(encoding="utf-8"))["results"]
+    (message,) = (row["message"] for row in rows if row["key"].startswith(f"{old}slowed"))
+    assert "Likely cause: what changed since the baseline's commit, not the device" in message
     assert found["machine"][2].startswith(f"the code is not why: 0.0 % below {name} in 3 pairs")
     why = {key: found[key][2].partition("not held to the old code: ")[2] for key in ("gone", "dirty", "unlike")}
     assert why == {

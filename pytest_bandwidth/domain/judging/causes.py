@@ -19,6 +19,7 @@ _RESOURCES = {
     "occupancy_percent": "occupancy {then} → {now} %",
 }
 _RECORDED = ("registers", "local_bytes", "shared_bytes", "max_threads_per_block", "occupancy_percent")
+IN_TURNS = "what changed since the baseline's commit, not the device: both took turns, here and now"
 # The probe counts as unchanged inside this share of what it was.
 PROBE_UNCHANGED = 0.03
 
@@ -32,11 +33,12 @@ def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def likely_causes(
-    measurement: Measurement, entry: Entry | None, old: Mapping[str, int] | None = None
+    measurement: Measurement, entry: Entry | None, old: Mapping[str, int] | None = None, *, in_turns: bool = False
 ) -> tuple[str, ...]:
     """Return sentences, the most telling first; empty where nothing that is recorded has changed.
 
     old: what the compiler gave the entry's code where that ran beside the new: nothing but code differs then.
+    in_turns: whether processes of the entry's commit took turns with those of this code, which says the same.
     """
     if entry is None:
         return ()
@@ -46,6 +48,8 @@ def likely_causes(
         then, now = (entry.resources if old is None else old).get(name), resources.get(name)
         if then is not None and now is not None and then != now:
             causes.append(text.format(then=then, now=now))
+    if in_turns:
+        return tuple(causes) or (IN_TURNS,)
     if old is not None:
         return tuple(causes)
     causes += recorded_changes(measurement, entry)

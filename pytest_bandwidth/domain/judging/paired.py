@@ -23,6 +23,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 # |ln| of the probes' ratio past which the machine itself changed between the two processes of a pair. The memory of a
 # shared host was seen in two states for seconds to minutes each, copies at 49 and at 72 GB/s: |ln| = 0.385.
 EVEN_PROBES = 0.10
+# The code of verdicts that rest on pairs.
+PAIRS = "pairs"
 # An interval needs two pairs; with them it is so wide that nothing is ever judged by it alone.
 FEWEST_PAIRS = 2
 MOST_ADVISED = 100
@@ -136,7 +138,7 @@ def judge_pairs(
     base = [value for pair in even if (value := pair.base.of(figure)) is not None]
     verdict = Verdict(
         Status.WITHIN,
-        "pairs",
+        PAIRS,
         "",
         figure=figure,
         observed=median(head),

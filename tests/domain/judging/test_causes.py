@@ -73,6 +73,16 @@ def test_each_changed_resource_is_named(changed, said):
     assert not any(known in " ".join(causes[1:]) for known in ("registers", "spills", "shared", "occupancy"))
 
 
+def test_code_that_took_turns_with_its_commits_is_the_cause_whatever_the_device_does():
+    faster = replace(measured(None), rounds=replace(ROUNDS, probe_seconds=(0.5e-3,) * 3))
+    known = entry(LEAN, driver="570.0")
+    assert likely_causes(faster, known, in_turns=True) == (
+        "what changed since the baseline's commit, not the device: both took turns, here and now",
+    )
+    spilled = replace(faster, resources=replace(LEAN, local_bytes=128))
+    assert likely_causes(spilled, known, in_turns=True) == ("spills 0 → 128 B a thread",)
+
+
 def test_unchanged_and_unrecorded_resources_are_not_named():
     same = likely_causes(measured(LEAN), entry(LEAN))
     assert same == likely_causes(measured(None), entry(LEAN)) == likely_causes(measured(LEAN), entry(None))
