@@ -25,6 +25,7 @@ from pytest_bandwidth.domain.outcome import Outcome, Plain
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.terminal import TerminalLine
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.device_report import DeviceReport
 from pytest_bandwidth.session.environment import now
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
@@ -34,6 +35,9 @@ from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.locate import is_folder
+
+# So many entries are named in a line.
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,10 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
         except KeyboardInterrupt:  # pytest is past its own care for it, and what was measured is still to be shown
             _interrupted([report, *reports])
             return
-        evidence.append(entries_of(identity, updated, further, known_commit, now(), dirty=dirty))
+        entries = entries_of(identity, updated, further, known_commit, now(), dirty=dirty)
+        if (fewer := _fewer_runs(entries, 1 + len(further))) is not None:
+            report.notes.append(fewer)
+        evidence.append(entries)
         asked.update({row.outcome.key: row.asked for row in report.rows})
         ptx.update({row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None})
         written.append(report)
@@ -111,6 +118,19 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
     for report in written:
         report.baseline = summary.path
     written[-1].changes = summary.lines
+
+
+def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:
+    """Name entries of which not every run counts; None where there are none. Counts have no runs."""
+    short = {key: len(entry.runs) for key, entry in entries.items() if 0 < len(entry.runs) < taken}
+    if not short:
+        return None
+    named = ", ".join(f"{printable(key)} {runs}" for key, runs in list(short.items())[:MOST_NAMED])
+    more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
+    return (
+        f"of this update's {taken} runs not all count, since some were INVALID, failed or beside a hindered probe: "
+        f"{named}{more}; another --bandwidth-update adds runs"
+    )
 
 
 def _interrupted(reports: Sequence[DeviceReport]) -> None:
