@@ -235,3 +235,12 @@ def test_a_worker_that_a_socket_server_runs(fleet, socket_server, tmp_path):
     entry = baseline_files.load(fleet.folder / "baselines" / "card-9.yaml").find("test_all.py::test_copy")
     assert [(run.gpu, run.gbps) for run in entry.runs] == [("A", 90.0), ("B", 91.0)]
     assert ["B", "here", str(tmp_path / "elsewhere")] in fleet.opened()
+
+
+def test_a_worker_that_cannot_be_started_ends_the_run_of_all(fleet):
+    """xdist's own limit, as docs/ci.md has it: `pytest-bandwidth fleet` is for machines that may fail."""
+    fleet.device("A", copy=90.0, triad=80.0)
+    ran = fleet.run("--tx=popen//python=/no/such/python", "--bandwidth-json=run.json")
+    assert ran.code == pytest.ExitCode.INTERNAL_ERROR, ran.text
+    assert "INTERNALERROR" in ran.text
+    assert not list(fleet.folder.glob("run*.json"))

@@ -17,6 +17,7 @@ SMALLEST = {
     "code_identity.py": (("--repeat=1",), r"\| Numba function \|"),
     "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
     "faster_memory.py": (("--seconds=3", "--mib=8"), r"\| NumPy's copy \|"),
+    "fleet.py": (("--cards=3", "--tests=2", "--repeat=1"), r"\| 3 \|"),
     "gate.py": (("--judged=1", "--drop=10%", "--mib=8"), r"pytest-benchmark, min:5% +\d of 1"),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),

@@ -116,7 +116,7 @@ class FleetCaller:
         self._published = True
         self._environment = describe(config.rootpath, self._started)
 
-    def document(self) -> str | None:
+    def document(self) -> dict[str, Any] | None:
         """Return the fleet's document once pytest has ended; None where no card was found."""
         if not self._published:
             return None

@@ -6,15 +6,18 @@ Exit status 0: fine; 1: a test failed on some card; 2: unusable input; 3: some c
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_count, parse_positive
 
 UNUSABLE, INTERRUPTED = 2, 130
+HTML = (".html", ".htm")
 DEFAULT_TIMEOUT_SECONDS = 3600.0
 
 
@@ -47,7 +50,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
         "--chdir", metavar="DIR", help="the checkout on every node (default: Ray ships the current folder)"
     )
     parser.add_argument("--python", metavar="PATH", help="interpreter on every node (default: the one that Ray runs)")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the fleet as JSON, a row for each card")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the fleet as JSON, or as a page (.html): a row for each card"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -78,10 +83,20 @@ def run(options: argparse.Namespace) -> int:
     ended = pytest.main([*alone, *options.rest], plugins=[caller])
     told = caller.document()
     if options.output is not None and told is not None:
-        write_output(options.output, told)
+        write_output(options.output, _rendered(told, options.output))
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status
+
+
+def _rendered(document: Mapping[str, Any], output: Path) -> str:
+    if output.suffix.lower() in HTML:
+        from pytest_bandwidth.reports.html.fleet import render_fleet
+
+        return render_fleet(document)
+    from pytest_bandwidth.cli.fleet.overview import fleet_json
+
+    return fleet_json(document)
 
 
 def _number(text: str, option: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from pytest_bandwidth.cli.fleet.cards import CardRow
@@ -44,24 +44,25 @@ def progress(row: CardRow) -> str:
 
 def fleet_document(
     run_id: str, environment: Mapping[str, Any], rows: Sequence[CardRow], unlike: Mapping[int, str], status: int
-) -> str:
-    """Return the fleet's JSON. unlike: by card's number, how its device differs from the others of its model."""
-    return json.dumps(
-        {
-            "schema": SCHEMA,
-            "run_id": run_id,
-            "environment": dict(environment),
-            "exit_status": status,
-            "cards": [{**_plain(row), "unlike": unlike.get(row.card.number)} for row in rows],
-        },
-        indent=1,
-        allow_nan=False,
-    )
+) -> dict[str, Any]:
+    """Return the fleet's document. unlike: by card's number, how its device differs from the others of its model."""
+    return {
+        "schema": SCHEMA,
+        "run_id": run_id,
+        "environment": dict(environment),
+        "exit_status": status,
+        "cards": [{**_plain(row), "unlike": unlike.get(row.card.number)} for row in rows],
+    }
+
+
+def fleet_json(document: Mapping[str, Any]) -> str:
+    """Return the document as the text of a file."""
+    return json.dumps(document, indent=1, allow_nan=False)
 
 
 def _plain(row: CardRow) -> dict[str, Any]:
-    plain = asdict(row)
-    card = plain.pop("card")
+    plain = {f.name: getattr(row, f.name) for f in fields(row) if f.name != "card"}
+    card = asdict(row.card)
     del card["number"]
     return {**card, **plain}
 

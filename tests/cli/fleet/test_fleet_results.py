@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.cli.fleet.cards import Card, CardResult, Lost, Returned
-from pytest_bandwidth.cli.fleet.overview import fleet_document, table
+from pytest_bandwidth.cli.fleet.overview import fleet_document, fleet_json, table
 from pytest_bandwidth.cli.fleet.returned import interrupted, read_result
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.outcome import Outcome
@@ -103,7 +103,7 @@ def test_the_table_counts_the_cards_and_the_document_has_a_row_for_each():
     lines = table(rows)
     assert lines[-1] == "3 cards: 1 failed, 1 measured, 1 missing"
     assert [line.split()[3] for line in lines[1:-1]] == ["measured", "failed", "missing"]
-    told = json.loads(fleet_document("r", {}, rows, {0: "slower"}, 3))
+    told = json.loads(fleet_json(fleet_document("r", {}, rows, {0: "slower"}, 3)))
     assert [card["state"] for card in told["cards"]] == ["measured", "failed", "missing"]
     assert told["cards"][1]["reason"] == "tests failed"
     assert told["cards"][0]["unlike"] == "slower"
