@@ -243,7 +243,7 @@ def test_a_bad_commit_that_cannot_be_judged_is_told(counted):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("nope", "main", TEST), "bisect: 'nope' is no commit of .*fetch it"),
+        (("nope", "main", TEST), "bisect: GOOD: 'nope' is no commit of .*fetch it"),
         (("main", "main~1", TEST), r"GOOD \(.*\) is no ancestor of BAD \(.*\): they part at "),
         (("main", "main", TEST), "the same commit"),
         (("main~1", "main", "test_copy.py"), "TEST is 'test_copy.py', expected one as pytest names it"),
@@ -263,7 +263,7 @@ def test_outside_of_a_repository(tmp_path):
     command = [sys.executable, "-m", "pytest_bandwidth.cli", "bisect", "a", "b", "t.py::t"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "bisect needs a git repository" in done.stderr
+    assert "bisect: it needs a git repository" in done.stderr
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> int:
         )
     if not 0 < options.timeout <= 86_400:
         raise UsageError(f"--timeout {options.timeout:g}: expected more than 0 and at most 86400 seconds")
-    top = top_of(Path.cwd(), _NAME)
-    good, bad = (commit_of(top, name, _NAME) for name in (options.good, options.bad))
+    top = top_of(Path.cwd(), "it")
+    good, bad = commit_of(top, options.good, "GOOD"), commit_of(top, options.bad, "BAD")
     check_order(top, good, bad)
     progress = ConsoleProgress(command=_NAME)
     with ExitStack() as stack:
