@@ -191,11 +191,6 @@ def project(nodes, tmp_path):
     return Project(tmp_path / "project", nodes)
 
 
-def only(*numbers: int) -> list[str]:
-    """Options that choose nodes by their number: their names on one host are numbered in the order of their ids."""
-    return [option for number in numbers for option in ("--only", f"T{number}")]
-
-
 def test_hostile_documents_are_refused_in_one_line_and_the_rest_stands(project):
     good = {"schema": 1, "run_id": "r", "device": {"kind": "cpu", "name": "C", "serial": "s"}, "results": []}
     project.befall("hostile", "n1-0", b"{" * 100_000)
@@ -276,6 +271,17 @@ def test_an_update_is_written_by_the_caller_alone_from_all_good_cards(project):
     assert project.rows()["n1-2"]["statuses"] == {"REGRESSED": 1}
     assert project.states() == ["failed", *["measured"] * 3]
     assert len(list((project.folder / "history").rglob("*.parquet"))) == 4
+
+
+def test_a_node_has_one_run_that_sees_all_its_gpus(project):
+    ran = project.run("--only", "T9", "--per", "node")
+    assert ran.code == 0, ran.text
+    (row,) = project.rows().values()
+    assert (row["state"], row["gpus"], row["name"] == row["node"]) == ("measured", GPUS, True)
+    assert row["device"]["serial"] == "n1-0,1,2,3"
+    ran = project.run("--only", "no such model")
+    assert ran.code == 2, ran.text
+    assert "--only no such model: found no such card, expected one of T9, " in ran.text
 
 
 # The last: a node dies in it.
