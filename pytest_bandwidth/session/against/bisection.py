@@ -8,12 +8,6 @@ from pathlib import Path
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.session.git import git
 
-# Steps of this length, wrapped around 1, come near every place soon and near no place twice.
-_GOLDEN = 0.618034
-# Where the best commit cannot be judged, its neighbours seldom can: as git's own, the next ones are drawn from
-# all candidates, nearer to the middle more often.
-_TOWARDS_MIDDLE = 1.5
-
 
 @dataclass(slots=True)
 class Bisection:
@@ -33,11 +27,19 @@ class Bisection:
     def next(self) -> str | None:
         """Return the commit to judge next; None where none is left."""
         candidates = self.candidates()
-        left = [commit for commit in candidates if commit not in self.skipped]
-        if not left:
-            return None
-        passed_over = len(candidates) - len(left)
-        return left[int(len(left) * (passed_over * _GOLDEN % 1) ** _TOWARDS_MIDDLE)]
+        passed_over = set(self.skipped).intersection(candidates)
+        if not passed_over:
+            return candidates[0] if candidates else None
+        # Where one cannot be judged its neighbours seldom can: what lies before and behind them all tells more.
+        stretches: list[list[str]] = [[]]
+        for commit in self.in_order():
+            if commit in passed_over:
+                stretches.append([])
+            elif commit != self.bad:
+                stretches[-1].append(commit)
+        outer = [stretch for stretch in (stretches[0], stretches[-1]) if stretch]
+        longest = max(outer or stretches, key=len)
+        return longest[len(longest) // 2] if longest else None
 
     def in_order(self) -> list[str]:
         """Return all commits that may be the first bad one, the newest first."""
