@@ -62,7 +62,7 @@ def blocks() -> Iterator[Block]:
 
 def installations() -> list[str]:
     """Return how pip is asked to install this project, each once: ``install 'pytest-bandwidth[cpu]'``."""
-    found = {c for page in PAGES for c in re.findall(r"\bpip (install [^\n#]*[^\n #`])", page.read_text("utf-8"))}
+    found = {c for page in PAGES for c in re.findall(r"\bpip (install [^\n#`]*[^\n #`])", page.read_text("utf-8"))}
     return sorted(command for command in found if "pytest-bandwidth" in command)
 
 
