@@ -28,7 +28,7 @@ from statistics import mean, stdev
 
 from judge_simulation import NOISES, Draw
 
-from pytest_bandwidth.domain.judging.paired import half_width
+from pytest_bandwidth.domain.judging.by_code.paired import half_width
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fraction

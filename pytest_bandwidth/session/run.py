@@ -15,13 +15,13 @@ from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.dram import UNPROFILED, DramTraffic
 from pytest_bandwidth.domain.errors import BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.judging import dram
+from pytest_bandwidth.domain.judging.by_code.last_word import Way
+from pytest_bandwidth.domain.judging.by_code.other_device import code_alone, has_code
 from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, pools_of
-from pytest_bandwidth.domain.judging.last_word import Way
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.other_device import code_alone, has_code
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session.against.baseline_commit import AgainstItsCommit, BaselineCommits

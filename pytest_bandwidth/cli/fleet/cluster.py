@@ -27,6 +27,7 @@ _MODEL = "accelerator_type:"
 STOPPING_SECONDS = on_node.ENDING_SECONDS + 10.0
 # Ray asks a silent node a few times before it calls it dead.
 NODE_DEATH_SECONDS = 20.0
+ASKING_SECONDS = 0.5
 CONNECTING_SECONDS = 10.0
 
 
@@ -159,7 +160,7 @@ class Cluster:
         while any(node["NodeID"] == card.node_id and node["Alive"] for node in self._ray.nodes()):
             if time.monotonic() > until:
                 return False
-            time.sleep(0.5)
+            time.sleep(ASKING_SECONDS)  # Ray tells of a node's end only when it is asked
         return True
 
     def _result(self, attempt: Attempt) -> Returned | Lost:

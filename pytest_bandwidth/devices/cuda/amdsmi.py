@@ -102,10 +102,10 @@ class AmdSmiGpu:
         return self._names.get(pid)
 
     def _processes(self) -> list[Any] | None:
-        found = self._read("amdsmi_get_gpu_process_list")
+        found: list[Any] | None = self._read("amdsmi_get_gpu_process_list")
         if found is not None:
             self._names = {one["pid"]: one["name"] for one in found if _known(one.get("name")) is not None}
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _partition(self) -> str:
         """Return the compute and the memory partition, as in ``CPX NPS4``; "unsupported" for a card in one piece."""

@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging import device_change, same_code
+from pytest_bandwidth.domain.judging import device_change
+from pytest_bandwidth.domain.judging.by_code import same_code
+from pytest_bandwidth.domain.judging.by_code.last_word import UNSURE, Suspect, Way, after_first_look, settle, with_why
+from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, look_at_code
+from pytest_bandwidth.domain.judging.by_code.same_code import is_same_code
 from pytest_bandwidth.domain.judging.confirmation import (
     Case,
     Confirmation,
@@ -19,11 +23,8 @@ from pytest_bandwidth.domain.judging.confirmation import (
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
-from pytest_bandwidth.domain.judging.last_word import UNSURE, Suspect, Way, after_first_look, settle, with_why
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.other_device import CODE_ALONE, look_at_code
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
-from pytest_bandwidth.domain.judging.same_code import is_same_code
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.regime import regime_of

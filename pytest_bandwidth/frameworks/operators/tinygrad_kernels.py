@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.explanation import Explanation, Operator, Wording
 from pytest_bandwidth.frameworks.arrays import arrays_in, located
 from pytest_bandwidth.frameworks.extents import distinct_bytes
-from pytest_bandwidth.frameworks.known import framework_of
+from pytest_bandwidth.frameworks.of_tinygrad import Tinygrad
 
 # With DEBUG=2 tinygrad prints a line for each kernel that has run: *** CPU   1 r_64_32   arg  2 mem …
 _LINE = re.compile(r"\*\*\* +\S+ +\d+ +(.+?) +arg +\d+ ")
@@ -30,16 +30,16 @@ def explained_tinygrad(call: Callable[[], Any], given: object) -> Explanation:
     """
     tinygrad = sys.modules["tinygrad"]
     context = import_module("tinygrad.helpers").Context
-    watch = _Watch(tinygrad.GlobalCounters)
+    known, watch = Tinygrad(tinygrad), _Watch(tinygrad.GlobalCounters)
     with redirect_stdout(watch), redirect_stderr(io.StringIO()), context(DEBUG=2):
         value = call()
-        returned = _tensors(value)
+        returned = _tensors(known, value)
         for tensor in returned:
-            framework_of(tensor).wait([tensor])  # type: ignore[union-attr]  # it is tinygrad's
+            known.wait([tensor])
     operators = watch.kernels()
     if not operators:
         raise UsageError("explain: no kernel of tinygrad ran in the call: its result was there before, or is no tensor")
-    places = [located("an array of the call", one).extent for one in (*_tensors(given), *returned)]
+    places = [located("an array of the call", one).extent for one in (*_tensors(known, given), *returned)]
     return Explanation(WORDING, operators, distinct_bytes(places), None)
 
 
@@ -81,6 +81,5 @@ class _Watch(io.TextIOBase):
         return int(c.global_mem), int(c.global_ops), int(c.kernel_count)
 
 
-def _tensors(value: object) -> list[Any]:
-    found = [array for _, array in arrays_in(value, "an array of the call")]
-    return [one for one in found if (framework := framework_of(one)) is not None and framework.name == "tinygrad"]
+def _tensors(known: Tinygrad, value: object) -> list[Any]:
+    return [array for _, array in arrays_in(value, "an array of the call") if known.owns(array)]

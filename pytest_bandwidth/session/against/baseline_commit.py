@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging.by_commit import judge_by_commit, limits_of
+from pytest_bandwidth.domain.judging.by_code.by_commit import judge_by_commit, limits_of
+from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING_LEVEL, SETTLING_LOOKS
 from pytest_bandwidth.domain.judging.drop import setup_of
-from pytest_bandwidth.domain.judging.last_word import LastWords, Suspect
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.paired import SETTLING_LEVEL, SETTLING_LOOKS
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
 from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, Subject, judge_timed

@@ -9,13 +9,13 @@ from statistics import median
 from typing import Any, Protocol
 
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.judging.by_code.paired import Pair, judge_by_pairs
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import NO_SHARE, MeasurementSetup, not_comparable, setup_of
 from pytest_bandwidth.domain.judging.floors import is_by_floor
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.paired import Pair, judge_by_pairs
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics

@@ -14,10 +14,8 @@ from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
-from pytest_bandwidth.domain.judging.confirmation import FreshRow
-from pytest_bandwidth.domain.judging.judge import Judged
-from pytest_bandwidth.domain.judging.last_word import LastWords, Suspect
-from pytest_bandwidth.domain.judging.old_kernel import (
+from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
+from pytest_bandwidth.domain.judging.by_code.old_kernel import (
     LOOKS,
     OLD_KERNEL,
     BesideOld,
@@ -25,7 +23,9 @@ from pytest_bandwidth.domain.judging.old_kernel import (
     judge_by_old,
     why_untold,
 )
-from pytest_bandwidth.domain.judging.other_device import CODE_ALONE, unchanged_but_for_target
+from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, unchanged_but_for_target
+from pytest_bandwidth.domain.judging.confirmation import FreshRow
+from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, Go, rows_of

@@ -45,8 +45,7 @@ class FreshProcessFailed(BandwidthError):
 class ChildRequest:
     """Hold what a child shall measure.
 
-    device: the device's name, already chosen; "": the one of the child's own settings, which it locks and whose name it
-    tells.
+    device: the device's name, already chosen; "": that of the child's own settings, which it locks and names.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     nodeids: those of the target's tests that are to run, where it is a file.
     tells_code: whether measurements only tell their code: nothing is timed or counted.

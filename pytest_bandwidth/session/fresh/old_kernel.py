@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from pytest_bandwidth.devices.base import OldCode, OldCodeDevice, Workload
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost
+from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
 from pytest_bandwidth.domain.judging.causes import recorded_resources
-from pytest_bandwidth.domain.judging.old_kernel import OLD_KERNEL
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds

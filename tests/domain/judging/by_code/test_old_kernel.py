@@ -5,13 +5,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from test_judge import FIVE, KEY, measured
+from judged_kernels import FIVE, KEY, measured
 
 from pytest_bandwidth.domain.baseline import Run
+from pytest_bandwidth.domain.judging.by_code.last_word import Suspect
+from pytest_bandwidth.domain.judging.by_code.old_kernel import LOOKS, BesideOld, is_enough, judge_by_old, why_untold
 from pytest_bandwidth.domain.judging.confirmation import Case
 from pytest_bandwidth.domain.judging.drop import look
-from pytest_bandwidth.domain.judging.last_word import Suspect
-from pytest_bandwidth.domain.judging.old_kernel import LOOKS, BesideOld, is_enough, judge_by_old, why_untold
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.metrics import Metrics, metrics_of_measurement
 from pytest_bandwidth.domain.verdict import Status

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_bandwidth.domain.judging.by_code.last_word import Suspect
+from pytest_bandwidth.domain.judging.by_code.same_code import what_differs
 from pytest_bandwidth.domain.judging.confirmation import judge_by_fresh
 from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
 from pytest_bandwidth.domain.judging.floors import Floors
-from pytest_bandwidth.domain.judging.last_word import Suspect
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.same_code import what_differs
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

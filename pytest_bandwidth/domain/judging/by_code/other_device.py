@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
-from pytest_bandwidth.domain.judging.same_code import SAME_CODE
+from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

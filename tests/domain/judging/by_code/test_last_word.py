@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from test_judge import FIVE, KEY, LIMITS, OTHER, again, for_both, measured, never, never_probe
+from judged_kernels import FIVE, KEY, LIMITS, OTHER, again, for_both, measured, never, never_probe
 
+from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, settle, with_why
 from pytest_bandwidth.domain.judging.judge import judge_test
-from pytest_bandwidth.domain.judging.last_word import LastWords, settle, with_why
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.reports.message import failure_message

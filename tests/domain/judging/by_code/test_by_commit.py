@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from test_judge import FIVE, KEY, LIMITS, again, measured, never_probe
+from judged_kernels import FIVE, KEY, LIMITS, again, measured, never_probe
 
-from pytest_bandwidth.domain.judging.by_commit import BY_COMMIT, judge_by_commit, limits_of
+from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT, judge_by_commit, limits_of
+from pytest_bandwidth.domain.judging.by_code.last_word import LastWords
 from pytest_bandwidth.domain.judging.judge import judge_test
-from pytest_bandwidth.domain.judging.last_word import LastWords
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

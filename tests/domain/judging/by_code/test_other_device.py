@@ -6,11 +6,11 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Ru
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.judging.by_code.last_word import LastWords
+from pytest_bandwidth.domain.judging.by_code.other_device import code_alone, has_code
 from pytest_bandwidth.domain.judging.judge import judge_test
-from pytest_bandwidth.domain.judging.last_word import LastWords
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.other_device import code_alone, has_code
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from test_judge import FIVE, GPU, KEY, LIMITS, LIMITS_10, baseline, fresh_processes, judge, measured
+from judged_kernels import FIVE, GPU, KEY, LIMITS, LIMITS_10, baseline, fresh_processes, judge, measured
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.code.identity import CodeIdentity

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pytest_bandwidth.domain.judging.paired import (
+from pytest_bandwidth.domain.judging.by_code.paired import (
     EVEN_PROBES,
     SETTLING_LEVEL,
     Pair,
