@@ -94,6 +94,19 @@ def test_what_the_page_of_a_card_shows_is_counted(card: Card, tmp_path: Path, in
         assert row["dram_read"] is not None, row["findings"]
 
 
+def test_what_tests_a_gpus_counters_passes_on_the_card(card: Card, tmp_path: Path, injection: Path) -> None:
+    stand_in_profilers.install(tmp_path / "bin", "ncu")
+    env = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "NVTX_INJECTION64_PATH": str(injection),
+        "PYTEST_ADDOPTS": "--bandwidth-max-time=0.02 --bandwidth-min-samples=3",
+    }
+    tests = ("tests/gpu/test_gpu_counters.py", "-rs", f"--basetemp={tmp_path / 'temporary'}")
+    done = card.run(["-m", "pytest", *PLAIN, *tests], {"L2_BYTES": 1 << 16}, cwd=TESTS.parent, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout, done.stdout
+
+
 def test_lines_that_an_access_policy_keeps_are_reset_before_every_flush(card: Card, tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(SMALL)
     args = ("-s", "--bandwidth-device=cuda", "--bandwidth-max-time=0.01")
