@@ -55,7 +55,7 @@ class Workload:
     blocks: sample so many blocks of the grid only (traffic device); None = the whole grid.
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     spoilt: asked after each sample, why it does not count; None = it does.
-    graph: time several of the launch at once, from a CUDA graph, where the device has such.
+    graph: time it from a CUDA graph, of several launches or of one run of a callable, where the device has such.
     """
 
     call: Call

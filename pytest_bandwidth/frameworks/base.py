@@ -18,6 +18,10 @@ class Framework(Protocol):
         """Return whether arrays are computed after the call that returns them, on no stream that can be timed."""
 
     @property
+    def own_graphs(self) -> str | None:
+        """Return what captures its work into a CUDA graph, where nothing else may; None where its calls can be."""
+
+    @property
     def known_to_devices(self) -> bool:
         """Return whether its arrays tell by a protocol where they lie, so that devices can size them."""
 

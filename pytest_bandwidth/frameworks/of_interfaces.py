@@ -17,6 +17,7 @@ class _InOrder:
 
     computes_later = False
     known_to_devices = True
+    own_graphs = None
 
     def stream(self, array: Any) -> Any:
         del array

@@ -17,6 +17,7 @@ class Jax:
     name = "JAX"
     computes_later = True
     known_to_devices = True
+    own_graphs = None
 
     def __init__(self, jax: Any) -> None:
         self._jax = jax

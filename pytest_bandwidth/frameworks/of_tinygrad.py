@@ -18,6 +18,7 @@ class Tinygrad:
     name = "tinygrad"
     computes_later = True
     known_to_devices = False
+    own_graphs = None
 
     def __init__(self, tinygrad: Any) -> None:
         self._tinygrad = tinygrad

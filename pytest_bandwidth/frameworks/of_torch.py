@@ -16,6 +16,7 @@ class Torch:
     name = "PyTorch"
     computes_later = False  # on a GPU it does, in the order of a stream that events can be recorded on
     known_to_devices = True
+    own_graphs = "torch.cuda.graph"
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

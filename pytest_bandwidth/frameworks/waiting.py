@@ -15,17 +15,18 @@ Seen = list[tuple[str, Any, Framework]]
 Call = Callable[[], Any]
 
 
-def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool) -> tuple[Call, Any]:
+def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool, graph: bool = False) -> tuple[Call, Any]:
     """Return a callable that ends when its work is done or queued on the stream, and that stream.
 
-    given: the call's arguments. stream: the user's, or None for that of the framework whose arrays are given. The
+    given: the call's arguments. stream: the user's, or None for that of the framework whose arrays are given. graph:
+    whether a GPU is to capture the call. The
     callable raises UsageError, as this does, where the time of its work could not be told, or nothing would run.
     """
     seen = _seen(given, "an argument")
     for path, array, framework in seen:
         if not framework.is_made(array):
             framework.extent(array, path)  # raises, with the framework's own reason
-        _check(path, array, framework, on_gpu)
+        _check(path, array, framework, on_gpu, graph)
         if on_gpu and stream is None:
             stream = framework.stream(array)
     later = any(framework.computes_later for _, _, framework in seen)
@@ -43,7 +44,7 @@ def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool) -> tuple[Ca
             returned = _seen(value, "the result")
             if not checked:
                 checked = True
-                _check_result(value, returned, later, stream, on_gpu)
+                _check_result(value, returned, later, stream, on_gpu, graph)
             _wait(returned)
             if kernels is not None and kernels == _kernels() and _all_tinygrad(returned):
                 raise UsageError("no tinygrad kernel ran: the result was there before, so nothing would be timed")
@@ -77,7 +78,7 @@ def _may_compute_later() -> bool:
     return "jax" in sys.modules or "tinygrad" in sys.modules
 
 
-def _check(path: str, array: Any, framework: Framework, on_gpu: bool) -> None:
+def _check(path: str, array: Any, framework: Framework, on_gpu: bool, graph: bool) -> None:
     if not on_gpu and not framework.is_on_host(array):
         raise UsageError(
             f"{path} is {framework.name}'s and not in host memory, where this run measures: its work would go on after "
@@ -88,13 +89,18 @@ def _check(path: str, array: Any, framework: Framework, on_gpu: bool) -> None:
             f"{path} is {framework.name}'s, whose work runs on streams of its own: no event can be recorded there, so "
             "its time on a GPU cannot be told"
         )
+    if on_gpu and graph and framework.own_graphs is not None:
+        raise UsageError(
+            f"graph=True: {path} is {framework.name}'s, which keeps memory only for graphs that it captures itself: "
+            f"capture it with {framework.own_graphs}, and measure the graph's replay"
+        )
 
 
-def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool) -> None:
+def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool, graph: bool) -> None:
     for path, array, framework in returned:
         if not framework.computes_later and not framework.is_made(array):
             framework.extent(array, path)
-        _check(path, array, framework, on_gpu)
+        _check(path, array, framework, on_gpu, graph)
         own = framework.stream(array) if on_gpu and stream is None else None
         if own is not None and getattr(own, "cuda_stream", 0) != 0:
             raise UsageError(f"{path} was made on {framework.name}'s current stream: pass it as stream=")

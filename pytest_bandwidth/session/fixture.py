@@ -45,6 +45,7 @@ from pytest_bandwidth.session.user_input import (
     precision_of,
     refuse_beside_graph,
     refuse_near_misses,
+    refuse_setup_beside_graph,
     refuse_unlabelled,
     refuse_used_up,
 )
@@ -177,8 +178,7 @@ class Bandwidth:
         workload = self._workload(declaration, call, label, setup, doubled, stream)
         whole = replace(workload, launch=launch, blocks=self.marker.blocks, graph=graph)
         measured = self._measure(whole, lambda: self._run.device.code(launch))
-        if graph and not self.identity.on_gpu and not self._run.runs_once:
-            self.measurements[workload.label] = measured = measured.with_finding(NO_GRAPH)
+        self.measurements[workload.label] = measured = self._graph_told(measured, graph)
         return measured
 
     def __call__(
@@ -193,6 +193,7 @@ class Bandwidth:
         setup: Callable[[], object] | None = None,
         doubled: Callable[[], object] | None = None,
         stream: Any = None,
+        graph: bool = False,
         code: Any = None,
         explain: bool = False,
         **kwargs: Any,
@@ -201,6 +202,9 @@ class Bandwidth:
 
         reads, writes: also "args", the arrays among the arguments, "result", those in what it returns (it runs once
         more to tell), or names of its parameters; each with the containers in it, each byte once.
+        graph: on a GPU, capture one run of it into a CUDA graph and time its replay, for work of many short kernels;
+        `doubled` gets a graph, too. Elsewhere it changes nothing. Not with setup. Raises UsageError where it cannot be
+        captured: what waits for the GPU or copies to the host, PyTorch's tensors.
         code: bytes or text that identify its machine code, such as a cubin, or the compiled kernel that a launch of
         Triton's returns, whose registers and spills are noted, too: where a baseline has the same code, nothing has
         regressed. Numba functions identify themselves.
@@ -209,13 +213,14 @@ class Bandwidth:
         """
         if not callable(function):
             raise UsageError(f"bandwidth(...): found a {type(function).__name__}, expected a callable")
+        refuse_setup_beside_graph(graph, setup)
         refuse_near_misses(kwargs, reads, writes)
         said = checked_code(code)
 
         def call() -> Any:
             return function(*args, **kwargs)
 
-        call, stream = self._awaited(call, (args, kwargs), stream)
+        call, stream = self._awaited(call, (args, kwargs), stream, graph)
         undeclared = self._workload(UNDECLARED, call, label, setup, doubled, stream)
         returned: list[object] = []
 
@@ -227,7 +232,7 @@ class Bandwidth:
         arrays = CallArrays(function, args, kwargs, self._run.device.nbytes)
         declaration = self._declared(*arrays.declared(reads, writes, result), flop, precision)
         refuse_used_up(args, kwargs)
-        workload = self._workload(declaration, call, label, setup, doubled, stream)
+        workload = self._workload(declaration, call, label, setup, doubled, stream, graph)
         if returned and self._run.runs_once:
             workload = replace(workload, call=result, setup=None)
         else:
@@ -238,6 +243,7 @@ class Bandwidth:
         measured = self._measure(workload, lambda: callable_code(function, args, kwargs, said))
         resources = measured.resources or compiled_resources(code)
         measured = _with_explanation(replace(measured, resources=resources), explanation)
+        measured = self._graph_told(measured, graph)
         self.measurements[workload.label] = measured
         return measured
 
@@ -263,40 +269,51 @@ class Bandwidth:
         writes: Any = None,
         flop: int | None = None,
         stream: Any = None,
+        graph: bool = False,
     ) -> Comparison:
         """Sample several callables in the same rounds, so that a test can assert what one is worth over another.
 
         ``bandwidth.compare({"naive": f, "tiled": g}, reads=x, writes=y).ratio("tiled", over="naive").at_least(2.5)``.
         functions: by name, without arguments (see `bind`); all move what `reads` and `writes` declare, as in `launch`.
+        graph: on a GPU, time each from a CUDA graph of its own, as for one callable.
         Each is a measurement labelled with its name, judged like any other. Raises UsageError.
         """
         if not isinstance(functions, Mapping) or len(functions) < 2 or not all(map(callable, functions.values())):
             raise UsageError("compare: expected a mapping of names to two callables or more, each without arguments")
+        checked_switch("graph", graph)
         names = [checked_label(name) or "" for name in functions]
         for name in names:
             self._refuse_second(name)
         declaration = self._declared(reads, writes, flop, None)
         workloads = [
-            with_named_errors(declaration.workload(self._awaited(call, (), stream)[0], name))
+            with_named_errors(declaration.workload(self._awaited(call, (), stream, graph)[0], name))
             for name, call in zip(names, functions.values(), strict=True)
         ]
         others = tuple(other.call for other in workloads[1:])
-        together = replace(workloads[0], stream=stream, interleaved=others, spoilt=recompiled())
+        together = replace(workloads[0], stream=stream, interleaved=others, spoilt=recompiled(), graph=graph)
         if self._run.counts:  # each by itself: the others are no part of what it moves
             taken = tuple(self._run.measure(workload, self.marker, self.progress) for workload in workloads)
         else:
             first = self._run.measure(together, self.marker, self.progress)
             taken = (first, *_besides(first, names[1:]))
-        found = {name: with_regime(one) for name, one in zip(names, taken, strict=True)}
+        found = {name: self._graph_told(with_regime(one), graph) for name, one in zip(names, taken, strict=True)}
         self.measurements.update(found)
         return Comparison(found)
 
-    def _awaited(self, call: Callable[[], Any], given: object, stream: Any) -> tuple[Callable[[], Any], Any]:
+    def _graph_told(self, measured: Measurement, graph: bool) -> Measurement:
+        """Return a measurement that says so where it was to be from a graph, and the device has none."""
+        if not graph or self.identity.on_gpu or self._run.runs_once:
+            return measured
+        return measured.with_finding(NO_GRAPH)
+
+    def _awaited(
+        self, call: Callable[[], Any], given: object, stream: Any, graph: bool = False
+    ) -> tuple[Callable[[], Any], Any]:
         """Have the call wait for what its framework computes later, and take place on its framework's stream."""
         identity = self._run.device.identity
         if identity.counts_only:
             return call, stream
-        return awaited(call, given, stream, on_gpu=identity.on_gpu)
+        return awaited(call, given, stream, on_gpu=identity.on_gpu, graph=graph)
 
     def _declared(self, reads: Any, writes: Any, flop: int | None, precision: str | None) -> Declaration:
         return declared(reads, writes, flop, precision, self._run.device.nbytes)
@@ -309,15 +326,17 @@ class Bandwidth:
         setup: Callable[[], object] | None,
         doubled: Callable[[], object] | None,
         stream: Any,
+        graph: bool = False,
     ) -> Workload:
         return replace(
             declaration.workload(call, checked_label(label)),
             setup=checked_callable("setup", setup),
             interleaved=()
             if doubled is None
-            else (self._awaited(checked_callable("doubled", doubled), (), stream)[0],),
+            else (self._awaited(checked_callable("doubled", doubled), (), stream, graph)[0],),
             stream=stream,
             spoilt=recompiled(),
+            graph=graph,
         )
 
     def _measure(self, workload: Workload, code: Callable[[], MeasuredCode]) -> Measurement:

@@ -166,6 +166,12 @@ def checked_launch(
     return Launch(kernel, _dim("grid", grid), _dim("block", block), tuple(args), shared_mem)
 
 
+def refuse_setup_beside_graph(graph: Any, setup: object) -> None:
+    """Raise UsageError for what a graph of a callable's run would not see."""
+    if checked_switch("graph", graph) and setup is not None:
+        raise UsageError("graph=True and setup=: a graph keeps the arrays of its capture, and would not see setup's")
+
+
 def refuse_beside_graph(graph: Any, setup: object, doubled: object) -> None:
     """Raise UsageError for what a graph of several launches has no place for."""
     if not checked_switch("graph", graph):

@@ -1,4 +1,4 @@
-"""Launches that are timed from a CUDA graph, under real CuPy on the emulated card, as one process saw them."""
+"""Launches and callables timed from a CUDA graph, under real CuPy on the emulated card, as one process saw them."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from card_processes import Card
 
-TESTS = """
+TESTS = r"""
 import cupy
 import numpy as np
 import pytest
 
-PLUS = 'extern "C" __global__ void plus(const float* x, float* y, float a) {' \\
+PLUS = 'extern "C" __global__ void plus(const float* x, float* y, float a) {' \
        ' int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] = x[i] + a; }'
 N = 1 << 15
 
@@ -91,6 +91,132 @@ def test_no_place(bandwidth, name):
         plus(bandwidth, *arrays(bandwidth), graph=True, **{name: lambda: None})
 
 
+def work(bandwidth, x, y):
+    '''A callable of four launches: each of the first three writes what the next reads.'''
+    kernel = bandwidth.kernel(PLUS, "plus")
+    parts = [bandwidth.bind(kernel, N // 256, 256, (x if i == 0 else y, y, np.float32(1))) for i in range(4)]
+
+    def run(*given):
+        for part in parts:
+            part()
+        return y
+
+    return run
+
+
+def test_callable_plain(bandwidth):
+    x, y = arrays(bandwidth)
+    bandwidth(work(bandwidth, x, y), reads=x, writes=y)
+
+
+def test_callable(bandwidth):
+    x, y = arrays(bandwidth)
+    measured = bandwidth(work(bandwidth, x, y), x, reads="args", writes="result", graph=True)
+    assert measured.value is y
+    cupy.testing.assert_array_equal(y, x + 1 + 1 + 1 + 1)
+
+
+def test_callable_streamed(bandwidth):
+    x, y = arrays(bandwidth)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    bandwidth(work(bandwidth, x, y), reads=x, writes=y, graph=True, stream=stream)
+
+
+def test_callable_allocates_in_a_pool(bandwidth):
+    '''What it makes stays its own: nothing that is allocated later lies there.'''
+    x, _ = arrays(bandwidth)
+    measured = bandwidth(lambda x: cupy.sqrt(x) + x, x, reads="args", writes="result", graph=True)
+    others = [cupy.zeros(N, np.float32) for _ in range(8)]
+    cupy.testing.assert_allclose(measured.value, cupy.sqrt(x) + x, rtol=1e-6)
+    assert not any(other.any() for other in others)
+
+
+def test_callable_doubled(bandwidth):
+    x, y = arrays(bandwidth)
+    run = work(bandwidth, x, y)
+    measured = bandwidth(run, reads=x, writes=y, graph=True, doubled=lambda: (run(), run()))
+    assert any("twice the batch takes" in one.text for one in measured.findings)
+
+
+def test_compared(bandwidth):
+    x, y = arrays(bandwidth)
+    kernel = bandwidth.kernel(PLUS, "plus")
+    one = bandwidth.bind(kernel, N // 256, 256, (x, y, np.float32(1)))
+    found = bandwidth.compare({"four": work(bandwidth, x, y), "one": one}, reads=x, writes=y, graph=True)
+    assert found.ratio("one", over="four").value > 1.5
+
+
+def callable_refused(bandwidth, call, match, **more):
+    x, y = arrays(bandwidth)
+    with pytest.raises(Exception, match=match) as error:
+        bandwidth(call, x, y, reads=x, writes=y, graph=True, **more)
+    assert "\n" not in str(error.value)
+    bandwidth(lambda: cupy.add(x, 1, out=y), reads=x, writes=y)  # nothing is left of it
+    cupy.testing.assert_array_equal(y, x + 1)
+
+
+CAPTURED = r"graph=True: CUDA does not capture the callable \(.*\): it waits, copies to the host, uses the default"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: (cupy.add(x, 1, out=y), cupy.cuda.get_current_stream().synchronize()),
+        lambda x, y: float(x.sum()),
+        lambda x, y: cupy.add(x, 1, out=y).get(),
+    ],
+    ids=["waits", "reads_a_number", "copies"],
+)
+def test_callable_refused(bandwidth, call):
+    callable_refused(bandwidth, call, CAPTURED)
+
+
+def test_callable_refused_outside_of_the_pool(bandwidth):
+    kept = []
+    callable_refused(bandwidth, lambda x, y: (kept.append(cupy.cuda.Memory(512)), cupy.add(x, 1, out=y)), CAPTURED)
+
+
+def test_callable_refused_half_on_the_default_stream(bandwidth):
+    def call(x, y):
+        cupy.add(x, 1, out=y)
+        with cupy.cuda.Stream.null:
+            cupy.add(x, 2, out=y)
+
+    callable_refused(bandwidth, call, CAPTURED)
+
+
+def test_callable_refused_on_another_stream(bandwidth):
+    other = cupy.cuda.Stream(non_blocking=True)
+    x, y = cupy.zeros(1 << 24, np.float32), cupy.zeros(1 << 24, np.float32)
+
+    def call(*given):
+        with other:
+            cupy.add(x, 1, out=y)
+
+    callable_refused(bandwidth, call, "after the timed stream had finished: the work runs on another stream")
+
+
+def test_callable_refused_empty(bandwidth):
+    callable_refused(bandwidth, lambda x, y: None, "nothing ran on the timed stream")
+
+
+def test_callable_refused_setup(bandwidth):
+    callable_refused(bandwidth, lambda x, y: None, "a graph keeps the arrays of its capture", setup=lambda: None)
+
+
+def test_callable_refused_raising(bandwidth):
+    '''An error of its own stays one.'''
+    runs = []
+
+    def call(x, y):
+        runs.append(None)
+        cupy.add(x, 1, out=y)
+        if len(runs) > 5:
+            raise KeyError("mine")
+
+    callable_refused(bandwidth, call, "the measured callable raised KeyError: 'mine'")
+
+
 def test_too_large(bandwidth):
     '''Two launches of 40 % of the memory do not fit beside one another.'''
     x = cupy.empty(cupy.cuda.runtime.memGetInfo()[1] * 2 // 5, np.uint8)
@@ -128,6 +254,20 @@ def test_caches_stay_cold_where_arrays_are_rotated(seen: Any) -> None:
     plain, graph, same = (seen[way]["gbps"] for way in ("plain", "graph", "same_arrays"))
     assert graph == pytest.approx(plain, rel=0.25)
     assert same > 1.5 * graph
+
+
+@pytest.mark.parametrize("way", ["callable", "callable_streamed", "callable_allocates_in_a_pool"])
+def test_a_callables_run_is_replayed_from_a_graph(seen: Any, way: str) -> None:
+    assert (seen[way]["method"], seen[way]["detail"]["graph_launches"]) == ("events+block+graph", 1)
+
+
+def test_a_callables_launches_cost_the_host_one(seen: Any) -> None:
+    assert seen["callable"]["host_seconds"] < seen["callable_plain"]["host_seconds"] / 1.5
+
+
+def test_a_callables_replay_finds_cold_caches(seen: Any) -> None:
+    assert seen["callable"]["detail"]["cache_flushed"]
+    assert seen["callable"]["gbps"] == pytest.approx(seen["callable_plain"]["gbps"], rel=0.1)
 
 
 def test_what_cannot_be_captured_is_refused_and_leaves_nothing(seen: Any) -> None:

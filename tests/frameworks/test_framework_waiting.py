@@ -127,6 +127,16 @@ def test_stand_ins_for_tensors_are_refused_whatever_is_declared(torch):
             call()
 
 
+def test_tensors_are_not_captured_by_others_than_torch(torch):
+    """On a host's tensors: where they lie does not matter to it."""
+    said = "is PyTorch's, which keeps memory only for graphs .*: capture it with torch.cuda.graph, and measure"
+    with pytest.raises(UsageError, match=rf"graph=True: an argument\[0\] {said}"):
+        awaited(lambda: None, (torch.ones(3),), None, on_gpu=True, graph=True)
+    call, _ = awaited(lambda: torch.ones(3), (), None, on_gpu=True, graph=True)
+    with pytest.raises(UsageError, match=f"graph=True: the result {said}"):
+        call()
+
+
 def test_what_a_run_gives_away_is_named(jax):
     x = jax.numpy.asarray(X)
     donating = jax.jit(lambda x: x + 1, donate_argnums=0)

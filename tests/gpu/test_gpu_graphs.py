@@ -1,4 +1,4 @@
-"""A launch timed from a CUDA graph: as fast as alone, with cold caches, and its launch time shared."""
+"""What is timed from a CUDA graph: as fast as alone, with cold caches, and its launch time shared."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import pytest
 from gpu_work import copy_task, measured
 
 from pytest_bandwidth.devices.cuda.device import CudaDevice
+from pytest_bandwidth.domain.errors import UsageError
 
 SHORT_BYTES = 1 << 20
 
@@ -22,3 +23,27 @@ def test_a_short_copy_from_a_graph_finds_cold_caches(device: CudaDevice) -> None
     assert alone.host_seconds is not None
     assert together.host_seconds is not None
     assert together.host_seconds < alone.host_seconds
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_a_callables_run_from_a_graph_finds_cold_caches(device: CudaDevice) -> None:
+    task = replace(copy_task(device, SHORT_BYTES), launch=None)
+    alone, replayed = measured(device, task), measured(device, replace(task, graph=True))
+    assert replayed.method.endswith("+graph")
+    assert replayed.detail["graph_launches"] == 1
+    assert replayed.seconds is not None
+    assert alone.seconds is not None
+    assert 0.5 * alone.seconds < replayed.seconds < 2 * alone.seconds
+
+
+@pytest.mark.usefixtures("nvidia")
+def test_what_waits_inside_of_a_callable_is_not_captured(device: CudaDevice) -> None:
+    task = copy_task(device, SHORT_BYTES)
+
+    def call() -> None:
+        task.call()
+        device.xp.cuda.get_current_stream().synchronize()
+
+    with pytest.raises(UsageError, match="CUDA does not capture the callable"):
+        measured(device, replace(task, call=call, launch=None, graph=True))
+    measured(device, task)  # nothing is left of it

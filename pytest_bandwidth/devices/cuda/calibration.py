@@ -70,6 +70,15 @@ def calibrate(timer: Timer, workload: Workload) -> None:
             _check_blocked(timer, part, 1 if _is_long(runs[0]) else BLOCKED_RUNS, work)
 
 
+def settle(timer: Timer, workload: Workload) -> None:
+    """Run a workload, and what is sampled beside it, a few times on a stream that is not blocked.
+
+    So kernels are compiled and loaded. Raises UsageError where work goes on after the timed stream has finished.
+    """
+    for work, part in _parts(workload).items():
+        _plain_runs(timer, part, work)
+
+
 def plain_run(timer: Timer, workload: Workload) -> PlainRun:
     """Run setup and work, and note when the host, the stream and the device are done with it."""
     runtime = timer.runtime

@@ -29,12 +29,17 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
-from pytest_bandwidth.devices.cuda.calibration import calibrate, load
+from pytest_bandwidth.devices.cuda.calibration import calibrate, load, settle
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.errors import mute_lost_context
-from pytest_bandwidth.devices.cuda.graphs import captured_graph, launches_in_graph, rotated_arguments
+from pytest_bandwidth.devices.cuda.graphs import (
+    captured_launches,
+    captured_run,
+    launches_in_graph,
+    rotated_arguments,
+)
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
@@ -52,6 +57,7 @@ from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measur
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256
+LEGACY_STREAMS = (0, 1)  # two names of the default stream
 # Devices whose context is lost. CuPy's events raise where they are destroyed then, unless Python itself is ending.
 _UNDESTROYABLE: list[object] = []
 
@@ -98,7 +104,7 @@ class CudaDevice:
         self._kernels: dict[KernelSource, Any] = {}
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
         self._measured: Workload | None = None
-        self._launches = 1  # in each run of what is measured
+        self._in_graph: int | None = None  # launches in the graph that each sample replays; None = no graph
         self._seed = int.from_bytes(os.urandom(8), "little")
 
     @property
@@ -117,7 +123,7 @@ class CudaDevice:
     @property
     def method(self) -> str:
         """Return ``events+block``, or ``events`` where the stream could not be blocked; ``+graph`` where one ran."""
-        return self._timer.method + ("+graph" if self._launches > 1 else "")
+        return self._timer.method + ("" if self._in_graph is None else "+graph")
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return values in [1, 2) with random mantissas (integers: all bits random). Raises UsageError, OutOfMemory."""
@@ -237,12 +243,13 @@ class CudaDevice:
     def measure(self, workload: Workload, budget: Budget, progress: Progress) -> Measurement:
         """Calibrate, then sample. Raises UsageError where the work runs on another stream, DeviceLost, OutOfMemory.
 
-        With `graph`, a sample is one replay of a graph of several launches, and the time of each its share of that.
+        With `graph`, a sample is one replay of a graph: of several launches, the time of each its share of that, or of
+        one run of a callable.
         """
         with self._current():
             if workload.graph:
-                workload = self._in_graph(workload)
-            cold = self._is_small(self._launches * workload.data_bytes(self.nbytes))
+                workload = self._as_replay(workload)
+            cold = self._is_small((self._in_graph or 1) * workload.data_bytes(self.nbytes))
             self._timer.begin(cold, workload.written_share(self.nbytes))
             if self._blocking is not None:
                 self._timer.findings.append(launch_blocking(self._blocking))
@@ -257,17 +264,35 @@ class CudaDevice:
                     detail={**measurement.detail, **self._detail()},
                 )
             finally:
-                self._measured, self._launches = None, 1
+                self._measured, self._in_graph = None, None
                 self._timer.begin(cold=True)  # what was learned holds for this workload only
 
-    def _in_graph(self, workload: Workload) -> Workload:
-        """Return the workload as a replay of a graph of its launches, on arrays that each has to itself.
-
-        Raises UsageError where it cannot be captured so, OutOfMemory.
-        """
-        launch = workload.launch
-        if launch is None or workload.interleaved:
+    def _as_replay(self, workload: Workload) -> Workload:
+        """Return the workload as a replay of a graph. Raises UsageError where it cannot be captured so, OutOfMemory."""
+        if workload.launch is None:
+            return self._run_replayed(workload)
+        if workload.interleaved:
             raise UsageError("graph=True: expected one kernel launch, without others beside it")
+        return self._launches_replayed(workload, workload.launch)
+
+    def _run_replayed(self, workload: Workload) -> Workload:
+        """Return the workload, and what is sampled beside it, as replays of a graph of one run each."""
+        settle(self._timer, workload)
+        stream = self._runtime.stream(workload.stream)
+        # CUDA does not capture its default stream. In place of that one that waits for it: then CUDA refuses what a
+        # callable still puts there, which the graph would lack.
+        capturing = stream if stream.ptr not in LEGACY_STREAMS else self._cupy.cuda.Stream()
+
+        def replayed(call: Call) -> Call:
+            replay = captured_run(self._cupy, call, capturing)
+            return lambda: replay(stream)
+
+        call, *others = map(replayed, (workload.call, *workload.interleaved))
+        self._in_graph = 1
+        return replace(workload, call=call, interleaved=tuple(others))
+
+    def _launches_replayed(self, workload: Workload, launch: Launch) -> Workload:
+        """Return the workload as a replay of several launches, on arrays that each has to itself."""
         count = launches_in_graph(workload.data_bytes(self.nbytes), self._facts.cache_bytes)
         _, args = prepared_call(self._cupy, launch, self._world)
         self._runtime.wait_device()
@@ -277,8 +302,8 @@ class CudaDevice:
         workload.call()  # loads the kernel
         self._runtime.wait_device()
         calls = [self.launcher(replace(launch, args=one), None) for one in sets]
-        graph, stream = captured_graph(self._cupy, calls), self._runtime.stream(workload.stream)
-        self._launches = count
+        graph, stream = captured_launches(self._cupy, calls), self._runtime.stream(workload.stream)
+        self._in_graph = count
 
         def replay(_kept: object = sets) -> None:
             graph.launch(stream)
@@ -296,7 +321,8 @@ class CudaDevice:
         with self._current():
             if probe is None:
                 sample = self._timer.time(call, stream)
-                each, host = sample.seconds / self._launches, sample.host_seconds / self._launches
+                launches = self._in_graph or 1
+                each, host = sample.seconds / launches, sample.host_seconds / launches
                 return replace(sample, seconds=each, host_seconds=host)
             return self._timer.time(call, stream, own=True, written_share=probe.written_share)
 
@@ -388,7 +414,7 @@ class CudaDevice:
     def _detail(self) -> dict[str, Any]:
         return {
             "cache_flushed": self._timer.cold,
-            **({"graph_launches": self._launches} if self._launches > 1 else {}),
+            **({} if self._in_graph is None else {"graph_launches": self._in_graph}),
             "empty_seconds": self._timer.known_empty_seconds,
             "sm_clock_counted_mhz": self._timer.clock_mhz,
             "sm_clock_nominal_mhz": self._nominal_clock_mhz,

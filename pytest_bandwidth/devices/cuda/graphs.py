@@ -1,9 +1,12 @@
-"""Capture launches of a kernel into one CUDA graph, each on arrays of its own, so that each finds the caches cold."""
+"""Capture work into CUDA graphs: several launches of a kernel, each on arrays of its own, or one run of a callable.
+
+So both find the caches cold: launches that of each other, a run that of the replay before, as any sample.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -40,13 +43,13 @@ def rotated_arguments(
     for (start, size), (following, _) in pairwise(sorted(by_place)):
         if following < start + size:
             raise UsageError(
-                "launch: graph=True: two of the arrays overlap, so that each launch of a graph cannot have its own: "
+                "graph=True: two of the arrays overlap, so that each launch of a graph cannot have its own: "
                 "measure it without"
             )
     needed = (count - 1) * sum(size for _, size in by_place)
     if needed > LARGEST_SHARE * free_bytes:
         raise UsageError(
-            f"launch: graph=True: {count} launches on arrays of their own take {format_bytes(needed)} more, of "
+            f"graph=True: {count} launches on arrays of their own take {format_bytes(needed)} more, of "
             f"{format_bytes(free_bytes)} that are free: measure it without, so much work outlasts its launch"
         )
     sets = [tuple(args)]
@@ -56,38 +59,83 @@ def rotated_arguments(
     return sets
 
 
-def captured_graph(cupy: Any, calls: Sequence[Call]) -> Any:
+def captured_launches(cupy: Any, calls: Sequence[Call]) -> Any:
     """Return a graph of the calls, one after the other. Raises UsageError, with CUDA's reason, where it takes none.
 
     Each call has run before: what loads or compiles at its first launch could not be captured. None may allocate: the
     memory would be another's by the time of the replay.
     """
-    if cupy.cuda.runtime.is_hip:
-        raise UsageError("launch: graph=True: CuPy captures no graphs under HIP: measure it without")
+    _refuse_hip(cupy)
     stream = cupy.cuda.Stream(non_blocking=True)
+    with _refusing("launch", "it waits, or copies to the host"):
+        return _captured(cupy, stream, calls, _no_memory, None)
+
+
+def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
+    """Return what replays a graph of one run of the call on a stream that it is given, and returns what that returned.
+
+    stream: where it is captured, made current meanwhile. What the call allocates with CuPy comes from a pool that only
+    the graph has. Raises UsageError, with CUDA's reason, where the call cannot be captured.
+    """
+    _refuse_hip(cupy)
+    pool, returned = cupy.cuda.MemoryPool(), []
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        call()  # fills the pool: while it is captured nothing can be allocated
+        stream.synchronize()
+    reasons = "it waits, copies to the host, uses the default stream, or allocates anew or outside of CuPy's pool"
+    with _refusing("callable", reasons):
+        # Not as CuPy does by itself: that lets memory be allocated which is given back before the replay.
+        mode = cupy.cuda.runtime.streamCaptureModeThreadLocal
+        graph = _captured(cupy, stream, [lambda: returned.append(call())], pool.malloc, mode)
+
+    def replay(target: Any, _kept: object = pool) -> object:
+        graph.launch(target)
+        return returned[0]
+
+    return replay
+
+
+def _refuse_hip(cupy: Any) -> None:
+    if cupy.cuda.runtime.is_hip:
+        raise UsageError("graph=True: CuPy captures no graphs under HIP: measure it without")
+
+
+@contextmanager
+def _refusing(what: str, reasons: str) -> Iterator[None]:
+    """Raise UsageError where CUDA does not allow what is done while a stream is captured."""
     try:
-        with stream, cupy.cuda.using_allocator(_no_memory):
-            stream.begin_capture()
-            try:
-                for call in calls:
-                    call()
-            except BaseException:
-                with suppress(RuntimeError):  # a capture that failed ends with an error of its own
-                    stream.end_capture()
-                raise
-            return stream.end_capture()
-    except RuntimeError as error:  # what CuPy's errors of runtime and driver are
-        if status_of(error) not in CAPTURING:
+        yield
+    except Exception as error:
+        # A user's callable raises by way of an error that names it.
+        culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
+        if culprit is None:
             raise
         raise UsageError(
-            f"launch: graph=True: CUDA does not capture the launch ({one_line(error)}): it waits, or copies to the "
-            "host; measure it without"
+            f"graph=True: CUDA does not capture the {what} ({one_line(culprit)}): {reasons}; measure it without"
         ) from None
+
+
+def _is_of_capture(error: BaseException) -> bool:
+    """Return whether CUDA refuses something while a stream is captured, or CuPy, which has no number for that."""
+    return status_of(error) in CAPTURING or (type(error) is RuntimeError and "is capturing" in str(error))
+
+
+def _captured(cupy: Any, stream: Any, calls: Sequence[Call], allocate: Callable[[int], Any], mode: int | None) -> Any:
+    with stream, cupy.cuda.using_allocator(allocate):
+        stream.begin_capture(mode)
+        try:
+            for call in calls:
+                call()
+        except BaseException:
+            with suppress(RuntimeError):  # a capture that failed ends with an error of its own
+                stream.end_capture()
+            raise
+        return stream.end_capture()
 
 
 def _no_memory(size: int) -> Any:
     raise UsageError(
-        f"launch: graph=True: the launch allocates {format_bytes(size)}, which would be another's when the graph is "
+        f"graph=True: the launch allocates {format_bytes(size)}, which would be another's when the graph is "
         "replayed: measure it without"
     )
 

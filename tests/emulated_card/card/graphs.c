@@ -2,13 +2,34 @@
 
 #include <stdlib.h>
 
-enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_IMPLICIT = 906 };
 
-int card_capture_begin(card_stream *stream) {
+int card_capture_begin(card_stream *stream, bool may_allocate) {
     if (stream->legacy) return CAPTURE_UNSUPPORTED;
     stream->capture = calloc(1, sizeof *stream->capture);
     stream->capture->references = 1;
+    stream->capture->may_allocate = may_allocate;
     return 0;
+}
+
+int card_refuse_allocation(void) {
+    int status = 0;
+    for (card_stream *stream = card_streams(); stream; stream = stream->next)
+        if (stream->capture && !stream->capture->may_allocate) {
+            stream->capture->invalid = true;
+            status = CAPTURE_UNSUPPORTED;
+        }
+    return status;
+}
+
+int card_refuse_legacy(const card_stream *stream) {
+    int status = 0;
+    for (card_stream *other = card_streams(); stream->legacy && other; other = other->next)
+        if (other->capture && other->waits_for_legacy && other->device == stream->device) {
+            other->capture->invalid = true;
+            status = CAPTURE_IMPLICIT;
+        }
+    return status;
 }
 
 int card_capture_end(card_stream *stream, card_graph **graph) {

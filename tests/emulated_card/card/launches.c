@@ -93,7 +93,8 @@ int card_function_launch(
     asked->parameters = calloc(1, function->parameter_bytes + 8);
     for (uint32_t i = 0; i < function->parameters; ++i)
         memcpy((char *)asked->parameters + function->offsets[i], parameters[i], function->sizes[i]);
-    card_queue(stream, &asked->work);
+    const int refused = card_queue(stream, &asked->work);
+    if (refused) return refused;
     const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
     return blocking && *blocking && strcmp(blocking, "0") && !stream->capture ? card_wait_stream(stream) : 0;
 }

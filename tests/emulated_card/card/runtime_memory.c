@@ -2,6 +2,7 @@
 #include "memory.h"
 #include "runtime.h"
 #include "settings.h"
+#include "streams.h"
 
 static int allocate(void **address, size_t bytes, enum card_memory kind) {
     *address = NULL;
@@ -12,7 +13,8 @@ static int allocate(void **address, size_t bytes, enum card_memory kind) {
 
 cudaError_t cudaMalloc(void **address, size_t bytes) {
     ENTER(CARD_CALL_NS);
-    LEAVE(allocate(address, bytes, CARD_ON_DEVICE));
+    const int refused = card_refuse_allocation();
+    LEAVE(refused ? refused : allocate(address, bytes, CARD_ON_DEVICE));
 }
 
 cudaError_t cudaMallocManaged(void **address, size_t bytes, unsigned flags) {

@@ -131,10 +131,9 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
-    (void)mode;
     ENTER(CARD_CALL_NS);
     STREAM(stream, handle);
-    LEAVE(card_capture_begin(stream));
+    LEAVE(card_capture_begin(stream, mode == cudaStreamCaptureModeRelaxed));
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status) {

@@ -68,6 +68,11 @@ int card_queue(card_stream *stream, card_work *work) {
         graph->works[graph->count++] = work;
         return 0;
     }
+    const int refused = card_refuse_legacy(stream);
+    if (refused) {
+        card_work_release(work);
+        return refused;
+    }
     struct card_queued *queued = calloc(1, sizeof *queued);
     queued->work = work;
     queued->number = ++last_number;

@@ -70,9 +70,12 @@ typedef struct card_graph {
     card_work **works;
     uint64_t count;
     int references;
-    bool invalid;
+    bool invalid, may_allocate;
 } card_graph;
-int card_capture_begin(card_stream *stream);
+int card_capture_begin(card_stream *stream, bool may_allocate);
+/* What a capture does not allow, which ends it: an allocation, work on the legacy stream beside a blocking one. */
+int card_refuse_allocation(void);
+int card_refuse_legacy(const card_stream *stream);
 int card_capture_end(card_stream *stream, card_graph **graph);
 void card_graph_release(card_graph *graph);
 int card_graph_launch(card_graph *graph, card_stream *stream);
