@@ -123,12 +123,17 @@ def measured_of(series: Series, figure: TrendFigure | None) -> Measured | None:
 
 def trend_of(measured: Measured, starts: Sequence[int]) -> Trend:
     """Return the levels from the places where new ones start (rising, each within the points, without 0)."""
-    values = measured.values
+    levels = levels_of(measured.values, starts)
+    return Trend(measured.series, measured.figure, measured.points, levels)
+
+
+def levels_of(values: Sequence[float], starts: Sequence[int]) -> tuple[Level, ...]:
+    """Return the levels of values from the places where new ones start, as for `trend_of`."""
     levels: list[Level] = []
     for start, stop in zip((0, *starts), (*starts, len(values)), strict=True):
         value = median(values[start:stop])
         levels.append(Level(start, stop, value, value / levels[-1].value - 1 if levels else None))
-    return Trend(measured.series, measured.figure, measured.points, tuple(levels))
+    return tuple(levels)
 
 
 def by_commit(trend: Trend) -> list[CommitRow]:

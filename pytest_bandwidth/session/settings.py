@@ -12,6 +12,7 @@ import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.text import ADDRESS
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.session.fleet_card import card_places
 from pytest_bandwidth.session.options import given
@@ -164,6 +165,8 @@ def _figure(text: str) -> str:
 def _path(text: str) -> Path:
     if not text.strip():
         raise ValueError("found nothing, expected a path")
+    if ADDRESS.match(text):
+        raise ValueError(f"found the address {text!r}, expected a path: mount it, or copy what was written there")
     return Path(text)
 
 

@@ -94,6 +94,16 @@ def test_script_runs_to_its_end(script):
     assert re.search(printed, result.stdout)
 
 
+@pytest.mark.slow
+def test_a_fleets_history_is_asked_by_card():
+    skip_without_what_it_needs("history.py")
+    args = ("--fleet", "--cards=8", "--runs=30", "--tests=8", "--repeat=1")
+    result = run(sys.executable, ROOT / "benchmarks" / "history.py", *args, cwd=ROOT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "the card that drifts is named: GPU-0001, of 8" in result.stdout
+    assert "SQL: count" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("table", "row"),
     [("--constants", "prior 2 %"), ("--files", "two alike, always pooled"), ("--longer", "3 × the rounds")],

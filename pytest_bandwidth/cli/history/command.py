@@ -7,22 +7,28 @@ from pathlib import Path
 
 from pytest_bandwidth.cli.history.change_points import start_search
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
+from pytest_bandwidth.domain.text import ADDRESS
 from pytest_bandwidth.domain.trend import METRICS
 
 # Runs of each test that are looked at: change points take time that grows with their square.
 NEWEST_RUNS = 2000
 NEWEST_WITHOUT_KEY = 100
 COMMITS_SHOWN = 20
+NEWEST_DAYS_OF_CARDS = 2000
 _MOST_RUNS = 10_000
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="PATH", help="the folder given to --bandwidth-history")
+    parser.add_argument("path", type=_folder, metavar="PATH", help="the folder given to --bandwidth-history")
     parser.add_argument("tests", nargs="*", metavar="KEY", help="tests to show: a key, or a pattern with * and ?")
     parser.add_argument("--device", metavar="NAME", help="only runs of this model or serial")
     parser.add_argument("--figure", choices=METRICS, help="which figure (default: the one that was judged)")
+    parser.add_argument("--by", choices=("gpu",), help="each card beside its model's median, and those that drift away")
     parser.add_argument(
-        "--newest", type=_runs, metavar="N", help="newest runs of each test to look at (2000; without KEY 100)"
+        "--newest",
+        type=_runs,
+        metavar="N",
+        help="newest runs of each test to look at (2000; without KEY 100); with --by gpu: days (2000)",
     )
     parser.add_argument("--commits", type=_runs, default=COMMITS_SHOWN, metavar="N", help="newest commits to list (20)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="FILE.html: a page with charts")
@@ -36,11 +42,22 @@ def run(options: argparse.Namespace) -> int:
         from pytest_bandwidth.cli.history import show as history_show  # brings what other commands need not load
 
         return history_show.add(options) if options.add else history_show.answer(options)
+    if options.by is not None:
+        with start_search() as search, gc_disabled():
+            from pytest_bandwidth.cli.history import cards as history_cards
+
+            return history_cards.show(options, options.newest or NEWEST_DAYS_OF_CARDS, search)
     newest = options.newest or (NEWEST_RUNS if options.tests else NEWEST_WITHOUT_KEY)
     with start_search() as search, gc_disabled():
         from pytest_bandwidth.cli.history import show as history_show
 
         return history_show.show(options, newest, search)
+
+
+def _folder(text: str) -> Path:
+    if ADDRESS.match(text):
+        raise argparse.ArgumentTypeError(f"found the address {text!r}, expected a folder: mount it, or copy its files")
+    return Path(text)
 
 
 def _runs(text: str) -> int:

@@ -13,12 +13,12 @@ from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
 
 SERIES_AT_MOST = 20_000
 # A file from elsewhere may hold any number. Python knows no other years.
-_MOMENT = "started_at BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31'"
+MOMENT = "started_at BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31'"
 _GBPS, _RELATIVE = (
     f"CASE WHEN {name} BETWEEN {SMALLEST} AND {LARGEST} THEN {name} END" for name in ("gbps", "relative")
 )
 # What tells of a test's level.
-_EVIDENCE = f"{_MOMENT} AND status <> 'INVALID' AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
+_EVIDENCE = f"{MOMENT} AND status <> 'INVALID' AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
 _POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'
 _NAMES = "test_name, kind_name, device_name"
 _SAME = "coalesce(test, '') AS test_name, coalesce(device_kind, '') AS kind_name, coalesce(device, '') AS device_name"
