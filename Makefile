@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 LOWEST ?= .venv-lowest
+# What CI tests PyTorch with.
+TORCH ?= 2.14.1
 RESULTS ?= demo-results
 PYTEST_ARGS ?=
 # Not empty: install just what .ci/requirements/ names, by hash, as CI does.
@@ -34,7 +36,7 @@ install = $(if $(LOCKED),$(BIN)/python -m pip install $(call LOCK_ARGS,$(1)) && 
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .,\
 	$(BIN)/python -m pip install --quiet --editable '.[$(2)]' $(3))
 
-.PHONY: help demo test test-slow lint coverage venv lock lowest docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
+.PHONY: help demo test test-slow lint coverage venv lock lowest frameworks docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
 
 help:
 	@echo "make demo   this machine, a baseline, a kernel slowed on purpose and found, the reports ($(RESULTS)/); two minutes"
@@ -42,6 +44,7 @@ help:
 	@echo "make test-slow  the tests that measure in real child processes, build, install or take long"
 	@echo "                both beside processes that keep the machine busy: BESIDE=steady, memory, bursts or builds"
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
+	@echo "make frameworks  the tests of PyTorch, JAX and tinygrad, none skipped: PyTorch is installed from its own registry"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
 	@echo "make bench  the long experiments behind docs/measurements.md (on a quiet machine)"
@@ -105,6 +108,12 @@ lowest:
 		--group dev --group browser
 	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python 'nvidia-cuda-nvrtc==13.0.*'
 	$(LOWEST)/bin/python -m pytest $(SPREAD) -m 'not experiment' --ignore=tests/kernels/test_kernel_compile.py $(PYTEST_ARGS)
+
+# PyTorch's build for processors; PyPI's brings gigabytes of CUDA. Its registry names it by version: the list of hashes is PyPI's.
+frameworks: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --index-url https://download.pytorch.org/whl/cpu 'torch==$(TORCH)'
+	$(BIN)/python -c 'import jax, tinygrad, torch'
+	$(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
 docs: $(VENV)/.test
 	rm -rf docs/_build

@@ -100,6 +100,14 @@ def runs_all_tests(job):
     return any(re.match(r"make (test|lowest)\b", step.get("run", "")) for step in job["steps"])
 
 
+def test_one_job_runs_the_frameworks_tests_where_none_can_skip():
+    steps = [step.get("run") for param in JOBS for step in param.values[0]["steps"]]
+    assert steps.count("make frameworks LOCKED=1") == 1
+    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nframeworks:")[2].partition("\n\n")[0]
+    places = [target.index(part) for part in ("'torch==", "import jax, tinygrad, torch", "pytest tests/frameworks")]
+    assert places == sorted(places)
+
+
 def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
     jobs = [param.values[0] for param in JOBS if runs_all_tests(param.values[0])]
     assert len(jobs) == 3
