@@ -57,6 +57,14 @@ def test_arrays_of_the_other_card_are_refused(bandwidth):
         y = cupy.empty(N, "float32")
     with pytest.raises(Exception, match="lies on cuda:1, not on cuda:0"):
         bandwidth(lambda: y + 1, reads=y)
+
+
+def test_arrays_of_both_cards_in_one_call_are_refused(bandwidth):
+    x = bandwidth.random(N, "float32")
+    with cupy.cuda.Device(1):
+        y = cupy.empty(N, "float32")
+    with pytest.raises(Exception, match="y: .* lies on cuda:1, not on cuda:0"):
+        bandwidth(lambda x, y: x + y, x, y, reads="args")
 """
 
 

@@ -1,10 +1,11 @@
-"""Samples in which JAX compiles do not count, and the row says so."""
+"""Samples in which JAX compiles do not count, and the row says so; what PyTorch has in its place."""
 
 from itertools import count
 
 import numpy as np
 import pytest
 
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.frameworks.compiling import recompiled
 
 
@@ -47,3 +48,16 @@ def test_a_compilation_is_told_once(jax):
     jax.jit(lambda x: x * 3)(np.ones(5, np.float32))
     assert told() is not None
     assert told() is None
+
+
+@pytest.mark.bandwidth(device="cpu", min_samples=3, max_time=0.02)
+def test_torchs_own_stance_makes_a_recompilation_an_error(bandwidth):
+    """PyTorch has no public account of its recompilations: this is what the docs say instead."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: docs/frameworks.md")
+    compiled, sizes = torch.compile(lambda x: x + 1, backend="eager", dynamic=False), count(2)
+    compiled(torch.ones(2))
+    with (
+        torch.compiler.set_stance("fail_on_recompile"),
+        pytest.raises(BandwidthError, match="the measured callable raised RuntimeError: Detected recompile"),
+    ):
+        bandwidth(lambda: compiled(torch.ones(next(sizes))), reads=8, writes=8)
