@@ -45,6 +45,10 @@ class CountersFailed(BandwidthError):
     """Raised where hardware counters cannot be read, for a reason that is no fault of the test."""
 
 
+class NoKernelCounted(CountersFailed):
+    """Raised where the profiler counts, and the workload launched no kernel that it saw."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Name one thing wrong with an input file; `line` counts from 1, and is 0 for the file as a whole."""

@@ -180,11 +180,17 @@ def test_what_fails_is_one_line_and_no_verdict(gpu, monkeypatch, stand_in, said)
     result.stdout.fnmatch_lines(["NOTE *DRAM was not counted: *"])
 
 
-def test_a_workload_without_a_kernel(gpu, monkeypatch):
-    monkeypatch.setenv("DRAM_READ", "0")
-    monkeypatch.setenv("DRAM_WRITTEN", "0")
-    _, row = row_of(gpu)
-    assert "ncu saw no kernel in the range" in row["findings"][0]["text"]
+def test_workloads_without_a_kernel_are_no_failures_of_the_profiler(gpu):
+    gpu.file(
+        "test_kernel.py",
+        FREE.replace("def test_kernel(", "@pytest.mark.parametrize('n', range(3))\ndef test_kernel(n, ").replace(
+            "    a = ", "    os.environ.update(dict.fromkeys(('DRAM_READ', 'DRAM_WRITTEN'), str(n // 2)))\n    a = "
+        ),
+    )
+    *without, counted = gpu.document(*ON)["results"]
+    assert [len(row["findings"]) for row in without] == [1, 1]
+    assert all("ncu saw no kernel in the range" in row["findings"][0]["text"] for row in without)
+    assert counted["dram_read"] == 2**20, counted["findings"]
 
 
 def test_rocprofv3_counts_what_lies_between_two_flushes(gpu, monkeypatch):

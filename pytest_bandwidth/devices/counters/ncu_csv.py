@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pytest_bandwidth.devices.counters.chips import TIME, Metrics
 from pytest_bandwidth.devices.counters.table import MOST_CHARACTERS, checked_width, number_of, positions, rows_of
 from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
-from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 
 NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")
@@ -89,8 +89,8 @@ def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     raise CountersFailed("ncu wrote no table: run the test under ncu by hand, and see what it says")
 
 
-def _no_kernel() -> CountersFailed:
-    return CountersFailed(
+def _no_kernel() -> NoKernelCounted:
+    return NoKernelCounted(
         "ncu saw no kernel in the range: the workload launches none on this GPU, or launches it from a process or "
         "library that ncu does not follow"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pytest_bandwidth.devices.counters.table import MOST_CHARACTERS, checked_width, number_of, positions, rows_of
 from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
-from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 
 READ, WRITTEN = "FETCH_SIZE", "WRITE_SIZE"
@@ -43,7 +43,7 @@ def parse(text: str, between: str) -> DramTraffic:
         raise CountersFailed(f"rocprofv3 wrote {len(ends)} dispatches of {between}, expected one on either side")
     work = [dispatches[number] for number in dispatches if ends[0] < number < ends[1]]
     if not work:
-        raise CountersFailed("rocprofv3 saw no kernel of the workload: it launches none on this GPU")
+        raise NoKernelCounted("rocprofv3 saw no kernel of the workload: it launches none on this GPU")
     seconds = [one.nanoseconds for one in work]
     known = [value for value in seconds if value is not None]
     return summed(

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_bandwidth.devices.counters.profilers import Profiler, profiler_of
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.dram import DramTraffic
-from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_child
 
@@ -62,8 +62,12 @@ class Counters:
             raise CountersFailed(f"not tried any more: {self._failures} tries in a row failed")
         self.check()
         self._failures += 1
-        with lock():
-            found = self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
+        try:
+            with lock():
+                found = self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
+        except NoKernelCounted:  # the profiler did its work: the next test may launch some
+            self._failures = 0
+            raise
         self._failures = 0
         return found
 
@@ -107,7 +111,7 @@ class Counters:
             except CountersFailed as error:
                 last = result.tail[-1] if result.tail else "nothing"
                 ended = "" if result.code == 0 else f" (exit status {result.code}, at last {shown(last.strip())})"
-                raise CountersFailed(f"{error}{ended}") from None
+                raise type(error)(f"{error}{ended}") from None
 
 
 def file_name(key: str) -> str:
