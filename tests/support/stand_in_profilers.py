@@ -56,6 +56,9 @@ def ncu(arguments: list[str]) -> int:
     status, lines = _ran(program)
     if "-o" in options:
         report = Path(f"{_value(options, '-o')}.ncu-rep")
+        Path(_value(options, "--log-file")).write_text(
+            profiler_outputs.NOT_PERMITTED if how == "not-permitted" else profiler_outputs.BEFORE
+        )
         if how != "not-permitted":
             report.write_bytes(b"a report")
         return 1 if how == "not-permitted" else status

@@ -75,6 +75,14 @@ def _refuse_errors(lines: Sequence[str]) -> None:
         raise CountersFailed(f"ncu counted nothing, and says {shown(said[0].removeprefix('==ERROR==').strip(), 200)}")
 
 
+def refuse_what_failed(log: str) -> None:
+    """Raise CountersFailed for an error in what ncu says beside its table or report, or for no kernel in the range."""
+    lines = log.splitlines()
+    _refuse_errors(lines)
+    if any("No kernels were profiled" in line for line in lines):
+        raise _no_kernel()
+
+
 def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows below it."""
     kept = [line for line in lines if not line.startswith("==")]

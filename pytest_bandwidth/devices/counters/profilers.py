@@ -37,7 +37,7 @@ _NO_MIG = ("unsupported", "disabled", "none", "")
 
 
 class Profiler(Protocol):
-    """Declare what counts a program's kernels, or profiles them."""
+    """Declare what counts a program's kernels."""
 
     @property
     def name(self) -> str: ...
@@ -46,9 +46,6 @@ class Profiler(Protocol):
 
     def traffic(self, folder: Path) -> DramTraffic:
         """Return what was counted into the folder. Raises CountersFailed, one line."""
-
-    def profile_command(self, report: Path, program: Sequence[str]) -> list[str]:
-        """Return the command line that profiles the program's range into a report. Raises CountersFailed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +63,6 @@ class Ncu:
             *("--log-file", str(folder / "ncu.csv"), "--target-processes", "all"),
             *_IN_RANGE,
             *("--metrics", ",".join(self.metrics.names)),
-            *program,
-        ]
-
-    def profile_command(self, report: Path, program: Sequence[str]) -> list[str]:
-        """Take every section of ncu's; it adds the ending ``.ncu-rep`` to a name that has none."""
-        return [
-            *(self.executable, "--set", "full", "--force-overwrite", "-o", str(report.with_suffix(""))),
-            *("--target-processes", "all"),
-            *_IN_RANGE,
             *program,
         ]
 
@@ -105,10 +93,6 @@ class Rocprofv3:
             *("--output-format", "csv", "-d", str(folder), "-o", "counted", "--"),
             *program,
         ]
-
-    def profile_command(self, report: Path, program: Sequence[str]) -> list[str]:
-        del report, program
-        raise CountersFailed("reports are ncu's: profile this GPU by rocprof-compute, by hand")
 
     def traffic(self, folder: Path) -> DramTraffic:
         """Return the sums over the kernels of the range. Raises CountersFailed."""
@@ -141,10 +125,39 @@ def profiler_of(asked: str, identity: DeviceIdentity) -> Profiler:
         raise CountersFailed(
             f"a MIG slice ({slice_name}) shares its memory's counters with the others: count on a GPU without MIG"
         )
-    refusal = why_not_permitted(_read(DRIVER_PARAMETERS), _read(_OWN_STATUS))
-    if refusal is not None:
-        raise CountersFailed(refusal)
-    return Ncu(_recent_ncu(), metrics)
+    return Ncu(_permitted_ncu(), metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Write reports by the user's own Nsight Compute: of all that it can say, counters of DRAM or not."""
+
+    executable: str
+
+    def command(self, report: Path, log: Path, program: Sequence[str]) -> list[str]:
+        """Take every section; ncu adds the ending ``.ncu-rep`` to a name that has none. log: for what it says."""
+        return [
+            *(self.executable, "--set", "full", "--force-overwrite", "-o", str(report.with_suffix(""))),
+            *("--log-file", str(log), "--target-processes", "all"),
+            *_IN_RANGE,
+            *program,
+        ]
+
+    def check_log(self, log: Path) -> None:
+        """Raise CountersFailed, one line with the remedy, for an error that ncu noted or for no kernel."""
+        ncu_csv.refuse_what_failed(_text(log, "ncu wrote no report, and says nothing: run it by hand (ncu --version)"))
+
+
+def reporter_of(identity: DeviceIdentity) -> Reporter:
+    """Return what profiles on a GPU. Raises CountersFailed, one line with the remedy, for what can be told beforehand.
+
+    A chip without counters of DRAM, and a MIG slice, have reports all the same.
+    """
+    if not identity.on_gpu:
+        raise CountersFailed(f"ncu profiles GPUs, this run measures on {identity.name}")
+    if identity.facts.get("gfx"):
+        raise CountersFailed("reports are ncu's: profile this GPU by rocprof-compute, by hand")
+    return Reporter(_permitted_ncu())
 
 
 def found(name: str, remedy: str) -> str:
@@ -181,7 +194,11 @@ def check_version(said: str, path: str) -> None:
         )
 
 
-def _recent_ncu() -> str:
+def _permitted_ncu() -> str:
+    """Return the path of an ncu that may count. Raises CountersFailed."""
+    refusal = why_not_permitted(_read(DRIVER_PARAMETERS), _read(_OWN_STATUS))
+    if refusal is not None:
+        raise CountersFailed(refusal)
     path = found(NCU, "install Nsight Compute (it comes with the CUDA toolkit)")
     try:
         done = subprocess.run(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth.devices.counters.profilers import Profiler, profiler_of
+from pytest_bandwidth.devices.counters.profilers import Profiler, profiler_of, reporter_of
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
@@ -80,20 +80,28 @@ class Counters:
         timeout_seconds: float,
     ) -> None:
         """Profile the measurement of that label into a report's file. Raises CountersFailed where there is none."""
-        profiler = self._profiler
-        command = profiler.profile_command(report, self._invocation.command())
+        reporter = reporter_of(self._identity)
         try:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.unlink(missing_ok=True)
-            with lock():
-                asked = replace(request, counts=True, counted_label=label)
-                result = run_child(command, self._invocation.folder, asked, timeout_seconds, direct=False)
         except OSError as error:
-            raise CountersFailed(f"{profiler.name} does not start: {error}") from None
-        if not report.exists():
+            raise CountersFailed(f"reports cannot be written there: {error}") from None
+        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+            log = Path(own, "ncu.log")
+            command = reporter.command(report, log, self._invocation.command())
+            asked = replace(request, counts=True, counted_label=label)
+            try:
+                with lock():
+                    result = run_child(command, self._invocation.folder, asked, timeout_seconds, direct=False)
+            except OSError as error:
+                raise CountersFailed(f"ncu does not start: {error}") from None
+            if report.exists():
+                return
+            if result.code is None:
+                raise CountersFailed(f"the test under ncu did not end in {timeout_seconds:.0f} s")
+            reporter.check_log(log)
             last = shown(result.tail[-1].strip()) if result.tail else "nothing"
-            how = "did not end in time" if result.code is None else f"wrote no report (at last {last})"
-            raise CountersFailed(f"{profiler.name} {how}")
+            raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
 
     def _run(self, request: ChildRequest, timeout_seconds: float) -> DramTraffic:
         profiler = self._profiler

@@ -3,10 +3,16 @@
 from pathlib import Path
 
 import pytest
-from profiler_outputs import FLUSH, TRIAD, rocprof, wide
+from profiler_outputs import FLUSH, HELD_BY_OTHERS, NO_KERNEL, NOT_PERMITTED, TRIAD, rocprof, wide
 
 from pytest_bandwidth.devices.counters import profilers
-from pytest_bandwidth.devices.counters.profilers import check_version, profiler_of, why_not_permitted
+from pytest_bandwidth.devices.counters.profilers import (
+    Reporter,
+    check_version,
+    profiler_of,
+    reporter_of,
+    why_not_permitted,
+)
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import CountersFailed
 
@@ -96,6 +102,34 @@ def test_what_is_refused_before_anything_runs(install) -> None:
     assert "a MIG slice (1g.18gb)" in refused("auto", mig)
     orin = DeviceIdentity("cuda", "Orin", 2**34, "GPU-2", {}, {"compute_capability": "8.7"})
     assert "no counters of DRAM" in refused("auto", orin)
+
+
+def test_a_report_needs_no_counters_of_dram(install, tmp_path: Path) -> None:
+    path = install("ncu", VERSION)
+    orin = DeviceIdentity("cuda", "Orin", 2**34, "GPU-2", {"mig": "1g.5gb"}, {"compute_capability": "8.7"})
+    reporter = reporter_of(orin)
+    command = reporter.command(tmp_path / "test.ncu-rep", tmp_path / "log", ["python"])
+    assert command[:6] == [str(path), "--set", "full", "--force-overwrite", "-o", str(tmp_path / "test")]
+    assert (command[-1], command[command.index("--log-file") + 1]) == ("python", str(tmp_path / "log"))
+    for identity, said in ((HOST, "this run measures on AMD EPYC"), (MI300, "reports are ncu's")):
+        with pytest.raises(CountersFailed, match=said):
+            reporter_of(identity)
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (None, "ncu wrote no report, and says nothing"),
+        (NOT_PERMITTED, "NVreg_RestrictProfilingToAdminUsers=0"),
+        (HELD_BY_OTHERS, "another profiler holds the counters"),
+        (NO_KERNEL, "ncu saw no kernel in the range"),
+    ],
+)
+def test_what_ncu_noted_says_why_there_is_no_report(tmp_path: Path, log: str | None, said: str) -> None:
+    if log is not None:
+        (tmp_path / "log").write_text(log)
+    with pytest.raises(CountersFailed, match=said):
+        Reporter("ncu").check_log(tmp_path / "log")
 
 
 def test_counters_that_the_driver_keeps_are_told_beforehand() -> None:
