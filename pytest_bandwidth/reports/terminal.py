@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
-from pytest_bandwidth.domain.dram import DIFFERS, UNCOUNTED, UNPROFILED
+from pytest_bandwidth.domain.dram import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
 from pytest_bandwidth.domain.explanation import LEAST_DIFFERENCE, MATERIALISED
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
@@ -45,7 +45,10 @@ NARROWEST_NAME = 20
 MOST_REASONS = 4
 MOST_PAIRS = 12
 # Findings that every run tells.
-_ALWAYS = (DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, UNCOUNTED, UNPROFILED, *READ_OTHERWISE)
+_ALWAYS = (
+    *(DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, RISEN, UNCOUNTED, UNPROFILED),
+    *READ_OTHERWISE,
+)
 # A larger one is told as a multiple.
 _LARGEST_GAIN = 100.0
 _AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"

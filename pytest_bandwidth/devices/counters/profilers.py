@@ -98,10 +98,12 @@ class Rocprofv3:
         """Return the sums over the kernels of the range. Raises CountersFailed."""
         files = sorted(folder.rglob("*counter_collection.csv"))
         if len(files) != 1:
-            raise CountersFailed(
-                f"rocprofv3 wrote {len(files)} tables of counters, expected one: it writes none for a counter that "
-                f"this GPU lacks (rocprofv3 --list-avail names those that it has)"
+            why = (
+                "the workload's process starts others that use the GPU, and it cannot be told whose kernels count"
+                if files
+                else "it writes none for a counter that this GPU lacks (rocprofv3 --list-avail names those that it has)"
             )
+            raise CountersFailed(f"rocprofv3 wrote {len(files)} tables of counters, expected one: {why}")
         return rocprofv3_csv.parse(_text(files[0], "rocprofv3's table cannot be read"), CLOSING_KERNEL)
 
 

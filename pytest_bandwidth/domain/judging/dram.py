@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.dram import DIFFERS, UNCOUNTED, DramTraffic
+from pytest_bandwidth.domain.dram import DIFFERS, RISEN, UNCOUNTED, DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import Finding
@@ -55,26 +55,32 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
 def judged_by_counts(
     judged: Judged, first: DramTraffic, max_ratio: float | None, count_again: Callable[[], DramTraffic]
 ) -> Judged:
-    """Return the judgement with the counts, REGRESSED where they rose in two counts: the lower one decides.
+    """Return the judgement with the counts, REGRESSED where the same ones rose in two counts.
 
-    max_ratio: the marker's. Verdicts that fail already stay; an entry that is being written is held to max_ratio alone.
+    max_ratio: the marker's. Verdicts that fail already stay, and the rise is a finding; an entry that is being written
+    is held to max_ratio alone.
     """
     found, measurement = first, judged.measurement
-    why = _too_much(found, judged, max_ratio)
+    why = _too_much((first,), judged, max_ratio)
     if why is not None:
         try:
-            found = min(first, count_again(), key=lambda counted: counted.bytes_moved)
+            counts = sorted((first, count_again()), key=lambda counted: counted.bytes_moved)
         except CountersFailed as error:
             told = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})")
             measurement, why = measurement.with_finding(told), None
         else:
-            why = _too_much(found, judged, max_ratio)
+            why = _too_much(counts, judged, max_ratio)
+            # What is shown explains the verdict.
+            shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio) is None]
+            found = (*shown, *counts)[0]
     measurement = replace(measurement, dram=found)
     cache_bytes = _cache_bytes(judged)
     differs = declared_otherwise(measurement.traffic, found, cache_bytes)
     if differs is not None:
         measurement = measurement.with_finding(differs)
-    if why is None or judged.verdict.status in _FAILS_ALREADY:
+    if why is not None and judged.verdict.status in _FAILS_ALREADY:
+        measurement, why = measurement.with_finding(Finding(RISEN, why[1])), None
+    if why is None:
         return replace(judged, measurement=measurement)
     return replace(judged, measurement=measurement, verdict=Verdict(Status.REGRESSED, *why))
 
@@ -108,9 +114,9 @@ def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(old)
 
 
-def _too_much(moved: DramTraffic, judged: Judged, max_ratio: float | None) -> tuple[str, str] | None:
-    """Return code and reason where DRAM moved more than marker or baseline allow; None where it did not."""
-    declared = judged.measurement.bytes_moved
+def _too_much(counts: Sequence[DramTraffic], judged: Judged, max_ratio: float | None) -> tuple[str, str] | None:
+    """Return code and reason where DRAM moved more than marker or baseline allow, in each count; else None."""
+    moved, declared = min(counts, key=lambda counted: counted.bytes_moved), judged.measurement.bytes_moved
     ratio = moved.ratio_to(declared)
     if max_ratio is not None and ratio is not None and ratio > max_ratio:
         return (
@@ -118,17 +124,18 @@ def _too_much(moved: DramTraffic, judged: Judged, max_ratio: float | None) -> tu
             f"DRAM moved {format_bytes(moved.bytes_moved)}, {ratio:.2f}× the {format_bytes(declared)} that are "
             f"declared, max_dram_ratio is {max_ratio:g}",
         )
-    if judged.entry is None or judged.verdict.status is Status.UPDATED:
+    if judged.entry is None or judged.verdict.status in (Status.UPDATED, Status.NOT_COMPARABLE):
         return None
-    changes = _risen(moved, judged.entry, _cache_bytes(judged))
+    read, written = min(one.bytes_read for one in counts), min(one.bytes_written for one in counts)
+    changes = _risen(read, written, judged.entry, _cache_bytes(judged))
     return (ROSE, f"DRAM {', '.join(changes)}") if changes else None
 
 
-def _risen(moved: DramTraffic, entry: Entry, cache_bytes: int) -> list[str]:
+def _risen(read: int, written: int, entry: Entry, cache_bytes: int) -> list[str]:
     changes = []
     for verb, name, now in (
-        ("read", "dram_read", moved.bytes_read),
-        ("wrote", "dram_written", moved.bytes_written),
+        ("read", "dram_read", read),
+        ("wrote", "dram_written", written),
     ):
         known = _counts(entry.runs, name)
         if not known:

@@ -74,6 +74,9 @@ def test_rocprofv3_is_for_amd(install, tmp_path: Path, asked: str) -> None:
         profiler.traffic(tmp_path / "host")
     (tmp_path / "host" / "counted_counter_collection.csv").write_text(rocprof(FLUSH, ("triad", "1", "2"), FLUSH))
     assert profiler.traffic(tmp_path / "host").bytes_written == 2048
+    (tmp_path / "host" / "other_counter_collection.csv").write_text("")
+    with pytest.raises(CountersFailed, match="wrote 2 tables of counters, expected one: the workload's process starts"):
+        profiler.traffic(tmp_path / "host")
 
 
 def test_what_ncu_wrote_is_read_from_its_file(install, tmp_path: Path) -> None:

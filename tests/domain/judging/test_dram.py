@@ -102,6 +102,13 @@ def test_the_lower_of_two_counts_decides() -> None:
     assert not found.measurement.findings
 
 
+@pytest.mark.parametrize(("again", "shown"), [((203, 105), (203, 105)), ((203, 140), (206, 90))])
+def test_what_rose_in_one_count_alone_is_no_regression(again: tuple[int, int], shown: tuple[int, int]) -> None:
+    """Reads past what is allowed, then not, while more of the written bytes had left the cache."""
+    found = judged_by_counts(judged((200, 100)), moved(206, 90), None, lambda: moved(*again))
+    assert (found.verdict, found.measurement.dram) == (WITHIN, moved(*shown))
+
+
 def test_a_second_count_that_fails_confirms_nothing() -> None:
     def fails() -> DramTraffic:
         raise CountersFailed("no ncu")
@@ -124,6 +131,14 @@ def test_what_fails_already_keeps_its_reason(status: Status) -> None:
     found = judged_by_counts(judged((200, 100), verdict=of_time), moved(300, 100), 1.1, lambda: moved(300, 100))
     assert found.verdict == of_time
     assert found.measurement.dram is not None
+    assert [finding.code for finding in found.measurement.findings] == ["dram-differs", "dram-risen"]
+    assert "max_dram_ratio is 1.1" in found.measurement.findings[1].text
+
+
+def test_what_is_not_comparable_is_not_held_to_the_baselines_counts() -> None:
+    other = judged((200, 100), verdict=Verdict(Status.NOT_COMPARABLE, "x", "y"))
+    found = judged_by_counts(other, moved(300, 100), None, never)
+    assert [finding.code for finding in found.measurement.findings] == ["dram-differs"]
 
 
 def test_an_entry_that_is_written_is_held_to_the_marker_alone() -> None:
