@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if controller.is_card_of_fleet:
         from pytest_bandwidth.session.fresh.card_process import configure_card
 
-        configure_card()
+        configure_card(config)
     if controller.is_child:
         from pytest_bandwidth.session.fresh.child_plugin import configure_child
 

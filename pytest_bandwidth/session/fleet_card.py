@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# JSON: `document`, `evidence`, and `baseline` or null.
+# JSON: `document`, `evidence`, `baseline` or null, and `current`.
 FLEET_VARIABLE = "PYTEST_BANDWIDTH_FLEET"
 
 
@@ -21,12 +22,25 @@ class CardPlaces:
     """Hold a card's files.
 
     document: the run's JSON document. evidence: what an update further needs. baseline: a copy of the caller's, which
-    the run may write to; None where the caller has none.
+    the run may write to; None where the caller has none. current: the test that runs; None where nobody asks.
     """
 
     document: Path
     evidence: Path
     baseline: Path | None
+    current: Path | None = None
+
+
+class CurrentTest:
+    """As a plugin of pytest: note the test that runs, for the caller's table."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        # A table is not worth a failed test: the disk may be full.
+        with suppress(OSError):
+            self._file.write_text(nodeid, encoding="utf-8", errors="replace")
 
 
 def card_places(environment: Mapping[str, str] = os.environ) -> CardPlaces | None:
@@ -35,5 +49,10 @@ def card_places(environment: Mapping[str, str] = os.environ) -> CardPlaces | Non
     if not told:
         return None
     names = json.loads(told)
-    baseline = names["baseline"]
-    return CardPlaces(Path(names["document"]), Path(names["evidence"]), None if baseline is None else Path(baseline))
+    baseline, current = names["baseline"], names.get("current")
+    return CardPlaces(
+        Path(names["document"]),
+        Path(names["evidence"]),
+        None if baseline is None else Path(baseline),
+        None if current is None else Path(current),
+    )

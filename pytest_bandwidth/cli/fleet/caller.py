@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from pytest_bandwidth.cli.fleet.cards import Card, CardResult, CardRow, Task
+from pytest_bandwidth.cli.fleet.cards import Card, CardResult, CardRow, Seen, Task
 from pytest_bandwidth.cli.fleet.cluster import Cluster
+from pytest_bandwidth.cli.fleet.live import LiveTable, live_table
 from pytest_bandwidth.cli.fleet.overview import fleet_document, progress, table
 from pytest_bandwidth.cli.fleet.returned import interrupted, read_result, refused
 from pytest_bandwidth.cli.fleet.schedule import Schedule
@@ -94,10 +95,15 @@ class FleetCaller:
                 session.testscollected = len(self._cards)
                 task = self._task_of(settings_of(config))
                 tell(f"fleet: {len(self._cards)} cards on {len({card.node_id for card in self._cards})} nodes")
-                schedule = Schedule(cluster, task, self._retries, tell)
+                live = live_table(config)
+                tell = _after(live.clear, tell)
+                schedule = Schedule(
+                    cluster, task, self._retries, tell, (lambda seen: self._show(live, seen)) if live.watched else None
+                )
                 try:
                     schedule.run(self._cards, lambda result: self._take(config, result, task, tell))
                 finally:
+                    live.clear()
                     self._rows.update({card.number: interrupted(card) for card in schedule.unfinished()})
         except BandwidthError as error:
             raise pytest.UsageError(str(error)) from None
@@ -162,6 +168,9 @@ class FleetCaller:
         )
         config.hook.pytest_runtest_logreport(report=told)
 
+    def _show(self, live: LiveTable, seen: Sequence[Seen]) -> None:
+        live.show(seen, [Seen(row.card, row.state, "", row.seconds) for row in self._rows.values()])
+
     def _in_order(self) -> list[CardRow]:
         """Return the rows by node and GPU."""
         place = {card.node: i for i, card in enumerate(self._cards)}
@@ -189,6 +198,16 @@ def task_of(
 
 def _told_by(report: DeviceReport) -> tuple[str, str, str]:
     return str(report.device["kind"]), str(report.device["name"]), str(report.device["serial"])
+
+
+def _after(first: Callable[[], None], tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a teller that does something else first."""
+
+    def told(text: str) -> None:
+        first()
+        tell(text)
+
+    return told
 
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:

@@ -56,6 +56,8 @@ class Returned:
     evidence: bytes | None = None
     plugin: str | None = None
     python: str = ""
+    free_bytes: int | None = None
+    ray_processors: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,22 @@ class CardResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """Hold what a card does now. state: waits or runs; test: that it ran last, "" before the first; seconds: in it."""
+
+    card: Card
+    state: str
+    test: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CardRow:
     """Hold a card's row of the fleet's table and document.
 
     state: measured, failed (a test did) or missing. reason, tail: why, and the last lines of its output. device: a
-    document's. statuses, gbps: of its run, by verdict and by test.
+    document's. statuses, gbps: of its run, by verdict and by test. ray_processors: what Ray's own processes on its node
+    used before it began; None where that is not known.
     """
 
     card: Card
@@ -93,3 +106,4 @@ class CardRow:
     device: Mapping[str, Any] | None = None
     statuses: Mapping[str, int] = field(default_factory=dict)
     gbps: Mapping[str, float] = field(default_factory=dict)
+    ray_processors: float | None = None

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -33,38 +34,44 @@ CONNECTING_SECONDS = 10.0
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """Hold one attempt at a card's task: Ray's actor, and what answers when it has its card, and when it has run."""
+    """Hold one attempt at a card's task: Ray's actor, and what answers when it has its card, and when it has run.
+
+    test: that it ran when it was last asked; asked: what answers that, None between two questions.
+    """
 
     card: Card
     actor: Any
     ready: Any
     ran: Any
     has_card: bool = False
+    test: str = ""
+    asked: Any = None
 
 
 class Cluster:
     """Hold a connection to Ray. As a context: whatever ends it, no child of an attempt is left behind.
 
-    folder: shipped to the nodes; None where they have it. Raises UsageError where there is no cluster.
+    folder: shipped to the nodes; None where they have it. environment: Ray's runtime_env for the rest. Raises
+    UsageError where there is no cluster.
     """
 
-    def __init__(self, address: str, folder: Path | None) -> None:
+    def __init__(self, address: str, folder: Path | None, environment: Mapping[str, Any] | None = None) -> None:
         _refuse_silent(address)
         # No report to Ray's makers from a test run, unless the user asks for it.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self._ray: Any = import_module("ray")
-        shipped = {"working_dir": str(folder), "excludes": list(NOT_SHIPPED)}
+        shipped = {} if folder is None else {"working_dir": str(folder), "excludes": list(NOT_SHIPPED)}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # its own, which no user can mend
                 self._ray.init(
                     address=address,
-                    runtime_env={} if folder is None else shipped,
+                    runtime_env={**(environment or {}), **shipped},
                     log_to_driver=False,
                     logging_level="ERROR",
                     include_dashboard=False if address == "local" else None,
                 )
-        except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        except (ConnectionError, ValueError, TypeError, RuntimeError, OSError) as error:
             raise UsageError(f"--address {address}: Ray cannot be used: {_first_line(error)}") from None
         import_module("ray.cloudpickle").register_pickle_by_value(on_node)
         self._actor: Any = self._ray.remote(on_node.Runner)
@@ -134,6 +141,18 @@ class Cluster:
             if attempt.ran in finished:
                 ended.append((attempt, self._result(attempt)))
         return ended
+
+    def ask_tests(self, attempts: Sequence[Attempt]) -> None:
+        """Ask which tests run, and note what those have answered that were asked before; waits for none."""
+        for attempt in attempts:
+            if not attempt.has_card:
+                continue
+            if attempt.asked is None:
+                attempt.asked = attempt.actor.current_test.remote()
+            elif self._ray.wait([attempt.asked], timeout=0)[0]:
+                with suppress(self._ray.exceptions.RayError):  # `ran` fails of the same
+                    attempt.test = str(self._ray.get(attempt.asked))
+                attempt.asked = None
 
     def _note_card(self, attempt: Attempt) -> None:
         """Note that an attempt has its card, and which of its node's GPUs that is."""

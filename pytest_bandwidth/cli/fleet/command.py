@@ -24,7 +24,7 @@ DEFAULT_TIMEOUT_SECONDS = 3600.0
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
         f"{parser.prog} [-h] [--address A] [--per gpu|node] [--only MODEL|NODE] [--timeout S] [--retries N] "
-        "[--chdir DIR] [--python PATH] [-o FILE] [-- ARG ...]"
+        "[--chdir DIR] [--python PATH] [--runtime-env FILE] [-o FILE] [-- ARG ...]"
     )
     parser.epilog = "ARG: for pytest, on every card, the plugin's own options among them"
     parser.add_argument(
@@ -51,6 +51,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--python", metavar="PATH", help="interpreter on every node (default: the one that Ray runs)")
     parser.add_argument(
+        "--runtime-env",
+        type=Path,
+        metavar="FILE",
+        help="JSON: the environment that Ray makes on every node (pip, uv, conda, py_executable, image_uri, container)",
+    )
+    parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="the fleet as JSON, or as a page (.html): a row for each card"
     )
 
@@ -60,12 +66,17 @@ def run(options: argparse.Namespace) -> int:
 
     from pytest_bandwidth.cli.fleet.caller import FleetCaller, task_of
     from pytest_bandwidth.cli.fleet.cluster import MISSING, Cluster
+    from pytest_bandwidth.cli.fleet.runtime_env import read_runtime_env
 
     if find_spec("ray") is None:
         raise UsageError(MISSING)
+    folder = None if options.chdir is not None else Path.cwd()
+    environment = None
+    if options.runtime_env is not None:
+        environment = read_runtime_env(options.runtime_env, ships_folder=folder is not None)
     seconds = DEFAULT_TIMEOUT_SECONDS if options.timeout is None else _number(options.timeout, "--timeout")
     caller = FleetCaller(
-        lambda: Cluster(options.address, None if options.chdir is not None else Path.cwd()),
+        lambda: Cluster(options.address, folder, environment),
         lambda cluster: cluster.cards(options.per, options.only),
         partial(
             task_of,

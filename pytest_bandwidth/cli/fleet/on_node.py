@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,11 +21,14 @@ from typing import Any
 
 # A document of 10,000 tests; what is larger stays where it is.
 LARGEST_RETURNED_BYTES = 64 * 2**20
+LONGEST_TEST = 300
 TAIL_LINES, TAIL_BYTES = 12, 16 * 2**10
 # After an interrupt pytest has so long to end its own children; then it is killed with its process group.
 ENDING_SECONDS = 10.0
 # Importing the plugin, to tell whether it is there.
 LOOKING_SECONDS = 60.0
+# So long Ray's own processes are watched before pytest starts.
+WATCHING_SECONDS = 0.5
 # Of a CI job's step, which the caller writes to.
 NOT_INHERITED = ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY")
 # By these Ray tells a process which GPUs are its own.
@@ -38,6 +42,7 @@ class Runner:
         self._process: subprocess.Popen[bytes] | None = None
         self._changing = threading.Lock()
         self._stopped = False
+        self._folder: Path | None = None
 
     def ready(self) -> str:
         """Answer once the card is this actor's: with its number on the node, several with commas; "" where none is."""
@@ -48,11 +53,14 @@ class Runner:
 
         status: pytest's exit status; None where it was ended after the time-out. document, evidence: what it wrote;
         None where it wrote nothing, or too much: document_bytes says how much. plugin: where nothing was written, the
-        plugin's version there; "" where there is none.
+        plugin's version there; "" where there is none. free_bytes: on the disk of temporary files. ray_processors: what
+        Ray's own processes used before it began. They are neighbours like all others: while they are idle they use
+        nothing, and what they use while a test measures counts as others' work.
         """
+        used_by_ray = ray_processors()
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-fleet-", ignore_cleanup_errors=True) as name:
-            folder = Path(name)
+            folder = self._folder = Path(name)
             log = folder / "output"
             status = self._run(task, folder, log)
             document = _read(folder / "document.json")
@@ -64,10 +72,18 @@ class Runner:
                 "document_bytes": _size(folder / "document.json"),
                 "evidence": _read(folder / "evidence.json"),
                 "python": task["python"] or sys.executable,
+                "free_bytes": shutil.disk_usage(folder).free,
+                "ray_processors": used_by_ray,
             }
         if document is None and status is not None:
             found["plugin"] = _plugin_version(task["python"] or sys.executable)
         return found
+
+    def current_test(self) -> str:
+        """Return the test that runs, or ran last; "" before the first."""
+        if self._folder is None:
+            return ""
+        return (_read(self._folder / "current") or b"").decode("utf-8", "replace")[:LONGEST_TEST]
 
     def stop(self) -> None:
         """End the child with all its own children; a run that waits for it then returns."""
@@ -83,6 +99,7 @@ class Runner:
             "document": str(folder / "document.json"),
             "evidence": str(folder / "evidence.json"),
             "baseline": None if baseline is None else str(baseline),
+            "current": str(folder / "current"),
         }
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         # The plugin in the child ends with this process, and its process group with it.
@@ -107,6 +124,43 @@ class Runner:
             return None
         finally:
             _end(process)
+
+
+def ray_processors(proc: Path = Path("/proc"), seconds: float = WATCHING_SECONDS) -> float | None:
+    """Return how many processors Ray's own processes use on this machine; None where the system does not tell."""
+    before = _ray_seconds(proc)
+    if before is None:
+        return None
+    time.sleep(seconds)
+    after = _ray_seconds(proc) or {}
+    return sum(used - before.get(pid, used) for pid, used in after.items()) / seconds
+
+
+def _ray_seconds(proc: Path) -> dict[str, float] | None:
+    """Return the processor seconds that each of Ray's processes has used, by process id; None without /proc."""
+    try:
+        names = [entry for entry in os.listdir(proc) if entry.isdigit()]
+        ticks = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+    used = {}
+    for name in names:
+        with suppress(OSError, ValueError, IndexError):  # it ended meanwhile
+            if _is_rays((proc / name / "cmdline").read_bytes()):
+                # man 5 proc_pid_stat: the name may hold any character, and ends at the last parenthesis.
+                fields = (proc / name / "stat").read_text(errors="replace").rpartition(") ")[2].split()
+                used[name] = (int(fields[11]) + int(fields[12])) / ticks
+    return used
+
+
+def _is_rays(command: bytes) -> bool:
+    """Return whether a command line is one of Ray's daemons: its servers, agents and monitors, not what it runs."""
+    first, *others = command.split(b"\0")
+    if os.path.basename(first) in (b"raylet", b"gcs_server"):
+        return True
+    return first.startswith(b"ray-") or any(
+        b"/ray/dashboard/" in one or b"/ray/_private/" in one or b"/ray/autoscaler/" in one for one in others[:6]
+    )
 
 
 def _lay_out(task: Mapping[str, Any], folder: Path) -> Path | None:

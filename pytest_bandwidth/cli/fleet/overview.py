@@ -13,6 +13,9 @@ from pytest_bandwidth.cli.tables import SCHEMA, aligned, terminal_width
 from pytest_bandwidth.domain.units import counted, format_seconds
 from pytest_bandwidth.reports.text_safe import printable
 
+# Of one processor: the background of any system, as a host's measurements take it.
+IDLE_PROCESSORS = 0.05
+
 
 def table(rows: Sequence[CardRow]) -> list[str]:
     """Return a line for each card, and one that counts them."""
@@ -30,7 +33,7 @@ def table(rows: Sequence[CardRow]) -> list[str]:
         for row in rows
     ]
     words = ("state", "device", "why")
-    return [*aligned(headings, cells, left=words, width=terminal_width()), _counted(rows)]
+    return [*aligned(headings, cells, left=words, width=terminal_width()), _counted(rows), *_of_ray(rows)]
 
 
 def progress(row: CardRow) -> str:
@@ -65,6 +68,20 @@ def _plain(row: CardRow) -> dict[str, Any]:
     card = asdict(row.card)
     del card["number"]
     return {**card, **plain}
+
+
+def _of_ray(rows: Sequence[CardRow]) -> list[str]:
+    """Say what Ray's own processes used before the cards were measured."""
+    known = [(row.ray_processors, row.card.node) for row in rows if row.ray_processors is not None]
+    if not known:
+        return []
+    most, node = max(known)
+    if most < IDLE_PROCESSORS:
+        return [f"Ray's own processes were idle on every node at the start: {most:.2f} processors at most"]
+    return [
+        f"Ray's own processes used up to {most:.2f} processors at the start ({node}): "
+        "what they use while a test measures counts as others' work"
+    ]
 
 
 def _counted(rows: Sequence[CardRow]) -> str:

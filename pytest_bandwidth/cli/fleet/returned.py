@@ -23,6 +23,8 @@ from pytest_bandwidth.storage.saved_run import checked, parsed
 from pytest_bandwidth.storage.schema_check import check_plain
 
 LONGEST_REASON, LONGEST_LINE, LONGEST_NAME = 400, 300, 200
+# A document of a thousand tests; a disk with less is worth naming where nothing came back.
+LITTLE_SPACE_BYTES = 4 * 2**20
 _TESTS_FAILED, _NO_TESTS = 1, 5
 _ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
 
@@ -66,6 +68,7 @@ def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, De
         document["device"],
         dict(Counter(o.status for o in outcomes)),
         {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid},
+        outcome.ray_processors,
     )
     return row, report
 
@@ -101,7 +104,9 @@ def _why_nothing(returned: Returned, timeout_seconds: float) -> str:
         return "no bandwidth test ran"
     how = f"exit status {returned.status}" if returned.status >= 0 else f"signal {-returned.status}"
     said = "" if returned.document is not None else " and measured nothing"
-    return f"pytest ended with {how}{said}"
+    free = returned.free_bytes
+    disk = f"; its node's disk has {format_bytes(free)} left" if free is not None and free < LITTLE_SPACE_BYTES else ""
+    return f"pytest ended with {how}{said}{disk}"
 
 
 def _refuse_long_names(device: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.cli.fleet.cards import Card, CardResult, Lost, Returned, Task
+from pytest_bandwidth.cli.fleet.cards import Card, CardResult, Lost, Returned, Seen, Task
 from pytest_bandwidth.cli.fleet.cluster import Attempt, Cluster
 from pytest_bandwidth.domain.units import counted, format_seconds
 
@@ -26,10 +26,20 @@ class _Running:
 
 
 class Schedule:
-    """Follow the cards of one run. results: by card's number, as they end."""
+    """Follow the cards of one run. results: by card's number, as they end.
 
-    def __init__(self, cluster: Cluster, task: Task, retries: int, tell: Callable[[str], None]) -> None:
-        self._cluster, self._task, self._retries, self._tell = cluster, task, retries, tell
+    watch: called about every second with the cards that have not ended; None where nobody looks.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        task: Task,
+        retries: int,
+        tell: Callable[[str], None],
+        watch: Callable[[list[Seen]], None] | None = None,
+    ) -> None:
+        self._cluster, self._task, self._retries, self._tell, self._watch = cluster, task, retries, tell, watch
         self._kept: Any = None
         self._running: list[_Running] = []
         self.results: dict[int, CardResult] = {}
@@ -54,11 +64,18 @@ class Schedule:
                 result = CardResult(one.attempt.card, outcome, one.number, time.monotonic() - one.begun)
                 self.results[result.card.number] = result
                 on_result(result)
+            if self._watch is not None:
+                self._cluster.ask_tests([one.attempt for one in self._running])
+                self._watch([self._seen(one) for one in self._running])
         self._cluster.stop(done)
 
     def unfinished(self) -> list[Card]:
         """Return the cards that have no result, with the names that they have by now."""
         return [one.attempt.card for one in self._running]
+
+    def _seen(self, one: _Running) -> Seen:
+        state = "runs" if one.has_card else "waits"
+        return Seen(one.attempt.card, state, one.attempt.test, time.monotonic() - one.since)
 
     def _overdue(self, one: _Running) -> Lost | None:
         """Return what is to be said of an attempt that takes too long; None as long as it does not."""

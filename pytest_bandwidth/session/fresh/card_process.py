@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
+from pytest_bandwidth.session.fleet_card import CurrentTest, card_places
 from pytest_bandwidth.session.fresh.parent_death import end_with_parent
 
 
-def configure_card() -> None:
+def configure_card(config: pytest.Config) -> None:
     """Set this process up; called before any test is collected."""
     end_with_parent()
+    places = card_places()
+    if places is not None and places.current is not None:
+        config.pluginmanager.register(CurrentTest(places.current))
     # Ray's threads block signals, and its processes ignore some: what they start inherits that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

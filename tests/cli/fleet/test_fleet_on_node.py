@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from children import SUPPORT, gone, wait_for
+from full_disks import file_size_limit
 from test_fleet_results import CARD
 
 from pytest_bandwidth.cli.fleet.cards import CardResult, Returned, Task
-from pytest_bandwidth.cli.fleet.on_node import Runner
+from pytest_bandwidth.cli.fleet.on_node import Runner, _ray_seconds, ray_processors
 from pytest_bandwidth.cli.fleet.returned import read_result
+from pytest_bandwidth.devices.cpu.activity import ActivityWatch, shares_between
 
 pytestmark = pytest.mark.processes
 
@@ -99,12 +101,20 @@ def test_a_card_judges_by_the_callers_baseline_and_updates_a_copy(checkout):
 
 def test_a_hang_is_ended_and_tells_where_it_was(checkout):
     (checkout / "test_all.py").write_text(HANGS)
-    runner = Runner()
-    waiting = threading.Thread(target=lambda: (wait_for(checkout / "started"), runner.stop()))
+    runner, running = Runner(), []
+    assert runner.current_test() == ""
+
+    def stop() -> None:
+        wait_for(checkout / "started")
+        running.append(runner.current_test())
+        runner.stop()
+
+    waiting = threading.Thread(target=stop)
     waiting.start()
     back = run(runner, task(checkout))
     waiting.join()
     assert back.status == 2
+    assert running == ["test_all.py::test_copy"]
     assert any(re.search(r"test_all.py:\d+: KeyboardInterrupt", line) for line in back.tail), back.tail
     assert gone(int((checkout / "started").read_text()))
 
@@ -133,3 +143,82 @@ def test_a_large_document_stays_where_it_is(checkout, monkeypatch):
 def test_an_interpreter_that_is_not_there(checkout):
     with pytest.raises(FileNotFoundError):
         Runner().run({**asdict(task(checkout)), "python": str(checkout / "no-python")})
+
+
+def stand_in(folder: Path, *lines: str) -> str:
+    """An interpreter of a node's own: this one, in other circumstances."""
+    script = folder / "python"
+    script.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_another_python_that_has_no_plugin_is_named(checkout):
+    other = stand_in(checkout, f'exec {sys.executable} -I -S "$@"')
+    back = Runner().run({**asdict(task(checkout)), "python": other})
+    row, _ = read_result(CardResult(CARD, Returned(**back), 1, 1.0), 300.0)
+    assert (row.state, row.reason) == (
+        "missing",
+        f"{other} finds no pytest-bandwidth: install it there, or name an interpreter with --python",
+    )
+    assert any("No module named pytest" in line for line in row.tail), row.tail
+
+
+def test_a_disk_that_fills_up_meanwhile_is_a_missing_card_with_a_tail(checkout):
+    """No file grows beyond 512 bytes: neither the output nor the document fits, and the report says how it ended."""
+    full = stand_in(checkout, "ulimit -f 1", f'exec {sys.executable} "$@"')
+    back = Runner().run({**asdict(task(checkout)), "python": full})
+    row, report = read_result(CardResult(CARD, Returned(**{**back, "free_bytes": 0}), 1, 1.0), 300.0)
+    assert (row.state, report) == ("missing", None)
+    assert re.fullmatch(
+        r"pytest ended with exit status \d and measured nothing; its node's disk has 0 B left", row.reason
+    )
+    assert "test session starts" in row.tail[0]
+    assert back["free_bytes"] > 0
+
+
+def test_a_disk_that_does_not_take_the_baseline(checkout):
+    given = {"baseline": "b.yaml", "files": {"b.yaml": b"schema: 1\n" * 1000}}
+    with file_size_limit(100), pytest.raises(OSError, match="File too large"):
+        Runner().run(asdict(task(checkout, **given)))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_rays"),
+    [
+        (["/opt/ray/core/src/ray/raylet/raylet", "--x"], True),
+        (["/opt/ray/core/src/ray/gcs/gcs_server"], True),
+        (["python", "-u", "/opt/site-packages/ray/_private/log_monitor.py"], True),
+        (["python", "/opt/site-packages/ray/dashboard/dashboard.py"], True),
+        (["python", "-m", "pytest", "tests/test_ray.py"], False),
+        (["ray::Runner.run"], False),  # it waits for our own child
+    ],
+)
+def test_rays_daemons_are_told_from_what_ray_runs(tmp_path, name, is_rays):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cmdline").write_bytes("\0".join(name).encode() + b"\0")
+    (tmp_path / "7" / "stat").write_text("7 (a) name) S " + " ".join(str(i) for i in range(4, 53)))
+    assert (_ray_seconds(tmp_path) == {}) is not is_rays
+
+
+def test_a_daemon_counts_while_it_works_and_not_while_it_is_idle(tmp_path):
+    """A real process by the name of Ray's: idle it uses nothing, as for the watch of any host's neighbours."""
+    script = tmp_path / "ray" / "_private" / "daemon.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import sys\nsys.stdin.readline()\nprint(flush=True)\nwhile True: pass\n")
+    with subprocess.Popen([sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as daemon:
+        try:
+            daemon.stdin.write(b"\n")
+            daemon.stdin.flush()
+            daemon.stdout.readline()
+            watch = ActivityWatch()
+            os.kill(daemon.pid, signal.SIGSTOP)
+            os.waitpid(daemon.pid, os.WUNTRACED)  # until it stands still
+            idle = [_ray_seconds(Path("/proc"))[str(daemon.pid)] for _ in range(2)]
+            assert idle[0] == idle[1]
+            os.kill(daemon.pid, signal.SIGCONT)
+            while ray_processors(seconds=0.2) == 0:  # on a busy machine it has to wait for its turn
+                pass
+            assert any(f"({daemon.pid})" in who for who in shares_between(watch._before, watch._read()))
+        finally:
+            daemon.kill()
