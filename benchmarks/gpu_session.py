@@ -1,7 +1,7 @@
 """Take a GPU through all that it has to decide, in parts of at most eight minutes; nothing red ends a part.
 
     python benchmarks/gpu_session.py [first] [suite] [selftest] [--device cuda:0] [--out gpu-results]
-        [--part-seconds 480] [--suite='…'] [--selftest='…']
+        [--part-seconds 480] [--first='…'] [--suite='…'] [--selftest='…']
 
 first     what every figure rests on: the hold, the flush at each size, clocks, the probes' grids, wide kernels; then
           the other tests of tests/gpu, then the quick suite once
@@ -9,9 +9,9 @@ suite     the quick suite in fresh processes: baselines/DEVICE.yaml and docs/gpu
 selftest  how often identical code would raise an alarm here, and how many drops are found
 
 Without a part all three run. It takes any Python with pytest-bandwidth (installed from a wheel, say), CuPy and pytest,
-and no network. --suite and --selftest hand further arguments to gpu.py and to the self-test. Each step's output, report
-and documents stay in --out, as does summary.txt. The exit status is 1 where a step failed or its part's time ran out,
-and 2 without a GPU: then nothing is written.
+and no network. --first, --suite and --selftest hand further arguments to the first part's quick suite, to gpu.py and to
+the self-test. Each step's output, report and documents stay in --out, as does summary.txt. The exit status is 1 where a
+step failed or its part's time ran out, and 2 without a GPU: then nothing is written.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Step:
 class Plan:
     """Say what a session does: on which device, where its results go, how long a part may take.
 
-    more: further arguments for what the parts "suite" and "selftest" run.
+    more: further arguments, by part; the first part's are its quick suite's.
     """
 
     device: str
@@ -69,7 +69,7 @@ def steps_of(part: str, plan: Plan) -> list[Step]:
         return [
             *(_tests(Path(name).stem, (name,), out) for name in first),
             _tests("test_gpu_others", others, out),
-            _tests("quick-suite", suite, out),
+            _tests("quick-suite", (*suite, *more), out),
         ]
     if part == "suite":
         seconds, kept = f"--seconds={plan.part_seconds - 30:g}", f"--documents={out / 'documents'}"
@@ -136,6 +136,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", type=Path, default=REPOSITORY / "gpu-results")
     parser.add_argument("--part-seconds", type=float, default=PART_SECONDS, help="a part's time (default: 480)")
+    parser.add_argument("--first", default="", metavar="ARGS", help="further arguments of the first part's quick suite")
     parser.add_argument("--suite", default="", metavar="ARGS", help="further arguments of benchmarks/gpu.py")
     parser.add_argument("--selftest", default="", metavar="ARGS", help="further arguments of the self-test")
     options = parser.parse_args()
@@ -146,7 +147,7 @@ def main() -> int:
         print(f"no GPU to measure, nothing written: {described}", file=sys.stderr)
         return UNUSABLE
     print(f"{described['name']}: {described['facts']}", flush=True)
-    more = {part: shlex.split(getattr(options, part)) for part in ("suite", "selftest")}
+    more = {part: shlex.split(getattr(options, part)) for part in PARTS}
     return run_parts(options.parts or PARTS, Plan(options.device, options.out.resolve(), options.part_seconds, more))
 
 

@@ -23,7 +23,7 @@ REASONS_TO_SKIP = (
     *("could not import 'torch'", "could not import 'ml_dtypes'", "Numba sees no GPU", "no datasheet row"),
     *("a peer copy needs two GPUs", "no ncu on PATH"),
 )
-# One of each way to launch, for what runs ten times; test_suite.py runs all.
+# One of each way to launch; test_suite.py runs all.
 OPERATIONS = "copy-plain-float32 or triad-wide or gemm-library-float32 or host_to_device"
 SHORT = "--bandwidth-max-time=0.02 --bandwidth-min-samples=8 --bandwidth-precision=5%"
 # No time: it takes what a real card does not, and as long as other processes let it.
@@ -60,7 +60,7 @@ def new_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 @pytest.fixture(scope="module")
 def first(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
-    return run_session(shared_card, new_folder(), "first", f"-p small_suite {SHORT}")
+    return run_session(shared_card, new_folder(), "first", f"-p small_suite {SHORT}", f"--first=-k '{OPERATIONS}'")
 
 
 @pytest.fixture(scope="module")

@@ -55,6 +55,13 @@ def test_a_part_ends_in_time_with_what_its_step_started(
     assert "not begun" in left_out
 
 
+def test_further_arguments_of_the_first_part_are_its_quick_suites(script: Any, tmp_path: Path) -> None:
+    *tests, suite = script.steps_of("first", script.Plan("cuda:0", tmp_path, more={"first": ["-k", "copy or triad"]}))
+    assert "pytest_bandwidth.suite" in suite.command
+    assert "-k copy or triad" in " ".join(suite.command)
+    assert all("-k" not in step.command for step in tests)
+
+
 def test_the_first_part_runs_every_test_of_tests_gpu_once(script: Any, tmp_path: Path) -> None:
     steps = {step.name: step.command for step in script.steps_of("first", script.Plan("cuda:0", tmp_path))}
     first = [f"test_gpu_{what}" for what in ("hold", "cache", "clocks", "probes")]
