@@ -79,6 +79,9 @@ venv: $(VENV)/.test
 demo: $(VENV)/.demo
 	@$(BIN)/python benchmarks/demo.py $(RESULTS)
 
+# Byte code of what starts with pytest (tests/conftest.py writes the rest).
+test test-slow: export PYTHONDONTWRITEBYTECODE =
+
 test: lint
 	$(PYTEST) -m 'not slow and not experiment' $(PYTEST_ARGS) $(NONE_IS_FINE)
 

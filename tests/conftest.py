@@ -1,7 +1,9 @@
 """Mark tests by layer and cost, and set what no test inherits."""
 
+import compileall
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
@@ -48,6 +50,20 @@ COUNTING = {name: value for name, value in os.environ.items() if name.startswith
 if "PYTEST_XDIST_WORKER" in os.environ:
     for name in COUNTING:
         del os.environ[name]
+
+# Where Python is told to write no byte code, each of a thousand children would compile the package anew. This process
+# writes it, in so far as pytest rewrites what it imports until all is collected; the children only read it. Of tests'
+# own files none is kept: one of the same size, changed within the second, would be taken for the old one.
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+sys.dont_write_bytecode = False
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    for folder in (ROOT.parent / "pytest_bandwidth", ROOT / "emulated_card"):
+        compileall.compile_dir(folder, quiet=2)
+
+
+def pytest_collection_finish() -> None:
+    """Keep no byte code of what tests write, in this process neither."""
+    sys.dont_write_bytecode = True
 
 
 def layer(item: pytest.Item) -> str:
