@@ -28,7 +28,9 @@ class Project:
         self.started: list[subprocess.Popen[str]] = []
         pytester.makefile(
             ".ini",
+            # pytest looks for unraisable errors by collecting all of Numba's garbage, which takes a sixth of a run.
             pytest="[pytest]\naddopts = -p no:randomly -p no:hypothesispytest -p no:benchmark\n"
+            "    -p no:unraisableexception\n"
             # The tests are about the plugin: a busy machine must not change what they see.
             "bandwidth_busy_processors = 1000\n",
         )
