@@ -49,8 +49,12 @@ class Launches(ScriptedDevice):
 
 opening.open_device = lambda name: Launches(kernel_seconds, lambda n: 3e-3)
 
-import pytest_bandwidth.session.measuring  # which takes open_device as it finds it
-pytest_bandwidth.session.measuring.QUIET_WAIT_SECONDS = 0.1  # who is busy in these worlds stays it
+"""
+# Loaded last, for it takes `open_device` as it finds it. Who is busy in these worlds, or beside these tests, stays it.
+SOON = """
+import pytest_bandwidth.session.measuring
+
+pytest_bandwidth.session.measuring.QUIET_WAIT_SECONDS = 0.1
 """
 BUSY = {"busy": 2.0}
 TIMES_TWO, TIMES_ONE = {"times": 2}, {"times": 1}
@@ -60,7 +64,7 @@ TIMES_TWO, TIMES_ONE = {"times": 2}, {"times": 1}
 def demo(tmp_path):
     """Run the demo in a world; returns its exit status and what it said."""
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITE + SOON)
 
     def told(**world):
         environment = {
@@ -135,7 +139,8 @@ def test_where_the_plugin_fails_the_demo_does(demo, world, why):
 def test_make_demo_ends_well_on_this_machine(tmp_path):
     """Quiet or busy: what cannot be judged is explained."""
     pytest.importorskip("numba", reason="Numba is not installed: pip install 'pytest-bandwidth[cpu]'")
-    result = run("make", *HERE, f"RESULTS={tmp_path}/results", "demo", cwd=ROOT)
+    (tmp_path / "sitecustomize.py").write_text(SOON)
+    result = run("make", *HERE, f"RESULTS={tmp_path}/results", "demo", cwd=ROOT, PYTHONPATH=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
     found = "Found, as it should be" in result.stdout
     assert found or "so not judged, for the reason above: " in result.stdout
