@@ -104,13 +104,18 @@ import pytest
 def test_empty(number):
     pass
 """
-_OURS = ("test_scale.py", "-p", "bandwidth", "--bandwidth-device=traffic")
+_OURS = ("-p", "bandwidth", "--bandwidth-device=traffic")
+_HALVES = ("test_first.py", "test_second.py")
+_TWO_WORKERS = ("-p", "xdist", "-n2")
+# Each: the arguments of processes that run at once. What two of them take that know nothing of each other is what this
+# machine's second processor gives at most: it may be another thread of the same core.
 RUNS = {
-    "update": (*_OURS, "--bandwidth-update"),
-    "judge": (*_OURS, "--bandwidth-strict"),
-    "judge with -n 2": (*_OURS, "--bandwidth-strict", "-p", "xdist", "-n2"),
-    "empty tests, without the plugin": ("test_empty.py",),
-    "the same with -n 2": ("test_empty.py", "-p", "xdist", "-n2"),
+    "update": ((*_HALVES, *_OURS, "--bandwidth-update"),),
+    "judge": ((*_HALVES, *_OURS, "--bandwidth-strict"),),
+    "judge with -n 2": ((*_HALVES, *_OURS, "--bandwidth-strict", *_TWO_WORKERS),),
+    "judge, two runs of half each at once": tuple((half, *_OURS, "--bandwidth-strict") for half in _HALVES),
+    "empty tests, without the plugin": (("test_empty.py",),),
+    "the same with -n 2": (("test_empty.py", *_TWO_WORKERS),),
 }
 
 
@@ -123,19 +128,26 @@ def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pytest.ini").write_text("[pytest]\nbandwidth_baseline = b.yaml\n")
-        # Else pytest's folder of temporary files, whose old ones of other runs it removes at the end.
-        command.append(f"--basetemp={folder}/temporary")
-        Path(folder, "test_scale.py").write_text(_TESTS.format(tests=tests))
+        for half, count in zip(_HALVES, (tests - tests // 2, tests // 2), strict=True):
+            Path(folder, half).write_text(_TESTS.format(tests=count))
         Path(folder, "test_empty.py").write_text(_EMPTY.format(tests=tests))
 
-        def run(*options: str) -> None:
-            subprocess.run([*command, *options], cwd=folder, env=environment, check=True, capture_output=True)
+        def run(at_once: tuple[tuple[str, ...], ...]) -> None:
+            running = []
+            for number, options in enumerate(at_once):
+                # Else pytest's folder of temporary files, whose old ones of other runs it removes at the end.
+                own = [*command, f"--basetemp={folder}/temporary{number}", *options]
+                silent = subprocess.DEVNULL
+                running.append(subprocess.Popen(own, cwd=folder, env=environment, stdout=silent, stderr=silent))
+            for process in running:
+                if process.wait() != 0:
+                    raise subprocess.CalledProcessError(process.returncode, process.args)
 
-        run(*RUNS["update"])  # compiles loops
+        run(RUNS["update"])  # compiles loops
         for _ in range(repeat):
-            for name, options in RUNS.items():
+            for name, at_once in RUNS.items():
                 began, spent = time.perf_counter(), _spent_by_children()
-                run(*options)
+                run(at_once)
                 seconds[name].append((time.perf_counter() - began, _spent_by_children() - spent))
     return {name: (median(s for s, _ in taken), median(s for _, s in taken)) for name, taken in seconds.items()}
 
@@ -152,10 +164,11 @@ def print_tests(tests: int, repeat: int) -> None:
     print("|---|---|---|---|---|")
     for name, (seconds, spent) in found.items():
         print(f"| {tests} | {name} | {seconds:.1f} | {seconds / tests * 1e3:.1f} | {spent:.1f} |")
-    update, judge, with_two, empty, empty_with_two = (seconds for seconds, _ in found.values())
+    update, judge, with_two, halves, empty, empty_with_two = (seconds for seconds, _ in found.values())
     print(
         f"\njudge ÷ update: {judge / update:.2f}; -n 2 ÷ one process: {with_two / judge:.2f}, "
-        f"beyond what empty tests take: {(with_two - empty_with_two) / (judge - empty):.2f}"
+        f"beyond what empty tests take: {(with_two - empty_with_two) / (judge - empty):.2f}; "
+        f"two runs of half each at once ÷ one process: {halves / judge:.2f}"
     )
 
 

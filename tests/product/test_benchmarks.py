@@ -18,7 +18,7 @@ SMALLEST = {
     "estimators.py": (("--processes=2", "--mib=8"), r"\| ratio of medians \|"),
     "faster_memory.py": (("--seconds=3", "--mib=8"), r"\| NumPy's copy \|"),
     "fleet.py": (("--cards=3", "--tests=2", "--repeat=1"), r"\| 3 \|"),
-    "gate.py": (("--judged=1", "--drop=10%", "--mib=8"), r"pytest-benchmark, min:5% +\d of 1"),
+    "gate.py": (("--mib=8", "--kernel=triad"), r"\| streams \| pytest-benchmark, min:5% \| \d of 1 "),
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"each of 3–8"),
@@ -38,11 +38,11 @@ SMALLEST = {
 # What is measured is valid whatever other processes do meanwhile.
 THOUGH_BUSY = "-o bandwidth_busy_processors=1000"
 # By ini names: where a script turns the plugin off, its options would be unknown ones.
-SHORT = f"{THOUGH_BUSY} -o bandwidth_max_time=0.1"
+SHORT = f"{THOUGH_BUSY} -o bandwidth_max_time=0.1 -o bandwidth_settle=never"
 # They take a minute and seven, also at their smallest.
 LONG = {"against.py", "readme.py"}
-# In test_demo.py, test_make.py, test_gpu_session_script.py and tests/card; the page is gpu.py's.
-ELSEWHERE = {"card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_page.py", "gpu_session.py"}
+# In test_demo.py, test_make.py, test_gpu_session_script.py and tests/card; the page is gpu.py's, the arena gate.py's.
+ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_page.py", "gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py"), MEASURES),

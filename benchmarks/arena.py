@@ -1,0 +1,287 @@
+"""Have this plugin and pytest-benchmark judge the same kernels in turns, for gate.py and neighbours.py.
+
+Every kind of kernel that users measure on a host: streams, reductions, rows, NumPy on one thread, what computes; of
+`cuda_src/`, of NumPy and users' own Numba functions. The tests lie in a git repository of their own, whose only commit
+is what the baselines are taken of. A drop is a change in its working tree: the kernel works 1/(1 − drop) times as much
+as it declares, in the same arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from pytest_bandwidth.domain.units import format_percent
+
+BASELINE_TRIES = 5
+OURS, MEDIAN, MINIMUM = "pytest-bandwidth", "pytest-benchmark, median:5%", "pytest-benchmark, min:5%"
+JUDGES = (OURS, MEDIAN, MINIMUM)
+# What each is: kernels of a kind share what disturbs them.
+KERNELS = MappingProxyType(
+    {
+        "triad": "streams",
+        "scaled": "streams",
+        "sum": "reductions",
+        "logsumexp": "reductions",
+        "softmax": "rows",
+        "layer_norm": "rows",
+        "add": "NumPy, one thread",
+        "exponential": "NumPy, one thread",
+        "attention": "computes",
+        "gemm": "computes",
+        "serial": "computes",
+    }
+)
+AUTHOR = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost")
+TEST = """
+import math
+
+import numba
+import numpy as np
+import pytest
+
+from drop import DROP
+from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.kernel_source import read_source
+from pytest_bandwidth.devices.open import open_device
+
+N = {mib} * 2**20 // 4
+COLS = 4096
+ROWS = N // COLS
+
+# Each: how many units of work there are, a call (function and arguments) for the first n of them, and what all of
+# them read and write.
+
+def triad(device, launched):
+    a, b, c = device.empty(N, "float32"), device.random(N, "float32"), device.random(N, "float32")
+    args = (a, b, c, np.float32(3))
+    return N, lambda n: launched("stream.cu", "triad_f32", 4096, (*args, np.int64(n))), (b, c), a
+
+@numba.njit(parallel=True, cache=True)
+def three_times(y, x, n):
+    for i in numba.prange(n):
+        y[i] = np.float32(3) * x[i]
+
+def scaled(device, launched):
+    x, y = device.random(N, "float32"), device.empty(N, "float32")
+    return N, lambda n: (three_times, y, x, n), x, y
+
+def sum(device, launched):
+    x = device.random(N, "float32")
+    return N, lambda n: (lambda: np.sum(x[:n]),), x, None
+
+def logsumexp(device, launched):
+    x, out = device.random((ROWS, COLS), "float32"), device.empty(ROWS, "float32")
+    args, cols = (out, x), np.int64(COLS)
+    return ROWS, lambda n: launched("logsumexp.cu", "logsumexp_fused_f32", n, (*args, np.int64(n), cols)), x, out
+
+def softmax(device, launched):
+    x, y = device.random((ROWS, COLS), "float32"), device.empty((ROWS, COLS), "float32")
+    args, cols = (y, x), np.int64(COLS)
+    return ROWS, lambda n: launched("softmax.cu", "softmax_staged_f32", n, (*args, np.int64(n), cols)), x, y
+
+def layer_norm(device, launched):
+    x, y = device.random((ROWS, COLS), "float32"), device.empty((ROWS, COLS), "float32")
+    gamma, beta = device.random(COLS, "float32"), device.random(COLS, "float32")
+    args, cols, name = (y, x, gamma, beta, np.float32(1e-5)), np.int64(COLS), "layer_norm_staged_f32"
+    return ROWS, lambda n: launched("layernorm.cu", name, n, (*args, np.int64(n), cols)), (x, gamma, beta), y
+
+def add(device, launched):
+    a, b, c = device.empty(N, "float32"), device.random(N, "float32"), device.random(N, "float32")
+    return N, lambda n: (lambda: np.add(b[:n], c[:n], out=a[:n]),), (b, c), a
+
+def exponential(device, launched):
+    size = N // 8
+    x, y = device.random(size, "float64"), device.empty(size, "float64")
+    return size, lambda n: (lambda: np.exp(x[:n], out=y[:n]),), x, y
+
+def attention(device, launched):
+    heads, tokens, d = 100, 128, 64
+    q, k, v = (device.random((heads, tokens, d), "float32") for _ in range(3))
+    o = device.empty(q.shape, "float32")
+    args = (o, q, k, v, np.float32(1 / math.sqrt(d)))
+    extents, name = (np.int64(tokens), np.int64(d)), "attention_flash_f32"
+    return heads, lambda n: launched("attention.cu", name, 4 * n, (*args, np.int64(n), *extents)), (q, k, v), o
+
+def gemm(device, launched):
+    m, n, k = 512, 512, 256
+    c, a, b = (device.random(shape, "float32") for shape in ((m, n), (m, k), (k, n)))
+    extents = np.int64(n), np.int64(k)
+    args, name = (c, a, b), "gemm_naive_f32"
+    return m, lambda rows: launched("gemm.cu", name, rows, (*args, np.int64(rows), *extents)), (a, b), c
+
+@numba.njit(cache=True)
+def added_in_order(x, n):
+    total = np.float32(0)
+    for i in range(n):
+        total += x[i]
+    return total
+
+def serial(device, launched):
+    x = device.random(N // 4, "float32")  # one thread, that waits for each addition
+    return x.size, lambda n: (added_in_order, x, n), x, None
+
+def work(kernel, device, launched):
+    units, first, reads, writes = globals()[kernel](device, launched)
+    # In the same arrays whatever the drop: memory's speed depends on where they lie to each other.
+    whole, rest = divmod(round(units / (1 - DROP)), units)
+    calls = [first(n) for n in (*[units] * whole, rest) if n]
+    if len(calls) == 1:
+        return calls[0], reads, writes
+    return (lambda: [function(*args) for function, *args in calls],), reads, writes
+
+@pytest.mark.parametrize("kernel", {kernels})
+def test_ours(bandwidth, kernel):
+    def launched(file, name, grid, args):
+        return (bandwidth.bind(bandwidth.kernel(file, name), grid, 256, args),)
+
+    call, reads, writes = work(kernel, bandwidth, launched)
+    bandwidth(*call, reads=reads, writes=writes)
+
+@pytest.mark.parametrize("kernel", {kernels})
+def test_theirs(benchmark, kernel):
+    device = open_device("cpu")
+
+    def launched(file, name, grid, args):
+        found = device.kernel(read_source(file, name, ()))
+        return (device.launcher(Launch(found, (grid, 1, 1), (256, 1, 1), args), None),)
+
+    call, _, _ = work(kernel, device, launched)
+    benchmark(*call)
+"""
+IGNORED = "/ours.*\n/code/\n/theirs/\n__pycache__/\n.pytest_cache/\n"
+FAILED = re.compile(r"test_theirs\[(\w+)\].* - Field '(median|min)' has failed")
+
+
+@dataclass
+class Tally:
+    """Count which status was given, by judge, circumstance, kernel and drop; keep the seconds of a row.
+
+    A circumstance is the kind of neighbours, or whatever else the caller names.
+    """
+
+    statuses: dict[tuple[str, str, str, float], Counter[str]] = field(default_factory=dict)
+    seconds: dict[tuple[str, str, float], list[float]] = field(default_factory=dict)
+
+    def add(self, judge: str, beside: str, drop: float, statuses: Mapping[str, str], seconds: float) -> None:
+        for kernel, status in statuses.items():
+            self.statuses.setdefault((judge, beside, kernel, drop), Counter())[status] += 1
+        self.seconds.setdefault((judge, beside, drop), []).append(seconds / len(statuses))
+
+    def count(self, judge: str, beside: Sequence[str], kernels: Sequence[str], drop: float) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for kind in beside:
+            for kernel in kernels:
+                found.update(self.statuses.get((judge, kind, kernel, drop), Counter()))
+        return found
+
+
+class Arena:
+    """Keep a repository with the kernels' tests, and both tools' baselines in it."""
+
+    def __init__(
+        self, folder: Path, kept: Tally, *, mib: int, kernels: Sequence[str], tolerance: str, strict: bool = False
+    ) -> None:
+        self.folder = folder
+        self._kernels = tuple(kernels)
+        self._kept = kept
+        self._judged = (f"--bandwidth-tolerance={tolerance}", *(["--bandwidth-strict"] if strict else []))
+        (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+        (folder / "test_kernels.py").write_text(
+            TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels)))
+        )
+        (folder / ".gitignore").write_text(IGNORED)
+        self._slow_down(0.0)
+        for given in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "What the baselines are taken of")):
+            subprocess.run(["git", *AUTHOR, *given], cwd=folder, check=True)
+
+    def take_baselines(self) -> None:
+        baseline = self.folder / "ours.yaml"
+        baseline.unlink(missing_ok=True)
+        self._slow_down(0.0)
+        for _ in range(BASELINE_TRIES):  # what is measured beside others does not enter
+            code, text, _ = self._pytest("ours", "--bandwidth-update-new", "--bandwidth-runs=5")
+            if baseline.is_file() and all(f"test_ours[{kernel}]" in baseline.read_text() for kernel in self._kernels):
+                break
+        else:
+            raise SystemExit(f"not every kernel has a baseline; pytest ended with {code}:\n{text}")
+        for old in (self.folder / "theirs").rglob("*.json"):
+            old.unlink()
+        code, text, _ = self._pytest("theirs", "--benchmark-save=base")
+        if code != 0:
+            raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
+
+    def judge(self, beside: str, drop: float, *, ours_first: bool) -> None:
+        """Have both tools judge every kernel, slowed by `drop`; `beside` names the circumstance in the tally."""
+        self._slow_down(drop)
+        turns = (self._judge_ours, self._judge_theirs)
+        for turn in turns if ours_first else reversed(turns):
+            turn(beside, drop)
+
+    def _slow_down(self, drop: float) -> None:
+        (self.folder / "drop.py").write_text(f"DROP = {drop!r}\n")
+
+    def _judge_ours(self, beside: str, drop: float) -> None:
+        document = self.folder / "ours.json"
+        document.unlink(missing_ok=True)
+        code, text, seconds = self._pytest("ours", *self._judged, f"--bandwidth-json={document.name}")
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not document.is_file():
+            raise SystemExit(f"nothing was judged:\n{text}")
+        rows = json.loads(document.read_text())["results"]
+        statuses = {row["nodeid"].partition("[")[2].rstrip("]"): row["status"] for row in rows}
+        self._kept.add(OURS, beside, drop, statuses, seconds)
+        expected = {"REGRESSED"} if drop else {"UNCHANGED", "WITHIN", "IMPROVED"}
+        for row in rows:
+            if row["status"] not in expected:
+                said = f"{beside}, {format_percent(drop)}: {row['nodeid']}: {row['status']}: {row['reason']}"
+                print(f"  {said}", file=sys.stderr, flush=True)
+
+    def _judge_theirs(self, beside: str, drop: float) -> None:
+        fails = ("--benchmark-compare", "--benchmark-compare-fail=median:5%", "--benchmark-compare-fail=min:5%")
+        _, text, seconds = self._pytest("theirs", *fails)
+        failed = set(FAILED.findall(text))
+        for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
+            statuses = {name: "REGRESSED" if (name, figure) in failed else "WITHIN" for name in self._kernels}
+            self._kept.add(judge, beside, drop, statuses, seconds)
+
+    def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
+        begun = time.monotonic()
+        done = subprocess.run(
+            [*command(tool), *args], cwd=self.folder, env=environment(), capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
+
+
+def command(tool: str) -> list[str]:
+    """Return what starts pytest on the kernels, of one tool alone: `ours` or `theirs`."""
+    plugins = ["-p", "no:cacheprovider", "-p", "no:randomly"]
+    ours = ["-p", "bandwidth", "--bandwidth-device=cpu", "--bandwidth-baseline=ours.yaml"]
+    theirs = ["-p", "benchmark", "--benchmark-storage=file://theirs", "--benchmark-max-time=1"]
+    own = ours if tool == "ours" else theirs
+    return [sys.executable, "-m", "pytest", *plugins, *own, "test_kernels.py", "-k", f"test_{tool}"]
+
+
+def environment() -> dict[str, str]:
+    # Plugins that take no part would add start-up time to one side or both.
+    return {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return Markdown's table of so many columns."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines))
+
+
+def evenly(i: int, judged: int, dropped: int) -> bool:
+    """Return whether the i-th of `judged` rounds is one of the `dropped`, which are spread evenly."""
+    return (i + 1) * dropped // judged > i * dropped // judged
