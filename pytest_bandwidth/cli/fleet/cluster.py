@@ -59,7 +59,7 @@ class Cluster:
         _refuse_silent(address)
         # No report to Ray's makers from a test run, unless the user asks for it.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self._ray: Any = import_module("ray")
+        self._ray: Any = _imported()
         shipped = {} if folder is None else {"working_dir": str(folder), "excludes": list(NOT_SHIPPED)}
         try:
             with warnings.catch_warnings():
@@ -231,6 +231,16 @@ def _is(card: Card, wanted: str) -> bool:
     return wanted.lower() in (name.lower() for name in names) or (
         len(wanted) >= 6 and card.node_id.startswith(wanted.lower())
     )
+
+
+def _imported() -> Any:
+    try:
+        return import_module("ray")
+    except (
+        Exception
+    ) as error:  # it loads others' modules, as AMD's, which raise what they like where their library lacks
+        said = f"{type(error).__name__}: {_first_line(error)}"
+        raise UsageError(f"Ray is installed and cannot be imported: {said}; try python -c 'import ray'") from None
 
 
 def _first_line(error: BaseException) -> str:
