@@ -113,7 +113,7 @@ def judged(folder, *args):
     (site / "sitecustomize.py").write_text(SITE)
     repo = folder / "repo"
     repo.mkdir()
-    (repo / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (repo / "pytest.ini").write_text("[pytest]\naddopts = -p no:unraisableexception\npythonpath = .\n")
     tests = (f"def test_{name}(bandwidth):\n    bandwidth(len, 'abc', reads={BYTES})\n" for name in CASES)
     (repo / "test_all.py").write_text("import kern\n" + "\n".join(tests))
     figures = {f"test_{name}": {"kernel": case.kernel, "probe": case.probe} for name, case in CASES.items()}

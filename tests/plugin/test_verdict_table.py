@@ -163,7 +163,7 @@ def project(folder: Path) -> None:
     site.mkdir()
     (site / "sitecustomize.py").write_text(SITE)
     (site / "cases.json").write_text(json.dumps(times))
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:unraisableexception\n")
     tests = ["import pytest"]
     entries = []
     for name, case in CASES.items():
