@@ -236,9 +236,8 @@ def _is(card: Card, wanted: str) -> bool:
 def _imported() -> Any:
     try:
         return import_module("ray")
-    except (
-        Exception
-    ) as error:  # it loads others' modules, as AMD's, which raise what they like where their library lacks
+    # It loads others' modules, as AMD's, which raises a KeyError where its library lacks.
+    except (ImportError, LookupError, AttributeError, OSError, RuntimeError, TypeError, ValueError) as error:
         said = f"{type(error).__name__}: {_first_line(error)}"
         raise UsageError(f"Ray is installed and cannot be imported: {said}; try python -c 'import ray'") from None
 
