@@ -21,7 +21,7 @@ COLUMNS = (
     *("flop", "arithmetic_intensity", "ridge_point", "regime"),
     *("judged_on", "observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance", "baseline_runs"),
     *("fp16_over_fp32_gb_s", "fp16_over_fp32_time", "file", "line"),
-    *("dram_read", "dram_written", "dram_ratio", "dram_gb_s"),
+    *("dram_read", "dram_written", "dram_ratio", "dram_gb_s", "l2_sectors_read", "l2_sectors_written"),
 )
 # What a spreadsheet would take for a formula, full-width forms among it (OWASP, CSV Injection), after any white space.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -49,7 +49,7 @@ def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
     return (
         _operation(outcome),
         precision_of(outcome),
-        *(_size(tags.get(name)) for name in ("M", "N", "K")),
+        *(_whole(tags.get(name)) for name in ("M", "N", "K")),
         None if outcome.seconds is None else outcome.seconds * 1e3,
         outcome.gbps,
         outcome.bytes_read,
@@ -67,6 +67,7 @@ def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
         *((pair.bandwidth_ratio, pair.time_ratio) if pair else (None, None)),
         *(outcome.file, outcome.line),
         *(outcome.dram_read, outcome.dram_written, outcome.dram_ratio, outcome.dram_gbps),
+        *(_whole(outcome.dram.get(name)) for name in ("l2_sectors_read", "l2_sectors_written")),
     )
 
 
@@ -78,7 +79,7 @@ def _operation(outcome: Outcome) -> str:
     return test.removeprefix("test_")
 
 
-def _size(value: object) -> int | None:
+def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

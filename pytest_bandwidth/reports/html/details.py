@@ -129,11 +129,7 @@ def _work_facts(outcome: Outcome) -> Facts:
 def _dram_facts(outcome: Outcome) -> Facts:
     """List what hardware counters saw."""
     dram = outcome.dram
-    facts = [
-        ("DRAM", prose(dram_text(outcome) or "")),
-        ("L2 sectors read", _optional(number(dram, "l2_sectors_read"), lambda v: f"{v:,.0f}")),
-        ("L2 sectors written", _optional(number(dram, "l2_sectors_written"), lambda v: f"{v:,.0f}")),
-    ]
+    facts = [("DRAM", prose(dram_text(outcome) or ""))]
     kernels = sequence(dram, "kernels")[:20]
     for kernel in kernels if len(kernels) > 1 else ():
         moved = [format_bytes(number(kernel, name) or 0) for name in ("bytes_read", "bytes_written")]

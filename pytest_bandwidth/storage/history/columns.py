@@ -41,6 +41,10 @@ class Column:
     value: Callable[[Result], object]
 
 
+def _dram(name: str) -> Callable[[Result], object]:
+    return lambda result: result.outcome.dram.get(name)
+
+
 COLUMNS = (
     Column("run_id", "VARCHAR", "the run; sorts by time", lambda r: run_id_of(r.run)),
     Column("started_at", "TIMESTAMP", "when the run started, UTC", lambda r: _moment(r.run)),
@@ -82,10 +86,17 @@ COLUMNS = (
     Column("temperature_c", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "temperature_c")),
     Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", lambda r: r.outcome.dram_read),
     Column("dram_written", "BIGINT", "bytes that DRAM wrote, by hardware counters", lambda r: r.outcome.dram_written),
+    Column("l2_sectors_read", "BIGINT", "32-byte sectors read of L2, by hardware counters", _dram("l2_sectors_read")),
+    Column(
+        "l2_sectors_written",
+        "BIGINT",
+        "32-byte sectors written to L2, by hardware counters",
+        _dram("l2_sectors_written"),
+    ),
 )
 FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
 # What earlier releases wrote: without the columns that came later, which are null for their runs.
-OLDER_FORMS = (FORM[:-2],)
+OLDER_FORMS = (FORM[:-4], FORM[:-2])
 
 
 def run_id_of(document: Document) -> str:

@@ -238,10 +238,14 @@ def test_leftovers_of_killed_processes_are_ignored_and_swept_when_old(folder):
     assert (old.exists(), young.exists(), count(folder)) == (False, True, 2)
 
 
-def _made_older(file: Path) -> None:
-    """Give a file the form of releases without the columns of hardware counters."""
+_L2 = "l2_sectors_read, l2_sectors_written"
+_COUNTERS = f"dram_read, dram_written, {_L2}"
+
+
+def _made_older(file: Path, without: str = _COUNTERS) -> None:
+    """Give a file the form of releases without some columns, those of hardware counters."""
     older = file.with_suffix(".older")
-    duckdb.sql(f"COPY (SELECT * EXCLUDE (dram_read, dram_written) FROM '{file}') TO '{older}' (FORMAT parquet)")
+    duckdb.sql(f"COPY (SELECT * EXCLUDE ({without}) FROM '{file}') TO '{older}' (FORMAT parquet)")
     older.rename(file)
 
 
@@ -269,6 +273,16 @@ def test_runs_of_earlier_releases_are_found_beside_new_ones_merged_or_not(folder
     add(folder, counted, run_id="r9")
     merging._merge(folder.resolve())
     assert found() == [*((run, None) for run, _ in expected), ("r9", 5)]
+
+
+def test_runs_without_l2s_sectors_keep_what_dram_moved(folder):
+    l2 = {"l2_sectors_read": 2**15, "l2_sectors_written": 7}
+    counted = replace(outcome("test_a.py::test_one", 700.0), dram_read=5, dram_written=3, dram=l2)
+    for run_id, without in (("r0", _COUNTERS), ("r1", _L2)):
+        _made_older(add(folder, counted, run_id=run_id), without)
+    add(folder, counted, run_id="r2")
+    rows = ask(folder, lambda history: history.rows(f"SELECT {_COUNTERS} FROM history ORDER BY run_id"))
+    assert rows == [(None,) * 4, (5, 3, None, None), (5, 3, 2**15, 7)]
 
 
 def _other_columns(file: Path) -> None:
