@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_bandwidth.devices.counters.chips import TIME, Metrics
-from pytest_bandwidth.devices.counters.table import MOST_CHARACTERS, checked_width, number_of, positions, rows_of
+from pytest_bandwidth.devices.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
 from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
 from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
@@ -53,16 +53,15 @@ def parse(text: str, metrics: Metrics) -> DramTraffic:
     Raises CountersFailed, one line with the remedy: ncu's own error, no kernel, a value that is missing or no number,
     an unknown unit, no table.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise CountersFailed(f"ncu wrote {len(text)} characters, expected at most {MOST_CHARACTERS}")
-    lines = text.splitlines()
-    _refuse_errors(lines)
-    header, rows = _table(lines)
-    layout = _long if "Metric Name" in header else _wide
-    kernels = layout(header, rows, metrics)
-    if not kernels:
-        raise _no_kernel()
-    return _traffic(kernels, metrics)
+    with table_of("ncu", text, "Nsight Compute"):
+        lines = text.splitlines()
+        _refuse_errors(lines)
+        header, rows = _table(lines)
+        layout = _long if "Metric Name" in header else _wide
+        kernels = layout(header, rows, metrics)
+        if not kernels:
+            raise _no_kernel()
+        return _traffic(kernels, metrics)
 
 
 def _refuse_errors(lines: Sequence[str]) -> None:
@@ -110,7 +109,7 @@ def _wide(header: Sequence[str], rows: Sequence[Sequence[str]], metrics: Metrics
     at = positions(header, ("ID", "Kernel Name", *(name for name in metrics.names if name in header)))
     units, *of_kernels = rows
     if units[at["ID"]].strip():
-        raise CountersFailed(f"found {shown(','.join(units))} below ncu's header, expected a row of units")
+        raise TableFault(f"found {shown(','.join(units))} below the header, expected a row of units")
     kernels = []
     for row in of_kernels:
         number_of(row[at["ID"]], "the kernel's ID")
@@ -130,7 +129,7 @@ def _long(header: Sequence[str], rows: Sequence[Sequence[str]], metrics: Metrics
         kernel = kernels.setdefault(key, _Kernel(row[at["Kernel Name"]]))
         name = row[at["Metric Name"]]
         if kernel.name != row[at["Kernel Name"]] or name in kernel.found:
-            raise CountersFailed(f"found {shown(name)} of kernel {shown(row[at['ID']])} twice, expected it once")
+            raise TableFault(f"found {shown(name)} of kernel {shown(row[at['ID']])} twice, expected it once")
         if name in metrics.names:
             kernel.found[name] = row[at["Metric Value"]], row[at["Metric Unit"]]
     return list(kernels.values())
@@ -174,5 +173,5 @@ def _value(kernel: _Kernel, name: str, units: Mapping[str, float]) -> float:
             "GPU, or another profiler that holds it)"
         )
     if unit.strip() not in units:
-        raise CountersFailed(f"found {name} in {shown(unit)}, expected one of {', '.join(units)}")
+        raise TableFault(f"found {name} in {shown(unit)}, expected one of {', '.join(units)}")
     return number_of(text, name) * units[unit.strip()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pytest_bandwidth.devices.counters.table import MOST_CHARACTERS, checked_width, number_of, positions, rows_of
+from pytest_bandwidth.devices.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
 from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
 from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
@@ -30,14 +30,13 @@ def parse(text: str, between: str) -> DramTraffic:
     Raises CountersFailed, one line: no table, no such two, no kernel between them, a counter that is missing or no
     number.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise CountersFailed(f"rocprofv3 wrote {len(text)} characters, expected at most {MOST_CHARACTERS}")
-    rows = rows_of(text.splitlines())
-    if not rows:
-        raise CountersFailed(
-            "rocprofv3 wrote an empty file: this ROCm may not know its counters FETCH_SIZE, WRITE_SIZE"
-        )
-    dispatches = _dispatches(rows[0], rows[1:])
+    with table_of("rocprofv3", text, "ROCm's rocprofiler-sdk"):
+        rows = rows_of(text.splitlines())
+        if not rows:
+            raise CountersFailed(
+                "rocprofv3 wrote an empty file: this ROCm may not know its counters FETCH_SIZE, WRITE_SIZE"
+            )
+        dispatches = _dispatches(rows[0], rows[1:])
     ends = [number for number, one in dispatches.items() if _plain_name(one.name) == between][-2:]
     if len(ends) < 2:
         raise CountersFailed(f"rocprofv3 wrote {len(ends)} dispatches of {between}, expected one on either side")
@@ -64,7 +63,7 @@ def _dispatches(header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[fl
         one = found.setdefault(number, _Dispatch(row[at["Kernel_Name"]]))
         counter = row[at["Counter_Name"]]
         if one.name != row[at["Kernel_Name"]] or counter in one.counters:
-            raise CountersFailed(f"found {shown(counter)} of dispatch {number:.0f} twice, expected it once")
+            raise TableFault(f"found {shown(counter)} of dispatch {number:.0f} twice, expected it once")
         one.counters[counter] = number_of(row[at["Counter_Value"]], counter)
         if times is not None:
             start, end = (number_of(row[times[name]], name) for name in _TIMES)

@@ -131,6 +131,15 @@ def test_errors_are_one_line_with_what_was_found(text: str, said: str | None) ->
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_wrong_with_the_table_names_the_program_and_a_remedy() -> None:
+    with pytest.raises(CountersFailed) as caught:
+        parse(wide(TRIAD, after='"1"\n'), HOPPER)
+    assert str(caught.value) == (
+        "ncu's table: found a row of 1 cells ('1'), expected the header's 16; "
+        "try another release of Nsight Compute, or --bandwidth-counters=off"
+    )
+
+
 def test_ten_thousand_mutated_outputs_give_a_value_or_one_line() -> None:
     texts = [wide(TRIAD, COPY), long(TRIAD, COPY), wide(TRIAD, units=RESCALED), NOT_PERMITTED, NO_KERNEL, PUBLISHED]
     values, errors = told_of(lambda text: parse(text, HOPPER), mutated(texts, 10_000))

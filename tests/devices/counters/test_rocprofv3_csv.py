@@ -52,6 +52,15 @@ def test_errors_are_one_line_with_what_was_found(text: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_wrong_with_the_table_names_the_program_and_a_remedy() -> None:
+    with pytest.raises(CountersFailed) as caught:
+        parse(rocprof(FLUSH) + "1\n", "fill_cache")
+    assert str(caught.value) == (
+        "rocprofv3's table: found a row of 1 cells ('1'), expected the header's 19; "
+        "try another release of ROCm's rocprofiler-sdk, or --bandwidth-counters=off"
+    )
+
+
 def test_ten_thousand_mutated_outputs_give_a_value_or_one_line() -> None:
     texts = [rocprof(FLUSH, TRIAD, COPY, FLUSH), rocprof(FLUSH, TRIAD, FLUSH, columns=OLD_COLUMNS)]
     values, errors = told_of(lambda text: parse(text, "fill_cache"), mutated(texts, 10_000, seed=2))
