@@ -194,6 +194,43 @@ def test_workloads_without_a_kernel_are_no_failures_of_the_profiler(gpu):
     assert counted["dram_read"] == 2**20, counted["findings"]
 
 
+ENDS = """
+import os
+import numpy as np
+import pytest
+
+FIRST = b"emulated card: first 1\\xc3\\x971 1000 ns, DRAM 64 + 0 sectors\\n"
+
+@pytest.mark.parametrize("end", ["abort", "raise", "returns"])
+def test_kernel(bandwidth, end):
+    a = bandwidth.random(1 << 18, "float32")
+    b = bandwidth.empty(1 << 18, "float32")
+    runs = []
+
+    def work():
+        np.copyto(b, a)
+        runs.append(end)
+        if "PYTEST_BANDWIDTH_REQUEST" in os.environ and len(runs) == 2 and end != "returns":
+            os.write(2, FIRST)
+            if end == "abort":
+                os.abort()
+            raise ValueError("broken")
+
+    bandwidth(work, reads=a, writes=b)
+"""
+
+
+def test_workloads_that_end_after_their_first_kernel_are_not_counted(gpu):
+    gpu.file("test_kernel.py", ENDS)
+    *ended, whole = gpu.document(*ON)["results"]
+    assert [row["dram_read"] for row in ended] == [None, None]
+    aborted, raised = (row["findings"][0]["text"] for row in ended)
+    assert aborted.startswith("DRAM was not counted: the test crashed under ncu, so that kernels may be missing: run")
+    assert raised.startswith("DRAM was not counted: the workload did not come to its end under ncu, so that kernels")
+    assert "(exit status 1, at last " in raised
+    assert whole["dram_read"] == 2**20, "what tests do is no failure of the profiler"
+
+
 def test_rocprofv3_counts_what_lies_between_two_flushes(gpu, monkeypatch):
     monkeypatch.setenv("VENDOR", "AMD")
     result, row = row_of(gpu, "-v")

@@ -35,6 +35,7 @@ NO_KERNEL = (
 )
 UNKNOWN_METRIC = "==ERROR== Failed to find metric dram__bytes_read.sum\n"
 APPLICATION_FAILED = "==ERROR== The application returned an error code (1).\n"
+APPLICATION_CRASHED = "==ERROR== The application crashed.\n"
 
 Kernel = tuple[str, Sequence[str]]
 TRIAD: Kernel = (

@@ -77,7 +77,7 @@ def ncu(arguments: list[str]) -> int:
         "not-available": profiler_outputs.wide(*[(name, ["n/a"] * 5) for name, _ in kernels], units=units),
     }
     text = texts.get(how) or (profiler_outputs.wide(*kernels, units=units) if kernels else profiler_outputs.NO_KERNEL)
-    log.write_text(text + (profiler_outputs.APPLICATION_FAILED if status else ""))
+    log.write_text(text + _of_application(status))
     return status
 
 
@@ -114,6 +114,13 @@ def _ran(program: list[str]) -> tuple[int, list[str]]:
     )
     sys.stderr.write(done.stderr)
     return done.returncode, done.stderr.splitlines()
+
+
+def _of_application(status: int) -> str:
+    """Return what ncu says of an application's end. A negative status: that a signal ended it."""
+    if status < 0:
+        return profiler_outputs.APPLICATION_CRASHED
+    return profiler_outputs.APPLICATION_FAILED if status else ""
 
 
 def _in_range(lines: list[str]) -> list[profiler_outputs.Kernel]:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pytest_bandwidth.devices.counters.chips import TIME, Metrics
 from pytest_bandwidth.devices.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
 from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
-from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
+from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 
 NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")
 # What ncu says where the application itself ended with an error: a test that asserts on figures, which it has not here.
-_OF_APPLICATION = re.compile(r"==ERROR== The application (returned an error code|crashed)")
+_OF_APPLICATION = re.compile(r"==ERROR== The application returned an error code")
+_CRASHED = "The application crashed"
 _LARGE = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BYTES = {f"{prefix}byte": size for prefix, size in _LARGE.items()}
 _SECTORS = {f"{prefix}sector": size for prefix, size in _LARGE.items()}
@@ -70,6 +71,10 @@ def _refuse_errors(lines: Sequence[str]) -> None:
     for sign, remedy in _REMEDIES:
         if any(sign in line for line in said):
             raise CountersFailed(f"ncu counted nothing: {remedy}")
+    if any(_CRASHED in line for line in said):
+        raise CountUnfinished(
+            "the test crashed under ncu, so that kernels may be missing: run it by hand, in a process of its own"
+        )
     if said:
         raise CountersFailed(f"ncu counted nothing, and says {shown(said[0].removeprefix('==ERROR==').strip(), 200)}")
 

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.session.fresh.child import ChildRequest, Go, wait_for_turn
+from pytest_bandwidth.session.fresh.child import ChildRequest, Go, tell_counted, wait_for_turn
 from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
 from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.session.progress import Progress
@@ -80,7 +80,9 @@ class ChildRun(MeasuringRun):
     def _run_once(self, workload: Workload) -> object:
         device, request = self.device, self._request
         if request.counts and workload.label == request.counted_label and isinstance(device, ProfiledDevice):
-            return device.run_counted(workload)
+            value = device.run_counted(workload)
+            tell_counted(request)
+            return value
         return super()._run_once(workload)
 
     def _users_peak(self) -> Peak | None:

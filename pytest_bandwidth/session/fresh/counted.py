@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_bandwidth.devices.counters.profilers import Profiler, profiler_of, reporter_of
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.dram import DramTraffic
-from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
+from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_child
 
@@ -65,7 +65,7 @@ class Counters:
         try:
             with lock():
                 found = self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
-        except NoKernelCounted:  # the profiler did its work: the next test may launch some
+        except (NoKernelCounted, CountUnfinished):  # the profiler did its work: the next test is another
             self._failures = 0
             raise
         self._failures = 0
@@ -114,12 +114,21 @@ class Counters:
                 raise CountersFailed(f"{profiler.name} does not start: {error}") from None
             if result.code is None:
                 raise CountersFailed(f"the test under {profiler.name} did not end in {timeout_seconds:.0f} s")
+            last = result.tail[-1] if result.tail else "nothing"
+            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {shown(last.strip())})"
+            unfinished = (
+                f"the workload did not come to its end under {profiler.name}, so that kernels may be missing: run its "
+                "test by hand, in a process of its own"
+            )
             try:
-                return profiler.traffic(folder)
+                found = profiler.traffic(folder)
             except CountersFailed as error:
-                last = result.tail[-1] if result.tail else "nothing"
-                ended = "" if result.code == 0 else f" (exit status {result.code}, at last {shown(last.strip())})"
+                if isinstance(error, NoKernelCounted) and not result.counted:
+                    raise CountUnfinished(f"{unfinished}{ended}") from None
                 raise type(error)(f"{error}{ended}") from None
+            if not result.counted:
+                raise CountUnfinished(f"{unfinished}{ended}")
+            return found
 
 
 def file_name(key: str) -> str:

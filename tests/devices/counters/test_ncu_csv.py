@@ -2,6 +2,7 @@
 
 import pytest
 from profiler_outputs import (
+    APPLICATION_CRASHED,
     APPLICATION_FAILED,
     BASE_UNITS,
     COPY,
@@ -109,6 +110,7 @@ NA = ("triad", ("n/a", "1", "1", "1", "1"))
         ("", "ncu wrote no table"),
         ("Segmentation fault", "ncu wrote no table"),
         (APPLICATION_FAILED, "ncu wrote no table"),
+        (wide(TRIAD) + APPLICATION_CRASHED, "the test crashed under ncu, so that kernels may be missing: run it by"),
         (wide(NA, units={**BASE_UNITS, METRICS[0]: ""}), "dram__bytes_read.sum is n/a for kernel 'triad'"),
         (long(NA, units={**BASE_UNITS, METRICS[0]: ""}), "dram__bytes_read.sum is n/a for kernel 'triad'"),
         (wide(TRIAD, units={**BASE_UNITS, METRICS[1]: "furlong"}), "dram__bytes_write.sum in 'furlong'"),
