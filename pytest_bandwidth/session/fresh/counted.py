@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_bandwidth.devices.counters.profilers import Profiler, profiler_of, reporter_of
+from pytest_bandwidth.devices.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
@@ -20,6 +21,32 @@ from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_c
 
 # A profiler that hangs, or is refused, would be so in every test.
 MOST_FAILURES_IN_A_ROW = 2
+# So many characters of the reason are repeated where no more is tried.
+SHORT_REASON = 80
+
+
+class _Tries:
+    """Try a profiler until it failed so many times in a row."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._last = ""
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Try once more. Raises CountersFailed, with the reason of the last failure in short, where that is over."""
+        if self._failures >= MOST_FAILURES_IN_A_ROW:
+            why = textwrap.shorten(self._last, SHORT_REASON, placeholder=" …")
+            raise CountersFailed(f"not tried any more: {self._failures} tries in a row failed, the last time: {why}")
+        try:
+            yield
+        except (NoKernelCounted, CountUnfinished):  # the profiler did its work: the next test is another
+            self._failures = 0
+            raise
+        except CountersFailed as error:
+            self._failures, self._last = self._failures + 1, str(error)
+            raise
+        self._failures = 0
 
 
 class Counters:
@@ -30,12 +57,20 @@ class Counters:
 
     def __init__(self, asked: str, identity: DeviceIdentity, invocation: Invocation) -> None:
         self._asked, self._identity, self._invocation = asked, identity, invocation
-        self._failures = 0
+        self._counting, self._profiling = _Tries(), _Tries()
         self._refusal: CountersFailed | None = None
 
     @cached_property
     def _profiler(self) -> Profiler:
         return profiler_of(self._asked, self._identity)
+
+    @cached_property
+    def _reporter(self) -> Reporter | CountersFailed:
+        """Return what profiles, or why nothing does: asked once, for that may take long."""
+        try:
+            return reporter_of(self._identity)
+        except CountersFailed as error:
+            return error
 
     def check(self) -> None:
         """Raise CountersFailed, one line, for what can be told before anything runs."""
@@ -58,18 +93,9 @@ class Counters:
         """
         if self._refusal is not None:
             raise self._refusal
-        if self._failures >= MOST_FAILURES_IN_A_ROW:
-            raise CountersFailed(f"not tried any more: {self._failures} tries in a row failed")
         self.check()
-        self._failures += 1
-        try:
-            with lock():
-                found = self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
-        except (NoKernelCounted, CountUnfinished):  # the profiler did its work: the next test is another
-            self._failures = 0
-            raise
-        self._failures = 0
-        return found
+        with self._counting.one(), lock():
+            return self._run(replace(request, counts=True, counted_label=label), timeout_seconds)
 
     def profile(
         self,
@@ -80,7 +106,21 @@ class Counters:
         timeout_seconds: float,
     ) -> None:
         """Profile the measurement of that label into a report's file. Raises CountersFailed where there is none."""
-        reporter = reporter_of(self._identity)
+        if isinstance(self._reporter, CountersFailed):
+            raise self._reporter
+        with self._profiling.one():
+            self._report(
+                self._reporter, replace(request, counts=True, counted_label=label), report, lock, timeout_seconds
+            )
+
+    def _report(
+        self,
+        reporter: Reporter,
+        request: ChildRequest,
+        report: Path,
+        lock: Callable[[], AbstractContextManager[object]],
+        timeout_seconds: float,
+    ) -> None:
         try:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.unlink(missing_ok=True)
@@ -89,10 +129,9 @@ class Counters:
         with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
             log = Path(own, "ncu.log")
             command = reporter.command(report, log, self._invocation.command())
-            asked = replace(request, counts=True, counted_label=label)
             try:
                 with lock():
-                    result = run_child(command, self._invocation.folder, asked, timeout_seconds, direct=False)
+                    result = run_child(command, self._invocation.folder, request, timeout_seconds, direct=False)
             except OSError as error:
                 raise CountersFailed(f"ncu does not start: {error}") from None
             if report.exists():
