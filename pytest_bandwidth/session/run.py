@@ -229,7 +229,9 @@ class Run(MeasuringRun):
         request, held = self._counting_request(test), partial(self.locked, progress)
         progress.show("profiles the regression")
         try:
-            self._counters.profile(request, judged.measurement.label, report, held, timeout_seconds)
+            # Where the outputs were checked, wherever a test has gone meanwhile.
+            at = self._invocation.folder / report
+            self._counters.profile(request, judged.measurement.label, at, held, timeout_seconds)
         except CountersFailed as error:
             told = Finding(UNPROFILED, f"no profile: {error}")
             return replace(judged, measurement=judged.measurement.with_finding(told))

@@ -38,7 +38,7 @@ def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) 
         for where, option in written_by.items():
             if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
                 raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
-    for name in (*KINDS, "dir", "history"):
+    for name in (*KINDS, "dir", "history", "profile"):
         path: Path | None = getattr(settings, name)
         if path is None:
             continue

@@ -43,6 +43,7 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
         ("--bandwidth-json=", "--bandwidth-json: found nothing, expected a path"),
         ("--bandwidth-history=s3://b/h", "--bandwidth-history: found the address 's3://b/h', expected a path"),
         ("--bandwidth-dir=a_file", "--bandwidth-dir: found the file *a_file, expected a folder"),
+        ("--bandwidth-profile=a_file/p", "--bandwidth-profile: found the file *a_file, expected a folder"),
     ):
         result = project.run(option)
         assert result.ret == 4
