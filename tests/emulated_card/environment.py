@@ -19,12 +19,7 @@ def card_environment(state: Path, settings: Mapping[str, object]) -> dict[str, s
     other figures. settings: without their prefix, as ``{"CLOCK_PACE": 0.6}``; README.md lists them.
     Raises NoCompiler, ModuleNotFoundError.
     """
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        # Where no bytecode is written, pytest compiles the whole plugin anew at every start: half of a short process.
-        if not name.startswith("EMULATED_CARD_") and name != "PYTHONDONTWRITEBYTECODE"
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EMULATED_CARD_")}
     paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **kept,
