@@ -47,7 +47,9 @@ def run_session(card: Card, folder: Path, part: str, addopts: str, *more: str) -
     environment = card.environment({})
     environment = {
         "PYTHONPATH": os.pathsep.join((environment["PYTHONPATH"], str(TESTS / "support"))),
-        "PYTEST_ADDOPTS": " ".join(("-p no:xdist -p no:randomly -p no:benchmark", addopts, *deselected)),
+        "PYTEST_ADDOPTS": " ".join(
+            ("-p no:xdist -p no:randomly -p no:benchmark -p no:unraisableexception", addopts, *deselected)
+        ),
     }
     args = ["benchmarks/gpu_session.py", part, f"--out={folder / 'results'}", f"--part-seconds={PART_SECONDS}", *more]
     return Session(card.run(args, {}, cwd=REPOSITORY, env=environment), folder)

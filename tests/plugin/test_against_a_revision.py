@@ -33,7 +33,7 @@ def repo(slept, monkeypatch):
     """One commit; in the working tree the kernel takes ten times as long and there is a test more."""
     # Plugins that take no part would only cost time in every process.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
     slept.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
     slept.file("kern.py", KERNEL.format(0.002))
     slept.file("test_kernel.py", TEST)

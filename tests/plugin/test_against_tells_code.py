@@ -74,7 +74,7 @@ child.Child.__init__ = noted
 def repo(project, monkeypatch):
     """A project whose fresh processes note why they were started."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
     monkeypatch.setenv("STARTED", str(project.path / "started"))
     project.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
     project.file("conftest.py", SITE)

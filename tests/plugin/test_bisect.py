@@ -136,7 +136,7 @@ def temporary(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
     yield folder
     assert [left.name for left in folder.iterdir() if left.name != f"pytest-bandwidth-{os.getuid()}"] == []
 

@@ -30,7 +30,7 @@ def entry(key, commit, share=SHARE, judged_on="relative", dirty=False):
 @pytest.fixture
 def repo(slept, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception")
     slept.file("pytest.ini", "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n")
     slept.file("kern.py", COMMITTED)
     slept.file("test_old.py", "import kern\n" + "".join(TEST.format(name=name) for name in NAMES))

@@ -11,7 +11,10 @@ TESTS = Path(__file__).resolve().parents[1]
 PROGRAMS = TESTS / "card" / "programs"
 HANGS_SECONDS = 3000
 # Each process of a dozen would load plugins that take no part, and rewrite assertions.
-ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider --assert=plain"}
+ALONE = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider -p no:unraisableexception --assert=plain",
+}
 # A cache and a memory so small that little data is enough, since each sample is a real launch.
 HEALTHY_PACE = 0.02
 SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
