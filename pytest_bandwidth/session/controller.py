@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_bandwidth.session.at_end import told_by_worker, told_here
+
 if TYPE_CHECKING:
     from pytest_bandwidth.session.device_report import DeviceReport, Gathered
 
@@ -71,8 +73,6 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Gather what a worker of xdist told at its end."""
-        from pytest_bandwidth.session.xdist import told_by_worker
-
         told = told_by_worker(node)
         if told is not None:
             self._gather().add_told(told)
@@ -101,8 +101,6 @@ class Controller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        from pytest_bandwidth.session.xdist import told_here
-
         told = told_here(self._config)
         if told is not None:
             self._gather().add_told(told)

@@ -36,6 +36,7 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.message import failure_message, strict_message
 from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import disabled_line, header_line
+from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collected import COLLECTED, key_of, reason_of, start_of_empty_set
 from pytest_bandwidth.session.device_report import Row
@@ -51,7 +52,7 @@ from pytest_bandwidth.session.settings import places_of, read_marker, settings_o
 from pytest_bandwidth.session.stale_entries import by_test
 from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.user_input import checked_tags
-from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test, tell_controller
+from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test
 
 _ROWS = pytest.StashKey[list[Row]]()
 # Why a test skipped that is for other devices than this one, or not to be had on it.

@@ -1,11 +1,10 @@
-"""Share between pytest-xdist's processes what is one for the whole run: how it was started, its revision, its results.
+"""Share between pytest-xdist's processes what is one for the whole run: how it was started, its revision.
 
 Without pytest-xdist a process is its own controller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
@@ -20,8 +19,6 @@ from pytest_bandwidth.session.options import RUNS_NOTHING
 from pytest_bandwidth.session.settings import settings_of
 
 _REVISION = pytest.StashKey[Revision]()
-_TOLD = "bandwidth_told"
-_TOLD_HERE = pytest.StashKey[Mapping[str, Any]]()
 
 
 def tell_worker(node: Any) -> None:
@@ -35,27 +32,6 @@ def tell_worker(node: Any) -> None:
 def runs_every_test(config: pytest.Config) -> bool:
     """Return whether this process is a worker that runs all tests, on a device that may be its own."""
     return bool(getattr(config, "workerinput", {}).get("bandwidth_every_test"))
-
-
-def tell_controller(config: pytest.Config, told: Mapping[str, Any]) -> None:
-    """Hand plain data from this process to the controller, which may be itself, when its tests have run."""
-    if hasattr(config, "workerinput"):
-        # xdist sets this on a worker's config, and sends it to the controller.
-        output: dict[str, Any] = vars(config)["workeroutput"]
-        output[_TOLD] = dict(told)
-    else:
-        config.stash[_TOLD_HERE] = told
-
-
-def told_here(config: pytest.Config) -> Mapping[str, Any] | None:
-    """Return what this process gave to `tell_controller`; None where it gave nothing."""
-    return config.stash.get(_TOLD_HERE, None)
-
-
-def told_by_worker(node: Any) -> Mapping[str, Any] | None:
-    """Return what a worker gave to `tell_controller`; None where it gave nothing, or died."""
-    output: Mapping[str, Any] = getattr(node, "workeroutput", {})
-    return output.get(_TOLD)
 
 
 def invocation_of(config: pytest.Config) -> Invocation:

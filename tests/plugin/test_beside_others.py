@@ -9,7 +9,10 @@ import pytest
 from children import HANGS_SECONDS
 from plugin_texts import COPY
 
-HEAVY = ("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml", "pytest_bandwidth.session.session")
+HEAVY = (
+    *("numpy", "yaml", "jinja2", "numba", "cupy", "pynvml"),
+    *(f"pytest_bandwidth.session.{name}" for name in ("session", "xdist")),
+)
 
 
 @pytest.mark.smoke
@@ -22,7 +25,7 @@ def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch, ini):
     project.file("test_plain.py", "def test_plain(): pass\n")
     project.file(
         "conftest.py",
-        f"import sys\ndef pytest_sessionfinish():\n    print('HEAVY', [n for n in {HEAVY!r} if n in sys.modules])\n",
+        f"import sys\ndef pytest_unconfigure():\n    print('HEAVY', [n for n in {HEAVY!r} if n in sys.modules])\n",
     )
     # Other plugins may load NumPy themselves, so they stay out.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
