@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain import units
@@ -116,6 +116,7 @@ def test_last_place(text: str, place: float) -> None:
     assert units.last_place(text) == pytest.approx(place, rel=1e-12)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # as slow as the machine is busy
 @given(st.text(max_size=80))
 def test_any_text_is_a_finite_number_or_a_value_error(text: str) -> None:
     for parse in (

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -34,6 +34,7 @@ EXTENTS = st.builds(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # as slow as the machine is busy
 @given(st.lists(EXTENTS, max_size=4))
 def test_each_byte_counts_once(found):
     assert distinct_bytes(found) == len(set().union(*map(bytes_of, found)))
