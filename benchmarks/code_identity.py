@@ -48,8 +48,8 @@ def kernels(repeat: int) -> tuple[dict[str, float], list[int]]:
         text = (shipped_folder() / file).read_text(encoding="utf-8")
         ptx, cubin = compile_ptx(text, filename=file), compile_cubin(text, filename=file).data
         for name in load(ptx).kernels:
-            identify = kernel_code.__wrapped__
-            found[source_name(name)] = milliseconds(lambda n=name, f=identify: f(ptx.ptx, cubin, n), repeat)  # noqa: B023
+            identify = partial(kernel_code.__wrapped__, ptx.ptx, cubin, name)
+            found[source_name(name)] = milliseconds(identify, repeat)
             sizes.append(len(kernel_code(ptx.ptx, cubin, name).ptx or ""))
     return found, sizes
 

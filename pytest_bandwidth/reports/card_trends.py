@@ -18,7 +18,7 @@ CARD_WORDS = ("host", "device", "since", "finding", "trend")
 
 @dataclass(frozen=True, slots=True)
 class CardTrends:
-    """Hold what is shown. figure: gbps or relative; every: 1 where all days were looked at, else every second, …"""
+    """Hold what is shown. figure: gbps or relative; every: one day in so many was looked at."""
 
     figure: str
     cards: Sequence[CardTrend]
@@ -41,7 +41,7 @@ def drift_lines(told: CardTrends) -> list[str]:
     last = max(one.card.stretches[-1].last for one in told.cards)
     drifting = [one for one in told.ordered if one.drifts]
     models = len({(one.card.device_kind, one.card.device) for one in told.cards})
-    some = f"; of the days every {_ordinal(told.every)} (--newest N looks at fewer, and at more of them)"
+    some = f"; one day in {told.every} was looked at (--newest N takes fewer days, and more of them)"
     return [
         f"{counted(len(told.cards), 'card')} of {counted(models, 'model')}, {first} to {last}: "
         f"{len(drifting) or 'none'} {'drift' if len(drifting) > 1 else 'drifts'} away from the median of its model"
@@ -100,8 +100,3 @@ def _plain(one: CardTrend) -> dict[str, Any]:
             for level in one.levels
         ],
     }
-
-
-def _ordinal(number: int) -> str:
-    words = {2: "second", 3: "third", 21: "21st", 22: "22nd", 23: "23rd"}
-    return words.get(number, f"{number}th")

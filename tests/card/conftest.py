@@ -23,7 +23,7 @@ def new_card() -> Callable[[Path], Card]:
         check_version()
         built_libraries()
     except (ImportError, NoCompiler) as reason:
-        pytest.skip(str(reason))
+        pytest.skip(f"the emulated card cannot be had here: {reason}")
 
     def make(folder: Path) -> Card:
         (folder / "card").mkdir()

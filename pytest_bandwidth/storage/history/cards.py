@@ -31,7 +31,7 @@ _NAMES = ", ".join(f"coalesce(any_value({name}), '')" for name in ("device_kind"
 
 @dataclass(frozen=True, slots=True)
 class CardDays:
-    """Hold what was found. every: 1 where all days were looked at, 2 where every second was, and so on."""
+    """Hold what was found. every: one day in so many was looked at."""
 
     days: list[CardDay]
     every: int
@@ -72,7 +72,7 @@ def card_days_in(history: History, figure: str, newest_days: int, tests: Sequenc
 
 
 def _days_to_ask(history: History, newest_days: int) -> tuple[list[date], int]:
-    """Return the days to look at, the oldest first, and that these are every second one, or third, …"""
+    """Return the days to look at, the oldest first, and that these are one in so many."""
     counted = history.rows(f"SELECT {_DAY}, count(*) FROM history WHERE {MOMENT} GROUP BY 1 ORDER BY 1")
     kept = [(day, rows) for day, rows in counted if counted[-1][0] - day < timedelta(days=newest_days)]
     every = max(1, -(-sum(rows for _, rows in kept) // ROWS_AT_MOST))

@@ -92,7 +92,7 @@ def test_days_tests_and_cards_can_be_chosen(command, folder):
 def test_of_more_figures_than_seconds_allow_the_days_are_thinned_and_that_is_said(command, folder, monkeypatch):
     monkeypatch.setattr(stored_cards, "ROWS_AT_MOST", (DAYS * CARDS + 1) * TESTS // 3 + 1)
     assert [s["first"][-2:] for s in by_card(command, folder)["GPU-1"]["stretches"]] == ["03", "06", "09", "12"]
-    assert "of the days every third (" in command("history", folder, "--by", "gpu").out
+    assert "; one day in 3 was looked at (" in command("history", folder, "--by", "gpu").out
 
 
 def test_a_card_that_no_run_of_the_first_test_tells_of_is_named_too(command, tmp_path):
