@@ -10,7 +10,7 @@ KERNELS_LISTED = 20
 # Findings of these codes tell that DRAM moved other bytes than were declared; more than it may, where the test fails
 # for another reason already; why none were counted.
 DIFFERS, RISEN, UNCOUNTED = "dram-differs", "dram-risen", "dram-uncounted"
-# A finding of this code tells why there is no report of a profiler.
+# A finding of this code tells why there is no report of a profiler, or none of all kernels.
 UNPROFILED = "unprofiled"
 
 

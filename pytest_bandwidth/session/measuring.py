@@ -39,6 +39,9 @@ INVALID_RETRIES = 2
 # What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together.
 QUIET_WAIT_SECONDS = 60.0
 NAP_SECONDS = 1.0
+# A fresh process may take so many times as long as its parent's test, and never less than this.
+FRESH_SECONDS_LEAST = 180.0
+FRESH_SECONDS_FACTOR = 20.0
 
 
 # What a conftest.py says of the device's peak; None where it says nothing.
@@ -61,6 +64,11 @@ class MeasuredTest:
     target: str
     marker: MarkerOptions
     measured_seconds: float
+
+    @property
+    def fresh_seconds(self) -> float:
+        """Return how long a fresh process of the test may take."""
+        return max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * self.measured_seconds)
 
 
 @dataclass(frozen=True, slots=True)

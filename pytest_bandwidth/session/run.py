@@ -11,9 +11,10 @@ from pathlib import Path
 from pytest_bandwidth.devices.base import Budget, OldCodeDevice
 from pytest_bandwidth.devices.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.dram import UNPROFILED, DramTraffic
-from pytest_bandwidth.domain.errors import BaselineError, CountersFailed, UsageError
+from pytest_bandwidth.domain.dram import UNCOUNTED, UNPROFILED, DramTraffic
+from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.by_code.last_word import Way
 from pytest_bandwidth.domain.judging.by_code.other_device import code_alone, has_code
@@ -32,9 +33,11 @@ from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.beside_old import OldKernels
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
-from pytest_bandwidth.session.fresh.counted import Counters, file_name
+from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
+from pytest_bandwidth.session.fresh.old_kernel import OldKernel
 from pytest_bandwidth.session.fresh.probe import probe_alone
 from pytest_bandwidth.session.measuring import (
+    FRESH_SECONDS_LEAST,
     QUIET_WAIT_SECONDS,
     AskedTest,
     HookedPeak,
@@ -46,9 +49,6 @@ from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
 
-# A fresh process may take so many times as long as its parent's test, and never less than this.
-FRESH_SECONDS_LEAST = 180.0
-FRESH_SECONDS_FACTOR = 20.0
 # A process that only tells its tests' code runs each once.
 TELL_SECONDS_EACH = 10.0
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -168,7 +168,7 @@ class Run(MeasuringRun):
             "all" if settings.update else "new" if settings.update_new else "none",
             unsure=settings.settles == "unsure",
         )
-        timeout = max(FRESH_SECONDS_LEAST, FRESH_SECONDS_FACTOR * test.measured_seconds)
+        timeout = test.fresh_seconds
         held, alone = partial(self.locked, progress), partial(self._probe_alone, progress)
         self.device.release()
         old_kernels = self._old_kernels(test, timeout, progress)
@@ -186,60 +186,61 @@ class Run(MeasuringRun):
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_what_they_saw(one) for key, one in judged.items()}
-        if self._counts_dram:
-            judged = {key: self._counted(one, test, timeout, progress) for key, one in judged.items()}
+        if is_counted(settings.counters, self.device.identity):
+            judged = {key: self._counted(one, old_kernels, test, progress) for key, one in judged.items()}
         else:
             judged = {key: dram.judged_uncounted(one, test.marker.max_dram_ratio) for key, one in judged.items()}
         if settings.profile is None:
             return judged
-        return {key: self._profiled(key, one, test, timeout, progress) for key, one in judged.items()}
+        return {key: self._profiled(key, one, test, progress) for key, one in judged.items()}
 
     @cached_property
     def _counters(self) -> Counters:
-        asked = self.settings.counters
-        return Counters("auto" if asked == "off" else asked, self.device.identity, self._invocation)
+        return Counters(self.settings.counters, self.device.identity, self._invocation)
 
-    @property
-    def _counts_dram(self) -> bool:
-        """Return whether a profiler counts what measurements move: on a GPU alone, unless one was asked for."""
-        asked = self.settings.counters
-        return asked != "off" and (asked != "auto" or self.device.identity.on_gpu)
-
-    def _counted(self, judged: Judged, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> Judged:
+    def _counted(
+        self, judged: Judged, old_kernels: OldKernels | None, test: MeasuredTest, progress: Progress
+    ) -> Judged:
         """Count the measurement's traffic once its verdict is known, and judge by that as well."""
-        request, held = self._counting_request(test), partial(self.locked, progress)
+        request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
         label, most = judged.measurement.label, test.marker.max_dram_ratio
 
-        def count() -> DramTraffic:
+        def count(request: ChildRequest = request) -> DramTraffic:
             progress.show("counts what DRAM moves")
-            return self._counters.count(request, label, held, timeout_seconds)
+            return self._counters.count(request, label, held, test.fresh_seconds)
 
         try:
-            return dram.judged_by_counts(judged, count(), most, count)
+            first = count()
         except CountersFailed as error:
             return dram.judged_without_counts(judged, error, most)
+        old = None
+        try:
+            kernel = _uncounted_before(judged, old_kernels)
+            if kernel is not None:
+                old = count(replace(request, old_kernels=(asdict(kernel),)))
+        except BandwidthError as error:
+            told = Finding(UNCOUNTED, f"what DRAM moves for the old kernel was not counted: {error}")
+            judged = replace(judged, measurement=judged.measurement.with_finding(told))
+        return dram.judged_by_counts(judged, first, most, count, old)
 
-    def _profiled(
-        self, key: str, judged: Judged, test: MeasuredTest, timeout_seconds: float, progress: Progress
-    ) -> Judged:
+    def _profiled(self, key: str, judged: Judged, test: MeasuredTest, progress: Progress) -> Judged:
         """Profile a regression once; what becomes of that changes no verdict."""
         if judged.verdict.status is not Status.REGRESSED or self.settings.profile is None:
             return judged
         report = self.settings.profile / f"{file_name(key)}{REPORT_SUFFIX}"
-        request, held = self._counting_request(test), partial(self.locked, progress)
+        request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
         progress.show("profiles the regression")
         try:
             # Where the outputs were checked, wherever a test has gone meanwhile.
             at = self._invocation.folder / report
-            self._counters.profile(request, judged.measurement.label, at, held, timeout_seconds)
+            lacks = self._counters.profile(request, judged.measurement.label, at, held, test.fresh_seconds)
         except CountersFailed as error:
             told = Finding(UNPROFILED, f"no profile: {error}")
             return replace(judged, measurement=judged.measurement.with_finding(told))
+        if lacks is not None:
+            told = Finding(UNPROFILED, f"the profile may lack kernels: {lacks}")
+            judged = replace(judged, measurement=judged.measurement.with_finding(told))
         return replace(judged, profile=str(report))
-
-    def _counting_request(self, test: MeasuredTest) -> ChildRequest:
-        peak = None if self.peak is None else astuple(self.peak)
-        return ChildRequest(self.device_name, test.nodeid, test.target, peak=peak, identifies_code=False)
 
     def _ways(
         self, old_kernels: OldKernels | None, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress
@@ -319,6 +320,20 @@ class Run(MeasuringRun):
                 tolerant = self.settings.busy_processors is not None
                 self._probes_alone[moved] = probe_alone(self.device_name, *moved, tolerates_run_delay=tolerant)
         return self._probes_alone[moved]
+
+
+def _uncounted_before(judged: Judged, old_kernels: OldKernels | None) -> OldKernel | None:
+    """Return the old code to count here, where the entry has other code than the measurement, and no counts.
+
+    None where there is none to be had. Raises BandwidthError where it is not safe to run.
+    """
+    entry = judged.entry
+    if old_kernels is None or entry is None or judged.verdict.status in (Status.UPDATED, Status.NOT_COMPARABLE):
+        return None
+    if dram.has_counts(entry):
+        return None
+    kernel = old_kernels.at_hand(judged.measurement, entry)
+    return None if kernel is None or is_same_but_for_target(kernel.old, kernel.new) else kernel
 
 
 def _file_of(test: MeasuredTest) -> Path:

@@ -341,7 +341,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     hooked_peak = partial(peak_of_hook, config)
     run: MeasuringRun
     if request is not None:
-        run = ChildRun(settings, config.rootpath, request, hooked_peak)
+        run = ChildRun(settings, config.rootpath, request, hooked_peak, invocation_of(config))
     else:
         run = Run(
             settings,

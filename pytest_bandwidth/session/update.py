@@ -104,6 +104,8 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
         entries = entries_of(identity, updated, further, known_commit, now(), dirty=dirty)
         if (fewer := _fewer_runs(entries, 1 + len(further))) is not None:
             report.notes.append(fewer)
+        if (fewer := _fewer_counts(entries)) is not None:
+            report.notes.append(fewer)
         evidence.append(entries)
         asked.update({row.outcome.key: row.asked for row in report.rows})
         ptx.update({row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None})
@@ -130,6 +132,19 @@ def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:
     return (
         f"of this update's {taken} runs not all count, since some were INVALID, failed or beside a hindered probe: "
         f"{named}{more}; another --bandwidth-update adds runs"
+    )
+
+
+def _fewer_counts(entries: Mapping[str, Entry]) -> str | None:
+    """Name entries of which DRAM was counted in some runs alone; None where there are none."""
+    counted = {key: (sum(run.dram_read is not None for run in e.runs), len(e.runs)) for key, e in entries.items()}
+    some = [f"{printable(key)} {known} of {runs}" for key, (known, runs) in counted.items() if 0 < known < runs]
+    if not some:
+        return None
+    more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
+    return (
+        f"what DRAM moves was not counted in every run of this update: {', '.join(some[:MOST_NAMED])}{more}; the gate "
+        "knows the others' counts"
     )
 
 

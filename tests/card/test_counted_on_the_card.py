@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import stand_in_profilers
 from card_processes import TESTS, Card
+from test_baseline_of_another_card import AMPERE
+from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, run, source, statuses
+from test_old_code_on_the_card import TESTS as TESTS_OF_COPIES
 
 USERS = """
 import numpy as np
@@ -68,6 +71,35 @@ def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_
     assert [finding["code"] for finding in wrong["findings"]] == ["dram-differs"]
     assert "262 kB more read" in wrong["findings"][0]["text"]
     assert (two["dram"]["kernel_count"], two["dram_read"]) == (2, 2 * size)
+
+
+@pytest.mark.slow
+def test_by_another_cards_baseline_the_old_kernel_is_counted_here(
+    card: Card, tmp_path: Path, injection: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changed kernel reads more, and its time stays within the tolerance; that baseline holds no counts."""
+    stand_in_profilers.install(tmp_path / "bin", "ncu")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", str(injection))
+    folder = tmp_path / "user"
+    folder.mkdir()
+    (folder / "copies.cu").write_text(source())
+    (folder / "test_copies.py").write_text(TESTS_OF_COPIES.replace("3%", "60%"))
+    status, shown, _ = run(card, folder, "--bandwidth-update", **AMPERE)
+    assert status == 0, shown
+    (folder / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, folder, "--bandwidth-counters=ncu", L2_BYTES=1 << 14)
+    assert status == 1, shown
+    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
+    changed = rows[str(CHANGED)]
+    assert changed["code"] == "dram"
+    assert (
+        "DRAM read 65.5 kB → 73.7 kB (+12.5 %, allowed 66.8 kB); the old kernel was counted here" in changed["reason"]
+    )
+    (folder / "copies.cu").write_text(source("if (n < 0) y[1] = 2;"))
+    status, shown, rows = run(card, folder, "--bandwidth-counters=ncu", *ONLY, L2_BYTES=1 << 14)
+    assert (status, statuses(rows)) == (0, {str(CHANGED): "WITHIN"}), shown
+    assert rows[str(CHANGED)]["dram_read"] == 4 << 14
 
 
 @pytest.mark.slow

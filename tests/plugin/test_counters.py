@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -120,6 +121,27 @@ def test_counts_gate_where_time_does_not_move(gpu, monkeypatch):
     assert row["dram_read"] is None
 
 
+def test_every_run_of_an_update_is_counted(gpu):
+    """Each count finds more than the one before."""
+    more = "    os.environ['DRAM_READ'] = str(1 + len(open('notes').readlines()) / 64)\n    a = "
+    gpu.file("test_kernel.py", FREE.replace("    a = ", more, 1))
+    (gpu.path / "notes").touch()
+    update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    update.assert_outcomes(passed=1)
+    counts = re.findall(r"dram_read: (\d+), dram_written: 1048576", (gpu.path / "b.yaml").read_text())
+    assert [int(count) for count in counts] == [(64 + run) * 2**14 for run in (1, 2, 3)]
+
+
+def test_a_run_of_an_update_that_is_not_counted_is_named(gpu):
+    lost = "    os.environ['DRAM_READ'] = os.environ['DRAM_WRITTEN'] = str(int(len(open('notes').readlines()) < 2))\n"
+    gpu.file("test_kernel.py", FREE.replace("    a = ", f"{lost}    a = ", 1))
+    (gpu.path / "notes").touch()
+    update, _ = row_of(gpu, "--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")
+    update.stdout.fnmatch_lines(
+        ["*was not counted in every run of this update: test_kernel.py::test_kernel 1 of 3; the gate knows*"]
+    )
+
+
 def test_the_markers_most(gpu, monkeypatch):
     gpu.file("test_kernel.py", KERNEL.replace("MARK", "max_dram_ratio=1.1"))
     result, _ = row_of(gpu)
@@ -132,7 +154,7 @@ def test_the_markers_most(gpu, monkeypatch):
     monkeypatch.setenv("STAND_IN", "not-permitted")
     result, row = row_of(gpu)
     result.assert_outcomes(passed=1)
-    assert (row["status"], row["code"]) == ("INVALID", "max_dram_ratio-uncounted")
+    assert (row["status"], row["code"], row["findings"]) == ("INVALID", "max_dram_ratio-uncounted", [])
     result, _ = row_of(gpu, "--bandwidth-strict")
     result.assert_outcomes(failed=1)
     (row,) = gpu.document("--bandwidth-device=cuda")["results"]
@@ -274,6 +296,17 @@ def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_b
     assert list((gpu.path / "profiles").iterdir()) == []
 
 
+def test_a_profile_of_what_did_not_come_to_its_end_is_named_so(gpu):
+    under_ncu = ENDS.replace("PYTEST_BANDWIDTH_REQUEST", "EMULATED_CARD_LOG")
+    gpu.file("test_kernel.py", under_ncu.replace("def test", "@pytest.mark.bandwidth(min_gbps='900 TB/s')\ndef test"))
+    document = gpu.document("--bandwidth-device=cuda", "--bandwidth-profile=profiles")
+    said = [[f["text"] for f in row["findings"] if f["code"] == "unprofiled"] for row in document["results"]]
+    lacks = "the profile may lack kernels: the workload did not come to its end under ncu: run its test by hand, in"
+    assert [texts[0].startswith(lacks) for texts in said[:2]] == [True, True]
+    assert said[2] == []
+    assert all(row["profile"] for row in document["results"])
+
+
 def test_an_asked_for_profiler_that_cannot_count_ends_the_run_at_its_start(gpu, monkeypatch):
     monkeypatch.setenv("STAND_IN", "old")
     result = gpu.run("--bandwidth-device=cuda", "--bandwidth-counters=ncu")
@@ -290,7 +323,7 @@ def test_an_asked_for_profiler_that_cannot_count_ends_the_run_at_its_start(gpu, 
 def test_a_profiler_that_hangs_is_ended_with_all_that_it_started(gpu, monkeypatch):
     monkeypatch.setenv("STAND_IN", "hang")
     with Path(os.environ["PYTHONPATH"].partition(os.pathsep)[0], "sitecustomize.py").open("a") as file:
-        file.write("\nimport pytest_bandwidth.session.run as run\nrun.FRESH_SECONDS_LEAST = 3.0\n")
+        file.write("\nimport pytest_bandwidth.session.measuring as measuring\nmeasuring.FRESH_SECONDS_LEAST = 3.0\n")
     result, row = row_of(gpu)
     result.assert_outcomes(passed=1)
     assert row["findings"][0]["text"] == "DRAM was not counted: the test under ncu did not end in 3 s"

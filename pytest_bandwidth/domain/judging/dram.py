@@ -52,16 +52,26 @@ def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) 
     )
 
 
+def has_counts(entry: Entry) -> bool:
+    """Return whether an entry's runs say what DRAM moved."""
+    return any(run.dram_read is not None for run in entry.runs)
+
+
 def judged_by_counts(
-    judged: Judged, first: DramTraffic, max_ratio: float | None, count_again: Callable[[], DramTraffic]
+    judged: Judged,
+    first: DramTraffic,
+    max_ratio: float | None,
+    count_again: Callable[[], DramTraffic],
+    old: DramTraffic | None = None,
 ) -> Judged:
     """Return the judgement with the counts, REGRESSED where the same ones rose in two counts.
 
-    max_ratio: the marker's. Verdicts that fail already stay, and the rise is a finding; an entry that is being written
+    max_ratio: the marker's. old: what DRAM moves for the entry's code here, where that was counted in place of what
+    the entry's runs hold. Verdicts that fail already stay, and the rise is a finding; an entry that is being written
     is held to max_ratio alone.
     """
     found, measurement = first, judged.measurement
-    why = _too_much((first,), judged, max_ratio)
+    why = _too_much((first,), judged, max_ratio, old)
     if why is not None:
         try:
             counts = sorted((first, count_again()), key=lambda counted: counted.bytes_moved)
@@ -69,9 +79,9 @@ def judged_by_counts(
             told = Finding(UNCOUNTED, f"{why[1]}, in one count: the second was not to be had ({error})")
             measurement, why = measurement.with_finding(told), None
         else:
-            why = _too_much(counts, judged, max_ratio)
+            why = _too_much(counts, judged, max_ratio, old)
             # What is shown explains the verdict.
-            shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio) is None]
+            shown = [one for one in counts if why is not None or _too_much((one,), judged, max_ratio, old) is None]
             found = (*shown, *counts)[0]
     measurement = replace(measurement, dram=found)
     cache_bytes = _cache_bytes(judged)
@@ -86,12 +96,11 @@ def judged_by_counts(
 
 
 def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: float | None) -> Judged:
-    """Return the judgement where counting failed: a finding; INVALID where the marker asks for counts."""
+    """Return the judgement where counting failed: INVALID where the marker asks for counts, else a finding."""
+    if max_ratio is not None and judged.verdict.status not in (*_FAILS_ALREADY, Status.INVALID):
+        return replace(judged, verdict=Verdict(Status.INVALID, NOT_HELD, f"nothing to hold max_dram_ratio to: {error}"))
     finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}")
-    found = replace(judged, measurement=judged.measurement.with_finding(finding))
-    if max_ratio is None or judged.verdict.status in (*_FAILS_ALREADY, Status.INVALID):
-        return found
-    return replace(found, verdict=Verdict(Status.INVALID, NOT_HELD, f"nothing to hold max_dram_ratio to: {error}"))
+    return replace(judged, measurement=judged.measurement.with_finding(finding))
 
 
 def judged_uncounted(judged: Judged, max_ratio: float | None) -> Judged:
@@ -114,7 +123,9 @@ def continued(old: Sequence[Run], fresh: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(old)
 
 
-def _too_much(counts: Sequence[DramTraffic], judged: Judged, max_ratio: float | None) -> tuple[str, str] | None:
+def _too_much(
+    counts: Sequence[DramTraffic], judged: Judged, max_ratio: float | None, old: DramTraffic | None
+) -> tuple[str, str] | None:
     """Return code and reason where DRAM moved more than marker or baseline allow, in each count; else None."""
     moved, declared = min(counts, key=lambda counted: counted.bytes_moved), judged.measurement.bytes_moved
     ratio = moved.ratio_to(declared)
@@ -127,17 +138,21 @@ def _too_much(counts: Sequence[DramTraffic], judged: Judged, max_ratio: float | 
     if judged.entry is None or judged.verdict.status in (Status.UPDATED, Status.NOT_COMPARABLE):
         return None
     read, written = min(one.bytes_read for one in counts), min(one.bytes_written for one in counts)
-    changes = _risen(read, written, judged.entry, _cache_bytes(judged))
-    return (ROSE, f"DRAM {', '.join(changes)}") if changes else None
+    runs, of_old = judged.entry.runs, ""
+    if old is not None:
+        runs = (Run(0.0, dram_read=old.bytes_read, dram_written=old.bytes_written),)
+        of_old = "; the old kernel was counted here"
+    changes = _risen(read, written, runs, _cache_bytes(judged))
+    return (ROSE, f"DRAM {', '.join(changes)}{of_old}") if changes else None
 
 
-def _risen(read: int, written: int, entry: Entry, cache_bytes: int) -> list[str]:
+def _risen(read: int, written: int, runs: Sequence[Run], cache_bytes: int) -> list[str]:
     changes = []
     for verb, name, now in (
         ("read", "dram_read", read),
         ("wrote", "dram_written", written),
     ):
-        known = _counts(entry.runs, name)
+        known = _counts(runs, name)
         if not known:
             continue
         unwritten = cache_bytes if name == "dram_written" and len(known) < ENOUGH_COUNTS else 0

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
@@ -26,6 +27,7 @@ from pytest_bandwidth.domain.judging.by_code.old_kernel import (
 from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, unchanged_but_for_target
 from pytest_bandwidth.domain.judging.confirmation import FreshRow
 from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, Go, rows_of
@@ -68,7 +70,7 @@ class OldKernels:
         verdicts: dict[str, Verdict] = {}
         for key, suspect in suspects.items():
             try:
-                old = self._at_hand(suspect)
+                old = self.at_hand(suspect.case.measurement, suspect.entry)
             except BandwidthError as error:
                 why_not[key] = f"{_NOT_BESIDE}: {error}"
                 continue
@@ -94,12 +96,12 @@ class OldKernels:
         rows = (*self._rows.get(label, ()), *judged.fresh)
         return replace(judged, fresh=rows, old_resources=self._resources.get(label))
 
-    def _at_hand(self, suspect: Suspect) -> OldKernel | None:
-        """Return the old code to run beside a suspect; None where it has none, or none other than the new.
+    def at_hand(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
+        """Return the entry's code to run beside a measurement; None where it has none, or none other than the new.
 
         Raises BandwidthError where there was one, and it is not to be had or not safe to run.
         """
-        measurement, then = suspect.case.measurement, identity_of_plain(suspect.entry.code)
+        then = identity_of_plain(entry.code)
         if then.ptx is None or measurement.ptx is None or measurement.code.ptx == then.ptx:
             return None
         if then.launch is None or measurement.code.launch != then.launch:

@@ -32,7 +32,7 @@ REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 # The descriptor of a socket: a child says on it that it is ready, and is sent `Go`.
 LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
-_NEWEST = ("identifies_code", "nodeids", "tells_code", "counts", "counted_label", "old_kernels")
+_NEWEST = ("identifies_code", "nodeids", "tells_code", "counts", "counted_label", "old_kernels", "counted_after")
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
 _LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
 
@@ -54,7 +54,9 @@ class ChildRequest:
     peak: the device's in bytes a second, and where that is from; None where it is unknown.
     quiet_wait_seconds: how long all its measurements together may wait for others to end.
     identifies_code: whether rows say which code ran, which a GPU's kernels are compiled once more for.
-    old_kernels: plain `OldKernel`s, of the measurements beside which old code shall take turns.
+    old_kernels: plain `OldKernel`s, of the measurements beside which old code shall take turns, or, with counts, in
+    whose place it is counted.
+    counted_after: whether a profiler counts each measurement once it is taken, where the options ask for one.
     report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
     """
 
@@ -71,6 +73,7 @@ class ChildRequest:
     counts: bool = False
     counted_label: str | None = None
     old_kernels: Sequence[Mapping[str, Any]] = ()
+    counted_after: bool = False
 
     def plain(self) -> dict[str, Any]:
         """Return the fields by name, the newest only where they say something: an older plugin does not know them."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget, OldCodeDevice, ProfiledDevice, ReadyDevice, Workload
 from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.dram import UNCOUNTED
+from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.session.fresh.child import ChildRequest, Go, tell_counted, wait_for_turn
+from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, tell_counted, wait_for_turn
+from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
 from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.session.progress import Progress
@@ -22,16 +26,22 @@ from pytest_bandwidth.session.settings import Settings
 class ChildRun(MeasuringRun):
     """Measure in a fresh process: its parent holds the device's lock, has the baseline, and judges.
 
-    Where the parent does not know the device yet, this process holds its lock.
+    Where the parent does not know the device yet, this process holds its lock. invocation: how this pytest was started;
+    None where it is none, and nothing can be counted.
     """
 
     def __init__(
-        self, settings: Settings, root: Path, request: ChildRequest, hooked_peak: HookedPeak = no_hook
+        self,
+        settings: Settings,
+        root: Path,
+        request: ChildRequest,
+        hooked_peak: HookedPeak = no_hook,
+        invocation: Invocation | None = None,
     ) -> None:
         device = request.device or settings.device
         super().__init__(settings, root, device, hooked_peak, request.quiet_wait_seconds)
         self.held_by_parent = bool(request.device)
-        self._request = request
+        self._request, self._invocation = request, invocation
         self._go = Go()
         self._wait_seconds = 0.0
         self._old = {(old := OldKernel(**plain)).label: old for plain in request.old_kernels}
@@ -65,7 +75,7 @@ class ChildRun(MeasuringRun):
     ) -> Measurement:
         """Measure; where that was asked for, while the old code of the workload's kernel takes turns with it."""
         old, device = self._old.get(workload.label), self.device
-        if old is None or untimed or not isinstance(device, OldCodeDevice):
+        if old is None or untimed or self.counts or not isinstance(device, OldCodeDevice):
             return super().measure(workload, marker, progress, untimed=untimed)
         alone = super().measure
         return measure_beside(device, old, workload, lambda both: alone(both, marker, progress))
@@ -74,12 +84,38 @@ class ChildRun(MeasuringRun):
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
     ) -> dict[str, Judged]:
         """Report figures without a verdict, and what one is to go by."""
-        del progress  # the parent shows what is done
+        if self._counters is not None:
+            self.device.release()
+            counters = self._counters
+            measurements = {key: self._counted(one, counters, test, progress) for key, one in measurements.items()}
         return {key: Judged(m, None, _no_verdict(m, test.marker, self.settings)) for key, m in measurements.items()}
+
+    @cached_property
+    def _counters(self) -> Counters | None:
+        """Return what counts each measurement once it is taken; None where that was not asked for."""
+        asked, identity = self.settings.counters, self.device.identity
+        if self._invocation is None or not self._request.counted_after or not is_counted(asked, identity):
+            return None
+        return Counters(asked, identity, self._invocation)
+
+    def _counted(
+        self, measurement: Measurement, counters: Counters, test: MeasuredTest, progress: Progress
+    ) -> Measurement:
+        """Return the measurement with what DRAM moves for it, where a profiler can count that."""
+        request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
+        try:
+            found = counters.count(request, measurement.label, held, test.fresh_seconds)
+        except CountersFailed as error:
+            return measurement.with_finding(Finding(UNCOUNTED, f"DRAM was not counted: {error}"))
+        return replace(measurement, dram=found)
 
     def _run_once(self, workload: Workload) -> object:
         device, request = self.device, self._request
         if request.counts and workload.label == request.counted_label and isinstance(device, ProfiledDevice):
+            old = self._old.get(workload.label)
+            if old is not None and isinstance(device, OldCodeDevice):
+                before = device.old_code(workload, old.old, old.new)
+                workload = replace(workload, call=before.calls[0])
             value = device.run_counted(workload)
             tell_counted(request)
             return value

@@ -8,21 +8,35 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
 
 from pytest_bandwidth.devices.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
-from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_child
+from pytest_bandwidth.session.measuring import MeasuredTest
 
 # A profiler that hangs, or is refused, would be so in every test.
 MOST_FAILURES_IN_A_ROW = 2
 # So many characters of the reason are repeated where no more is tried.
 SHORT_REASON = 80
+UNFINISHED = "the workload did not come to its end under {}"
+BY_HAND = "run its test by hand, in a process of its own"
+
+
+def is_counted(asked: str, identity: DeviceIdentity) -> bool:
+    """Return whether a profiler counts what measurements move: on a GPU alone, unless one was asked for by name."""
+    return asked != "off" and (asked != "auto" or identity.on_gpu)
+
+
+def counting_request(device_name: str, peak: Peak | None, test: MeasuredTest) -> ChildRequest:
+    """Return the request for a fresh process of a test in which a profiler looks on."""
+    known_peak = None if peak is None else astuple(peak)
+    return ChildRequest(device_name, test.nodeid, test.target, peak=known_peak, identifies_code=False)
 
 
 class _Tries:
@@ -52,11 +66,12 @@ class _Tries:
 class Counters:
     """Count by one profiler on one device.
 
-    asked: ``auto``, ``ncu`` or ``rocprofv3``; identity: the device's; invocation: how this run was started.
+    asked: ``auto``, ``ncu`` or ``rocprofv3``, or ``off``, where a regression may be profiled still; identity: the
+    device's; invocation: how this run was started.
     """
 
     def __init__(self, asked: str, identity: DeviceIdentity, invocation: Invocation) -> None:
-        self._asked, self._identity, self._invocation = asked, identity, invocation
+        self._asked, self._identity, self._invocation = "auto" if asked == "off" else asked, identity, invocation
         self._counting, self._profiling = _Tries(), _Tries()
         self._refusal: CountersFailed | None = None
 
@@ -104,12 +119,15 @@ class Counters:
         report: Path,
         lock: Callable[[], AbstractContextManager[object]],
         timeout_seconds: float,
-    ) -> None:
-        """Profile the measurement of that label into a report's file. Raises CountersFailed where there is none."""
+    ) -> str | None:
+        """Profile the measurement of that label into a report's file; return what it may lack, None where nothing.
+
+        Raises CountersFailed where there is no report.
+        """
         if isinstance(self._reporter, CountersFailed):
             raise self._reporter
         with self._profiling.one():
-            self._report(
+            return self._report(
                 self._reporter, replace(request, counts=True, counted_label=label), report, lock, timeout_seconds
             )
 
@@ -120,7 +138,7 @@ class Counters:
         report: Path,
         lock: Callable[[], AbstractContextManager[object]],
         timeout_seconds: float,
-    ) -> None:
+    ) -> str | None:
         try:
             report.parent.mkdir(parents=True, exist_ok=True)
             report.unlink(missing_ok=True)
@@ -135,7 +153,7 @@ class Counters:
             except OSError as error:
                 raise CountersFailed(f"ncu does not start: {error}") from None
             if report.exists():
-                return
+                return None if result.counted else f"{UNFINISHED.format('ncu')}: {BY_HAND}"
             if result.code is None:
                 raise CountersFailed(f"the test under ncu did not end in {timeout_seconds:.0f} s")
             reporter.check_log(log)
@@ -155,10 +173,7 @@ class Counters:
                 raise CountersFailed(f"the test under {profiler.name} did not end in {timeout_seconds:.0f} s")
             last = result.tail[-1] if result.tail else "nothing"
             ended = "" if result.code == 0 else f" (exit status {result.code}, at last {shown(last.strip())})"
-            unfinished = (
-                f"the workload did not come to its end under {profiler.name}, so that kernels may be missing: run its "
-                "test by hand, in a process of its own"
-            )
+            unfinished = f"{UNFINISHED.format(profiler.name)}, so that kernels may be missing: {BY_HAND}"
             try:
                 found = profiler.traffic(folder)
             except CountersFailed as error:

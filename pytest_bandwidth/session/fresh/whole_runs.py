@@ -37,6 +37,7 @@ def further_runs(
                 rounds_share=settings.rounds_share,
                 peak=known_peak,
                 quiet_wait_seconds=QUIET_WAIT_SECONDS,
+                counted_after=True,
             )
             further.append(run_fresh(invocation, request, WHOLE_RUN_SECONDS))
     return further

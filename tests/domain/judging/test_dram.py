@@ -154,6 +154,19 @@ def test_uncounted_is_a_finding_and_fails_only_what_asked_for_counts() -> None:
     assert free.verdict == WITHIN
     assert free.measurement.findings[0].text == "DRAM was not counted: no ncu"
     assert (held.verdict.status, held.verdict.code) == (Status.INVALID, "max_dram_ratio-uncounted")
+    assert held.verdict.reason == "nothing to hold max_dram_ratio to: no ncu"
+    assert not held.measurement.findings
+
+
+def test_the_old_code_counted_here_stands_in_for_the_entrys_runs() -> None:
+    """Those of another device's baseline are not this one's."""
+    of_code = judged()
+    assert judged_by_counts(of_code, moved(204, 110), None, never, moved(200, 100)).verdict == WITHIN
+    found = judged_by_counts(of_code, moved(300, 100), None, lambda: moved(300, 100), moved(200, 100))
+    assert found.verdict.status is Status.REGRESSED
+    assert found.verdict.reason == (
+        "DRAM read 200 MB → 300 MB (+50.0 %, allowed 204 MB); the old kernel was counted here"
+    )
 
 
 def test_an_update_that_moves_other_bytes_forgets_the_old_counts_and_no_run() -> None:
