@@ -43,6 +43,19 @@ class Launch:
     shared_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundLaunch:
+    """Hold a launch as a callable without arguments. stream: the one that it was bound to; None = the current one."""
+
+    launch: Launch
+    stream: Any
+    call: Call
+
+    def __call__(self) -> object:
+        """Launch, unmeasured."""
+        return self.call()
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Describe work to measure: a callable without arguments, and what it moves.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.base import BoundLaunch, Workload
 from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.code.compiled import compiled_resources
 from pytest_bandwidth.devices.kernel_source import read_source
@@ -139,8 +141,12 @@ class Bandwidth:
         shared_mem: int = 0,
         stream: Any = None,
     ) -> Callable[[], object]:
-        """Return an unmeasured launch as a callable without arguments: to run it once, or to measure several as one."""
-        return self._run.device.launcher(checked_launch(kernel, grid, block, args, shared_mem), stream)
+        """Return an unmeasured launch as a callable without arguments: to run it once, or to measure several as one.
+
+        Measured by itself it tells its kernel's code, as in `launch`.
+        """
+        launch = checked_launch(kernel, grid, block, args, shared_mem)
+        return BoundLaunch(launch, stream, self._run.device.launcher(launch, stream))
 
     def launch(
         self,
@@ -240,7 +246,8 @@ class Bandwidth:
         explains = checked_switch("explain", explain) and not self._run.runs_once and not self._run.counts
         # Before it is measured: what is measured may use up its arguments.
         explanation = explained(function, args, kwargs) if explains else None
-        measured = self._measure(workload, lambda: callable_code(function, args, kwargs, said))
+        whole = _of_launch(workload, function, self.marker.blocks)
+        measured = self._measure(whole, lambda: self._code_of(function, args, kwargs, said))
         resources = measured.resources or compiled_resources(code)
         measured = _with_explanation(replace(measured, resources=resources), explanation)
         measured = self._graph_told(measured, graph)
@@ -296,7 +303,10 @@ class Bandwidth:
         else:
             first = self._run.measure(together, self.marker, self.progress)
             taken = (first, *_besides(first, names[1:]))
-        found = {name: self._graph_told(with_regime(one), graph) for name, one in zip(names, taken, strict=True)}
+        found = {
+            name: self._graph_told(self._with_code(with_regime(one), partial(self._code_of, function)), graph)
+            for name, function, one in zip(names, functions.values(), taken, strict=True)
+        }
         self.measurements.update(found)
         return Comparison(found)
 
@@ -371,6 +381,18 @@ class Bandwidth:
             return measurement
         return measurement.with_finding(Finding(CODE_UNKNOWN, f"its code is not known: {found.unknown}"))
 
+    def _code_of(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = MappingProxyType({}),
+        said: bytes | str | None = None,
+    ) -> MeasuredCode:
+        """Identify what is called: a bound launch by its kernel. said: what the test says of it."""
+        if isinstance(function, BoundLaunch) and said is None:
+            return self._run.device.code(function.launch)
+        return callable_code(function, args, kwargs, said)
+
     def _refuse_second(self, label: str | None) -> None:
         if self.ended:
             raise UsageError(
@@ -382,6 +404,16 @@ class Bandwidth:
         if label in self.measurements:
             name = "without a label" if label is None else f"labelled {shown(label)}"
             raise UsageError(f"two measurements {name} in one test: give each a label= of its own")
+
+
+def _of_launch(workload: Workload, function: Callable[..., Any], blocks: int | None) -> Workload:
+    """Return the workload with its launch, where its callable is one, bound to the stream that it is measured on.
+
+    blocks: as in `Workload`, for a launch.
+    """
+    if not isinstance(function, BoundLaunch) or function.stream is not workload.stream or workload.graph:
+        return workload
+    return replace(workload, launch=function.launch, blocks=blocks)
 
 
 def _besides(first: Measurement, names: Sequence[str]) -> list[Measurement]:
