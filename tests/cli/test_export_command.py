@@ -203,9 +203,11 @@ def test_a_run_that_tells_no_moment_is_refused(command, tmp_path):
     assert (said.status, "environment.started_at is None, expected a moment" in said.err) == (2, True)
 
 
-def test_a_name_that_bencher_does_not_take_is_refused(command, tmp_path):
-    said = command("export", save(tmp_path / "run.json", timed(0, outcome("t" * 1025, 1.0))), "--format", "bencher")
-    assert (said.status, "has 1025 characters, Bencher takes names of 1024 at most" in said.err) == (2, True)
+@pytest.mark.parametrize("name", ["t" * 1025, "ü" * 512 + "t"])
+def test_a_name_that_bencher_does_not_take_is_refused(command, tmp_path, name):
+    """Its limit is of bytes, as UTF-8."""
+    said = command("export", save(tmp_path / "run.json", timed(0, outcome(name, 1.0))), "--format", "bencher")
+    assert (said.status, "has 1025 bytes, Bencher takes names of 1024 at most" in said.err) == (2, True)
 
 
 def test_what_the_docs_have_ci_run_is_written(command, runs, tmp_path, monkeypatch):

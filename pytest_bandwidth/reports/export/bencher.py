@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.reports.export.timings import BANDWIDTH, DURATION, SHARE, Spread, TimedRun, keys_of, spread_of
 
-LONGEST_NAME = 1024
+LONGEST_NAME = 1024  # bytes
 # Bencher's own measure of time is in nanoseconds; the others come to be when they are first sent.
 _MEASURES = (("bandwidth", BANDWIDTH, 1.0), ("share-of-probe", SHARE, 1.0), ("latency", DURATION, 1e9))
 
@@ -21,8 +21,9 @@ def render_bencher(runs: Sequence[TimedRun]) -> str:
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
     for key in keys_of(runs):
-        if len(key) > LONGEST_NAME:
-            raise UsageError(f"{shown(key)} has {len(key)} characters, Bencher takes names of {LONGEST_NAME} at most")
+        size = len(key.encode("utf-8", "surrogatepass"))
+        if size > LONGEST_NAME:
+            raise UsageError(f"{shown(key)} has {size} bytes, Bencher takes names of {LONGEST_NAME} at most")
         spreads = [(name, spread_of(runs, key, metric), scale) for name, metric, scale in _MEASURES]
         found[key] = {name: _plain(spread, scale) for name, spread, scale in spreads if spread is not None}
     return json.dumps(found, indent=1, allow_nan=False) + "\n"
