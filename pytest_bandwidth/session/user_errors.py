@@ -18,7 +18,12 @@ from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 
 
 class WorkloadFailed(BandwidthError):
-    """Raised where the measured callable raised; the original exception is the cause."""
+    """Raised where the measured callable raised; the original exception is the cause, ``what`` names which."""
+
+    def __init__(self, what: str, error: BaseException) -> None:
+        text = " ".join(str(error).split())[:400]
+        super().__init__(f"{what} raised {type(error).__name__}: {text}")
+        self.what = what
 
 
 class UserHookFailed(BandwidthError):
@@ -57,8 +62,7 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
         except (BandwidthError, pytest.exit.Exception):  # of pytest's outcomes only that one is an Exception
             raise
         except (Exception, SystemExit) as error:  # whatever a user's callable may raise
-            text = " ".join(str(error).split())[:400]
-            raise WorkloadFailed(f"{what} raised {type(error).__name__}: {text}") from error
+            raise WorkloadFailed(what, error) from error
         if first:  # once: it is inside the timed interval of a host
             first = False
             _refuse_unrun(what, value)

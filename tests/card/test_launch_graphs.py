@@ -155,7 +155,7 @@ def callable_refused(bandwidth, call, match, **more):
     cupy.testing.assert_array_equal(y, x + 1)
 
 
-CAPTURED = r"graph=True: CUDA does not capture the callable \(.*\): it waits, copies to the host, uses the default"
+CAPTURED = r"graph=True: CUDA does not capture the (measured )?callable \(.*\): it waits, copies to the host, uses the"
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,56 @@ CAPTURED = r"graph=True: CUDA does not capture the callable \(.*\): it waits, co
         lambda x, y: (cupy.add(x, 1, out=y), cupy.cuda.get_current_stream().synchronize()),
         lambda x, y: float(x.sum()),
         lambda x, y: cupy.add(x, 1, out=y).get(),
+        lambda x, y: (cupy.add(x, 1, out=y), cupy.cuda.get_current_stream().record().synchronize()),
+        lambda x, y: cupy.add(x, 1, out=y) if x.sum() > 0 else None,
+        lambda x, y: cupy.add(x[x > 0.5].sum(), 1),
+        lambda x, y: cupy.asarray([1.0]),
     ],
-    ids=["waits", "reads_a_number", "copies"],
+    ids=["waits", "reads_a_number", "copies", "waits_for_an_event", "branches", "selects", "uploads"],
 )
 def test_callable_refused(bandwidth, call):
     callable_refused(bandwidth, call, CAPTURED)
+
+
+def test_callable_refused_in_a_library(bandwidth):
+    square = cupy.ones((64, 64), np.float32)
+    callable_refused(bandwidth, lambda x, y: square @ square, r"\(calling cuBLAS API during stream capture is .*\)")
+
+
+def test_callable_refused_that_leaves_a_stream_at_work(bandwidth):
+    other = cupy.cuda.Stream(non_blocking=True)
+
+    def call(x, y):
+        other.wait_event(cupy.cuda.get_current_stream().record())
+        with other:
+            cupy.add(x, 1, out=y)
+
+    callable_refused(bandwidth, call, "cudaErrorStreamCaptureUnjoined.*leaves another stream at work")
+
+
+def test_callable_that_forks_and_joins(bandwidth):
+    other = cupy.cuda.Stream(non_blocking=True)
+    x, y = arrays(bandwidth)
+
+    def call():
+        stream = cupy.cuda.get_current_stream()
+        other.wait_event(stream.record())
+        with other:
+            cupy.add(x, 1, out=y)
+        stream.wait_event(other.record())
+
+    bandwidth(call, reads=x, writes=y, graph=True)
+    cupy.testing.assert_array_equal(y, x + 1)
+
+
+def test_refused_by_name(bandwidth):
+    '''Of several callables: which.'''
+    x, y = arrays(bandwidth)
+    both = {"good": lambda: cupy.add(x, 1, out=y), "bad": lambda: float(x.sum())}
+    with pytest.raises(Exception, match=r"CUDA does not capture the measured callable \(bad\) \("):
+        bandwidth.compare(both, reads=x, writes=y, graph=True)
+    with pytest.raises(Exception, match=r"CUDA does not capture the callable beside it \("):
+        bandwidth(both["good"], reads=x, writes=y, graph=True, doubled=both["bad"])
 
 
 def test_callable_refused_outside_of_the_pool(bandwidth):

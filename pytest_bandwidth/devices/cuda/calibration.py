@@ -114,7 +114,8 @@ def refuse_empty(shortest: float, empty: float, work: str = THE_WORK) -> None:
     if shortest <= empty + max(EMPTY_SLACK_SECONDS, EMPTY_SLACK_SHARE * empty):
         raise UsageError(
             f"nothing ran on the timed stream ({format_seconds(shortest)} between its events, "
-            f"{format_seconds(empty)} without any work): {work} runs on another stream, or not on this GPU; {_REMEDY}"
+            f"{format_seconds(empty)} without any work): {work} runs on another stream, not on this GPU, or ran once "
+            f"and its result is kept; {_REMEDY}"
         )
 
 

@@ -129,7 +129,7 @@ class ContextGuard:
             if status_of(error) in CAPTURING:
                 raise UsageError(
                     f"a stream is recording a graph, and nothing can be waited for meanwhile ({one_line(error)}): end "
-                    "its capture first, and measure the graph's launch"
+                    "its capture first (an earlier test may have begun it), and measure the graph's launch"
                 ) from None
             raise
 

@@ -67,7 +67,7 @@ def captured_launches(cupy: Any, calls: Sequence[Call]) -> Any:
     """
     _refuse_hip(cupy)
     stream = cupy.cuda.Stream(non_blocking=True)
-    with _refusing("launch", "it waits, or copies to the host"):
+    with _refusing("the launch", "it waits, or copies to the host"):
         return _captured(cupy, stream, calls, _no_memory, None)
 
 
@@ -82,8 +82,11 @@ def captured_run(cupy: Any, call: Call, stream: Any) -> Callable[[Any], object]:
     with stream, cupy.cuda.using_allocator(pool.malloc):
         call()  # fills the pool: while it is captured nothing can be allocated
         stream.synchronize()
-    reasons = "it waits, copies to the host, uses the default stream, or allocates anew or outside of CuPy's pool"
-    with _refusing("callable", reasons):
+    reasons = (
+        "it waits, copies to the host, uses the default stream, calls a library such as cuBLAS, leaves another stream "
+        "at work, or allocates anew or outside of CuPy's pool"
+    )
+    with _refusing("the callable", reasons):
         # Not as CuPy does by itself: that lets memory be allocated which is given back before the replay.
         mode = cupy.cuda.runtime.streamCaptureModeThreadLocal
         graph = _captured(cupy, stream, [lambda: returned.append(call())], pool.malloc, mode)
@@ -110,14 +113,18 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
         culprit = next((one for one in (error, error.__cause__) if one is not None and _is_of_capture(one)), None)
         if culprit is None:
             raise
+        # Which one, where several are sampled beside one another: the error that names it says.
+        which = getattr(error, "what", what)
         raise UsageError(
-            f"graph=True: CUDA does not capture the {what} ({one_line(culprit)}): {reasons}; measure it without"
+            f"graph=True: CUDA does not capture {which} ({one_line(culprit)}): {reasons}; measure it without"
         ) from None
 
 
 def _is_of_capture(error: BaseException) -> bool:
     """Return whether CUDA refuses something while a stream is captured, or CuPy, which has no number for that."""
-    return status_of(error) in CAPTURING or (type(error) is RuntimeError and "is capturing" in str(error))
+    if type(error) in (RuntimeError, NotImplementedError):
+        return any(words in str(error) for words in ("is capturing", "stream capture"))
+    return status_of(error) in CAPTURING
 
 
 def _captured(cupy: Any, stream: Any, calls: Sequence[Call], allocate: Callable[[int], Any], mode: int | None) -> Any:

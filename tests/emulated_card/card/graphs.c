@@ -2,14 +2,20 @@
 
 #include <stdlib.h>
 
-enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_IMPLICIT = 906 };
+enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNJOINED = 904, CAPTURE_IMPLICIT = 906 };
 
 int card_capture_begin(card_stream *stream, bool may_allocate) {
     if (stream->legacy) return CAPTURE_UNSUPPORTED;
-    stream->capture = calloc(1, sizeof *stream->capture);
-    stream->capture->references = 1;
-    stream->capture->may_allocate = may_allocate;
+    card_graph *graph = calloc(1, sizeof *graph);
+    graph->may_allocate = may_allocate;
+    card_capture_join(stream, graph);
     return 0;
+}
+
+void card_capture_join(card_stream *stream, card_graph *graph) {
+    stream->capture = graph;
+    stream->captured = stream->joined = 0;
+    ++graph->references;
 }
 
 int card_refuse_allocation(void) {
@@ -35,16 +41,19 @@ int card_refuse_legacy(const card_stream *stream) {
 int card_capture_end(card_stream *stream, card_graph **graph) {
     card_graph *captured = stream->capture;
     if (!captured) return 1;
+    int status = captured->invalid ? CAPTURE_INVALIDATED : 0;
     for (card_stream *other = card_streams(); other; other = other->next)
         if (other->capture == captured) {
             other->capture = NULL;
-            if (other != stream) --captured->references;
+            if (other == stream) continue;
+            --captured->references;
+            if (!status && other->captured > other->joined) status = CAPTURE_UNJOINED;
         }
     *graph = captured;
-    if (!captured->invalid) return 0;
+    if (!status) return 0;
     card_graph_release(captured);
     *graph = NULL;
-    return CAPTURE_INVALIDATED;
+    return status;
 }
 
 void card_graph_release(card_graph *graph) {

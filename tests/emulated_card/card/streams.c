@@ -66,6 +66,7 @@ int card_queue(card_stream *stream, card_work *work) {
         card_graph *graph = stream->capture;
         graph->works = realloc(graph->works, (graph->count + 1) * sizeof *graph->works);
         graph->works[graph->count++] = work;
+        ++stream->captured;
         return 0;
     }
     const int refused = card_refuse_legacy(stream);

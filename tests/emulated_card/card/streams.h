@@ -30,6 +30,7 @@ struct card_stream {
     struct card_queued *first, *last;
     double end_ns; /* when what has run was done */
     struct card_graph *capture;
+    uint64_t captured, joined; /* what it put into its capture, and how much of that another stream has waited for */
     card_stream *next;
 };
 
@@ -76,6 +77,7 @@ int card_capture_begin(card_stream *stream, bool may_allocate);
 /* What a capture does not allow, which ends it: an allocation, work on the legacy stream beside a blocking one. */
 int card_refuse_allocation(void);
 int card_refuse_legacy(const card_stream *stream);
+void card_capture_join(card_stream *stream, card_graph *graph);
 int card_capture_end(card_stream *stream, card_graph **graph);
 void card_graph_release(card_graph *graph);
 int card_graph_launch(card_graph *graph, card_stream *stream);
