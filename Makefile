@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 LOWEST ?= .venv-lowest
+FLEET ?= .venv-fleet
 # What CI tests PyTorch with.
 TORCH ?= 2.14.1
 RESULTS ?= demo-results
@@ -36,7 +37,7 @@ install = $(if $(LOCKED),$(BIN)/python -m pip install $(call LOCK_ARGS,$(1)) && 
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .,\
 	$(BIN)/python -m pip install --quiet --editable '.[$(2)]' $(3))
 
-.PHONY: help demo test test-slow lint coverage venv lock lowest frameworks docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
+.PHONY: help demo test test-slow lint coverage venv lock lowest frameworks fleet docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
 
 help:
 	@echo "make demo   this machine, a baseline, a kernel slowed on purpose and found, the reports ($(RESULTS)/); two minutes"
@@ -45,6 +46,7 @@ help:
 	@echo "                both beside processes that keep the machine busy: BESIDE=steady, memory, bursts or builds"
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
 	@echo "make frameworks  the tests of PyTorch, JAX and tinygrad, none skipped: PyTorch is installed from its own registry"
+	@echo "make fleet  the tests of the fleet on a Ray cluster of this machine, in an environment of their own (minutes)"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
 	@echo "make bench  the long experiments behind docs/measurements.md (on a quiet machine)"
@@ -118,6 +120,17 @@ frameworks: $(VENV)/.test
 	$(BIN)/python -c 'import jax, tinygrad, torch'
 	$(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
+# Not in .venv: Ray imports amdsmi where it is installed, and fails of it where AMD's library is not.
+fleet: $(FLEET)/.test
+	$(FLEET)/bin/python -c 'import ray'
+	$(FLEET)/bin/python -m pytest tests/cli/fleet --durations=10 $(PYTEST_ARGS)
+
+$(FLEET)/.test: BIN := $(FLEET)/bin
+$(FLEET)/.test: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(FLEET)
+	$(call install,fleet,history$(comma)fleet)
+	@touch $@
+
 docs: $(VENV)/.test
 	rm -rf docs/_build
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build
@@ -175,6 +188,7 @@ lock: | $(BIN)/python
 	$(LOCK) -c .ci/requirements/test.txt --extra cpu --group release -o .ci/requirements/release.txt
 	$(LOCK) -c .ci/requirements/test.txt --extra cuda12 -o .ci/requirements/cuda12.txt
 	$(LOCK) -c .ci/requirements/test.txt --extra cuda13 -o .ci/requirements/cuda13.txt
+	$(LOCK) -c .ci/requirements/test.txt --extra history --extra fleet -o .ci/requirements/fleet.txt
 
 clean:
-	rm -rf $(VENV) .venv-gpu gpu-results $(LOWEST) $(RESULTS) build dist docs/_build docs/_generated .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-gpu gpu-results $(LOWEST) $(FLEET) $(RESULTS) build dist docs/_build docs/_generated .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

@@ -53,7 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.declare(subparsers.add_parser(name, help=text, description=module.__doc__))
     given = list(sys.argv[1:] if arguments is None else arguments)
     end = given.index("--") if given[0:1] and given[0] in _TAKE_REST and "--" in given else len(given)
-    options = parser.parse_args(given[:end])
+    options, unknown = parser.parse_known_args(given[:end])
+    if unknown:
+        hint = "; pytest's arguments stand after --" if options.command in _TAKE_REST else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     options.rest = given[end + 1 :]
     if isinstance(sys.stdout, TextIOWrapper):
         # Names come from files; one that the terminal's encoding lacks must not end the command.

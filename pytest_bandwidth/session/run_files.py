@@ -42,16 +42,20 @@ def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) 
         path: Path | None = getattr(settings, name)
         if path is None:
             continue
-        target, option = folder / path, options[name]
-        if name in KINDS and os.path.isdir(target):
-            raise UsageError(f"{option}: found the folder {target}, expected a file to write")
-        nearest = target.parent if name in KINDS else target
-        while not os.path.exists(nearest) and nearest != nearest.parent:
-            nearest = nearest.parent
-        if not os.path.isdir(nearest):
-            raise UsageError(f"{option}: found the file {nearest}, expected a folder to write in")
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise UsageError(f"{option}: found the folder {nearest}, where this user may not write, expected another")
+        check_writable(options[name], folder / path, a_file=name in KINDS)
+
+
+def check_writable(option: str, target: Path, *, a_file: bool) -> None:
+    """Raise UsageError where the file or folder that an option names cannot be written; nothing is made."""
+    if a_file and os.path.isdir(target):
+        raise UsageError(f"{option}: found the folder {target}, expected a file to write")
+    nearest = target.parent if a_file else target
+    while not os.path.exists(nearest) and nearest != nearest.parent:
+        nearest = nearest.parent
+    if not os.path.isdir(nearest):
+        raise UsageError(f"{option}: found the file {nearest}, expected a folder to write in")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"{option}: found the folder {nearest}, where this user may not write, expected another")
 
 
 def write_files(

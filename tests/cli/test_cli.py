@@ -65,6 +65,9 @@ def test_page_names_every_option(command, name):
         ("report", "/nowhere/\x1b[31m\n.json"),
         ("baseline", "show", "/nowhere/x.yaml"),
         ("device", "--device", "nothing"),
+        ("fleet", "tests/gpu"),
+        ("fleet", "-o", "."),
+        ("fleet", "-o", "/dev/null/fleet.json"),
     ],
     ids=" ".join,
 )

@@ -18,6 +18,7 @@ NOT_RUN_HERE = {
     "make bench",
     "make coverage",
     "make dist",
+    "make fleet",
     "make frameworks",
     "make gpu WHEELS=build/gpu-wheels",
     "make gpu-first",

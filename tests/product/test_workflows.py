@@ -108,6 +108,13 @@ def test_one_job_runs_the_frameworks_tests_where_none_can_skip():
     assert places == sorted(places)
 
 
+def test_one_job_runs_the_fleets_tests_where_none_can_skip():
+    steps = [step.get("run") for param in JOBS for step in param.values[0]["steps"]]
+    assert steps.count("make fleet LOCKED=1") == 1
+    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nfleet:")[2].partition("\n\n")[0]
+    assert target.index("import ray") < target.index("pytest tests/cli/fleet")
+
+
 def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
     jobs = [param.values[0] for param in JOBS if runs_all_tests(param.values[0])]
     assert len(jobs) == 3

@@ -18,6 +18,7 @@ from pytest_bandwidth.cli.fleet.overview import fleet_document, progress, table
 from pytest_bandwidth.cli.fleet.returned import interrupted, read_result, refused
 from pytest_bandwidth.cli.fleet.schedule import Schedule
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
+from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.device_report import DeviceReport
 from pytest_bandwidth.session.environment import describe, new_run_id
@@ -94,7 +95,8 @@ class FleetCaller:
                 self._cards = self._choose(cluster)
                 session.testscollected = len(self._cards)
                 task = self._task_of(settings_of(config))
-                tell(f"fleet: {len(self._cards)} cards on {len({card.node_id for card in self._cards})} nodes")
+                nodes = {card.node_id for card in self._cards}
+                tell(f"fleet: {counted(len(self._cards), 'card')} on {counted(len(nodes), 'node')}")
                 live = live_table(config)
                 tell = _after(live.clear, tell)
                 schedule = Schedule(
@@ -145,14 +147,19 @@ class FleetCaller:
     def _take(self, config: pytest.Config, result: CardResult, task: Task, tell: Callable[[str], None]) -> None:
         """Take in what a card sent, and report it as pytest would a test."""
         row, report = read_result(result, task.timeout_seconds)
+        if report is not None and _fell_back(row.card, settings_of(config), report):
+            name = report.device["name"]
+            row, report = refused(row, f"no GPU can be used there, its pytest measured the host ({name})"), None
         if report is not None:
             twins = (number for number, other in self._reports.items() if _told_by(other) == _told_by(report))
             twin = next(twins, None)
             if twin is None:
                 self._reports[row.card.number] = report
             else:
-                name = self._rows[twin].card.name
-                row = refused(row, f"its device is the one of {name}: are several Ray nodes on one machine?")
+                other = self._rows[twin].card
+                own_node = other.node_id == row.card.node_id
+                hint = "measure hosts with --per node" if own_node else "are several Ray nodes on one machine?"
+                row = refused(row, f"its device is the one of {other.name}: {hint}")
         self._rows[row.card.number] = row
         tell(progress(row))
         longrepr = None if row.state == "measured" else "\n".join((f"{row.state}: {row.reason}", *row.tail))
@@ -198,6 +205,11 @@ def task_of(
 
 def _told_by(report: DeviceReport) -> tuple[str, str, str]:
     return str(report.device["kind"]), str(report.device["name"]), str(report.device["serial"])
+
+
+def _fell_back(card: Card, settings: Settings, report: DeviceReport) -> bool:
+    """Return whether a GPU's run measured the host, which nobody asked for."""
+    return settings.device == "auto" and card.name != card.node and report.device["kind"] == "cpu"
 
 
 def _after(first: Callable[[], None], tell: Callable[[str], None]) -> Callable[[str], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 import warnings
@@ -30,6 +31,7 @@ STOPPING_SECONDS = on_node.ENDING_SECONDS + 10.0
 NODE_DEATH_SECONDS = 20.0
 ASKING_SECONDS = 0.5
 CONNECTING_SECONDS = 10.0
+LAST_PORT = 65535
 
 
 @dataclass(eq=False, slots=True)
@@ -76,8 +78,11 @@ class Cluster:
         import_module("ray.cloudpickle").register_pickle_by_value(on_node)
         self._actor: Any = self._ray.remote(on_node.Runner)
         self._attempts: list[Attempt] = []
+        self._on_terminate: Any = None
 
     def __enter__(self) -> Cluster:
+        # As Ctrl-C, so that what has ended is shown: CI and batch systems end a job so. Ray would end this process.
+        self._on_terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -85,6 +90,7 @@ class Cluster:
             self.stop(list(self._attempts))
         finally:
             self._ray.shutdown()
+            signal.signal(signal.SIGTERM, self._on_terminate)
 
     def cards(self, per: str, only: Sequence[str]) -> list[Card]:
         """Return the cards to measure, or the nodes with per == "node", in a lasting order.
@@ -135,11 +141,13 @@ class Cluster:
         done, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0, fetch_local=False)
         finished = set(done)
         ended = []
+        # One for all: hundreds of cards may be lost at once.
+        known_by = time.monotonic() + NODE_DEATH_SECONDS
         for attempt in attempts:
             if not attempt.has_card and attempt.ready in finished:
                 self._note_card(attempt)
             if attempt.ran in finished:
-                ended.append((attempt, self._result(attempt)))
+                ended.append((attempt, self._result(attempt, known_by)))
         return ended
 
     def ask_tests(self, attempts: Sequence[Attempt]) -> None:
@@ -173,22 +181,21 @@ class Cluster:
             self._ray.kill(attempt.actor)
             self._attempts.remove(attempt)
 
-    def _died(self, card: Card) -> bool:
+    def _died(self, card: Card, known_by: float) -> bool:
         """Return whether the card's node is gone; Ray may learn of that some seconds after its tasks have failed."""
-        until = time.monotonic() + NODE_DEATH_SECONDS
         while any(node["NodeID"] == card.node_id and node["Alive"] for node in self._ray.nodes()):
-            if time.monotonic() > until:
+            if time.monotonic() > known_by:
                 return False
             time.sleep(ASKING_SECONDS)  # Ray tells of a node's end only when it is asked
         return True
 
-    def _result(self, attempt: Attempt) -> Returned | Lost:
+    def _result(self, attempt: Attempt, known_by: float) -> Returned | Lost:
         try:
             told: Mapping[str, Any] = self._ray.get(attempt.ran)
         except self._ray.exceptions.RayTaskError as error:
             return Lost(f"the node could not run it: {_last_line(error)}", can_retry=True)
         except self._ray.exceptions.RayError as error:
-            if self._died(attempt.card):
+            if self._died(attempt.card, known_by):
                 return Lost("the node died", can_retry=False)
             return Lost(f"Ray lost its process there: {_first_line(error)}", can_retry=True)
         return Returned(**{**told, "tail": tuple(told["tail"])})
@@ -200,8 +207,10 @@ def _refuse_silent(address: str) -> None:
     if not host or not port.isdecimal():
         return
     try:
+        if len(port) > len(str(LAST_PORT)) or int(port) > LAST_PORT:
+            raise UsageError(f"--address {address}: found port {port}, expected {LAST_PORT} at most")
         socket.create_connection((host.strip("[]"), int(port)), CONNECTING_SECONDS).close()
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise UsageError(f"--address {address}: no Ray answers there ({error}): start it, or name another") from None
 
 

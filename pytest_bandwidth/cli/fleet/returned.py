@@ -106,7 +106,15 @@ def _why_nothing(returned: Returned, timeout_seconds: float) -> str:
     said = "" if returned.document is not None else " and measured nothing"
     free = returned.free_bytes
     disk = f"; its node's disk has {format_bytes(free)} left" if free is not None and free < LITTLE_SPACE_BYTES else ""
-    return f"pytest ended with {how}{said}{disk}"
+    return f"pytest ended with {how}{said}{disk}{_usage_error(returned)}"
+
+
+def _usage_error(returned: Returned) -> str:
+    """Return what pytest's arguments were refused for, as its output says."""
+    if returned.status != pytest.ExitCode.USAGE_ERROR:
+        return ""
+    errors = [line for line in returned.tail if line.startswith("ERROR: ")]
+    return f": {escaped(errors[-1].removeprefix('ERROR: '))}" if errors else ""
 
 
 def _refuse_long_names(device: Mapping[str, Any]) -> None:

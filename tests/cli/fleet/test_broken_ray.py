@@ -1,4 +1,4 @@
-"""A Ray that is installed and cannot be imported is one line, not a traceback."""
+"""What is wrong before Ray is used is one line, not a traceback: its import, an address."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import pytest
 
 from pytest_bandwidth.cli.fleet.cluster import Cluster
 from pytest_bandwidth.domain.errors import UsageError
+
+
+@pytest.mark.parametrize("port", ["99999", "9" * 5000])
+def test_a_port_that_is_none(port):
+    with pytest.raises(UsageError, match=r"found port 9+, expected 65535 at most"):
+        Cluster(f"localhost:{port}", None)
 
 
 def test_what_ray_raises_when_it_is_imported_is_told(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -90,6 +91,12 @@ class Ran:
     text: str
 
 
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
 class Nodes:
     """Four Ray nodes, as if they were four machines."""
 
@@ -101,8 +108,10 @@ class Nodes:
             from ray.cluster_utils import Cluster
 
             self._cluster = Cluster()
+        self._client_port = free_port()
         self._nodes = [self._add(i) for i in range(4)]
         self.address = self._cluster.address
+        self.client = f"ray://127.0.0.1:{self._client_port}"
 
     def kill(self, node: int) -> None:
         with warnings.catch_warnings():
@@ -126,6 +135,7 @@ class Nodes:
                 # One node is told by a model of its own.
                 resources={"accelerator_type:T9": 1} if number == 1 else {},
                 object_store_memory=80 * 2**20,
+                ray_client_server_port=self._client_port if number == 0 else None,
                 include_dashboard=False,
                 env_vars=variables,
             )
@@ -156,10 +166,10 @@ class Project:
     def befall(self, what: str, card: str, data: bytes = b"x") -> None:
         (self.control / f"{what}-{card}").write_bytes(data)
 
-    def start(self, *options: str, pytest_args: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    def start(self, *options: str, pytest_args: tuple[str, ...] = (), device: str = "cpu") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "pytest_bandwidth.cli", "fleet", "--address", self.nodes.address]
         command += [*options, "-o", "fleet.json", "--"]
-        command += ["-p", "no:randomly", "--bandwidth-device=cpu", "--bandwidth-max-time=0.05", *pytest_args]
+        command += ["-p", "no:randomly", f"--bandwidth-device={device}", "--bandwidth-max-time=0.05", *pytest_args]
         own = {**os.environ, "FLEET_CONTROL": str(self.control), "FLEET_SUPPORT": str(SUPPORT)}
         own.pop("PYTEST_ADDOPTS", None)
         return subprocess.Popen(
@@ -170,8 +180,8 @@ class Project:
         text, _ = process.communicate(timeout=HANGS_SECONDS)
         return Ran(process.returncode, text)
 
-    def run(self, *options: str, pytest_args: tuple[str, ...] = ()) -> Ran:
-        return self.end(self.start(*options, pytest_args=pytest_args))
+    def run(self, *options: str, pytest_args: tuple[str, ...] = (), device: str = "cpu") -> Ran:
+        return self.end(self.start(*options, pytest_args=pytest_args, device=device))
 
     def rows(self) -> dict[str, dict]:
         """Rows of the fleet's document, by card: ``n1-0``, or the card's name where its device is unknown."""
@@ -227,17 +237,25 @@ def test_a_hang_a_crash_and_their_retries(project):
     assert project.nothing_is_left()
 
 
-def test_an_interrupt_ends_all_children(project):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupt_ends_all_children(project, number):
     for gpu in range(GPUS):
         project.befall("hold", f"n1-{gpu}")
     process = project.start("--only", "T9")
     for gpu in range(GPUS):
         wait_for(project.control / f"started-n1-{gpu}")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     ran = project.end(process)
     assert ran.code == 130, ran.text
     assert project.nothing_is_left()
     assert project.states() == ["missing"] * GPUS
+
+
+def test_a_gpu_that_cannot_be_used_is_no_measurement_of_the_host(project):
+    ran = project.run("--only", "T9", device="auto")
+    assert ran.code == 3, ran.text
+    reasons = {row["reason"] for row in project.rows().values()}
+    assert reasons == {"no GPU can be used there, its pytest measured the host (Card 9)"}
 
 
 def test_an_interpreter_without_the_plugin(project, tmp_path):
@@ -279,6 +297,10 @@ def test_a_node_has_one_run_that_sees_all_its_gpus(project):
     (row,) = project.rows().values()
     assert (row["state"], row["gpus"], row["name"] == row["node"]) == ("measured", GPUS, True)
     assert row["device"]["serial"] == "n1-0,1,2,3"
+    # Through Ray's client.
+    ran = project.run("--only", "T9", "--per", "node", "--address", project.nodes.client)
+    assert ran.code == 0, ran.text
+    assert project.states() == ["measured"]
     ran = project.run("--only", "no such model")
     assert ran.code == 2, ran.text
     assert "--only no such model: found no such card, expected one of T9, " in ran.text

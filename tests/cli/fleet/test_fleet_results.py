@@ -79,6 +79,10 @@ def test_what_an_update_needs_beside_the_document():
         (Returned(1, 1.0, plugin="", python="/bin/py"), "/bin/py finds no pytest-bandwidth"),
         (Returned(5, 1.0, plugin="0.1.0"), "no bandwidth test ran"),
         (Returned(4, 1.0, plugin="0.1.0"), "pytest ended with exit status 4 and measured nothing"),
+        (
+            Returned(4, 1.0, ("ERROR: file or directory not found: a.py", ""), plugin="0.1.0"),
+            "pytest ended with exit status 4 and measured nothing: file or directory not found: a.py",
+        ),
         (Returned(-9, 1.0, plugin="0.1.0"), "pytest ended with signal 9 and measured nothing"),
         (returned(a_document(), status=2), "pytest ended with exit status 2"),
     ],
