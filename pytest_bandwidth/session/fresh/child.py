@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -32,6 +33,8 @@ REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 # The descriptor of a socket: a child says on it that it is ready, and is sent `Go`.
 LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
+# A child that counts may have a profiler under way, in a process group of its own: so long it may take to end that.
+GRACE_SECONDS = 10.0
 _NEWEST = ("identifies_code", "nodeids", "tells_code", "counts", "counted_label", "old_kernels", "counted_after")
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
 _LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
@@ -224,7 +227,8 @@ class Child:
                     pass_fds=(theirs.fileno(),) if direct else (),
                 )
             remember(self._process.pid)
-            stack.callback(_end, self._process)
+            self._grace_seconds = GRACE_SECONDS if request.counted_after else 0.0
+            stack.callback(_end, self._process, self._grace_seconds)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Child:
@@ -256,7 +260,7 @@ class Child:
         try:
             return self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
-            _end(self._process)
+            _end(self._process, self._grace_seconds)
             return None
 
 
@@ -300,12 +304,28 @@ def _counted_file(report: Path) -> Path:
     return report.with_suffix(".counted")
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child with its own children, if it has not ended by itself."""
+def _end(child: subprocess.Popen[bytes], grace_seconds: float) -> None:
+    """End the child with its own children, if it has not ended by itself.
+
+    grace_seconds: how long it may tidy up first, what it started in other process groups.
+    """
     if child.poll() is not None:
         return
+    if grace_seconds and hasattr(os, "pidfd_open"):
+        child.terminate()
+        _wait_for_end(child.pid, grace_seconds)
     if hasattr(os, "killpg"):
         os.killpg(child.pid, signal.SIGKILL)
     else:
         child.kill()
     child.wait()
+
+
+def _wait_for_end(pid: int, timeout_seconds: float) -> None:
+    """Wait until a child has ended, and leave its number taken: its process group may have others still."""
+    with suppress(OSError):  # a sandbox that knows no such call
+        process = os.pidfd_open(pid)
+        try:
+            select.select([process], [], [], timeout_seconds)
+        finally:
+            os.close(process)

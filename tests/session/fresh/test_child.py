@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from pytest_bandwidth.session.fresh.child import (
     Invocation,
     request_of_environment,
     run_fresh,
+    start_fresh,
     wait_for_turn,
 )
 
@@ -76,6 +78,32 @@ def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path):
     with pytest.raises(FreshProcessFailed, match="did not end in 3 s"):
         run_fresh(invocation(tmp_path, code), ChildRequest("cpu"), 3)
     assert gone(int((tmp_path / "pid").read_text()))
+
+
+COUNTS = """
+import sys
+import tempfile
+from pathlib import Path
+from pytest_bandwidth.session.fresh.child import ChildRequest, run_child
+
+profiler = "import os, time; open('profiler', 'w').write(str(os.getpid())); time.sleep(600)"
+run_child([sys.executable, "-c", profiler], Path(), ChildRequest("cpu"), 600, direct=False)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux's handles of processes")
+def test_a_child_that_counts_ends_its_hanging_profiler_first(tmp_path, monkeypatch):
+    """The profiler has a process group of its own, which whoever ends the child does not know."""
+    folders = tmp_path / "folders"
+    folders.mkdir()
+    (tmp_path / "pytest.py").write_text(COUNTS)
+    monkeypatch.setattr(tempfile, "tempdir", str(folders))
+    monkeypatch.setenv("TMPDIR", str(folders))
+    asked = ChildRequest("cpu", counted_after=True)
+    with start_fresh(Invocation((), tmp_path, as_module=True), asked):
+        wait_for(tmp_path / "profiler")
+    assert gone(int((tmp_path / "profiler").read_text()))
+    assert list(folders.iterdir()) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
