@@ -227,7 +227,7 @@ class Run(MeasuringRun):
         """Profile a regression once; what becomes of that changes no verdict."""
         if judged.verdict.status is not Status.REGRESSED or self.settings.profile is None:
             return judged
-        report = self.settings.profile / f"{file_name(key)}{REPORT_SUFFIX}"
+        report = self.settings.profile / f"{file_name(key, self.device.identity.serial)}{REPORT_SUFFIX}"
         request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
         progress.show("profiles the regression")
         try:

@@ -185,7 +185,10 @@ class Counters:
             return found
 
 
-def file_name(key: str) -> str:
-    """Return a name for a file about a measurement: what tells it apart in letters and digits, and a hash of it all."""
-    digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+def file_name(key: str, serial: str) -> str:
+    """Return a name for a file about a measurement on one device, of several that may measure it at once.
+
+    It holds what tells the measurement apart, in letters and digits, and a hash of all of it and of the device.
+    """
+    digest = hashlib.sha256(f"{serial}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9]+', '-', key.rpartition('::')[2]).strip('-')[:80]}-{digest}"

@@ -10,7 +10,7 @@ from counted_device import GPU
 from pytest_bandwidth.devices.counters import profilers
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation
-from pytest_bandwidth.session.fresh.counted import Counters
+from pytest_bandwidth.session.fresh.counted import Counters, file_name
 
 REQUEST = ChildRequest("cuda", "test_a.py::test_a", "test_a.py::test_a")
 
@@ -41,3 +41,12 @@ def test_what_can_be_told_beforehand_is_told_each_time(counters: Counters, tmp_p
     for _ in range(3):
         with pytest.raises(CountersFailed, match="no ncu on PATH"):
             counters.profile(REQUEST, None, tmp_path / "a.ncu-rep", nullcontext, 0.2)
+
+
+def test_reports_of_one_test_are_apart_on_each_device() -> None:
+    key = "tests/test_a.py::test_a[../ü] @ x"
+    names = {file_name(key, serial) for serial in ("GPU-0", "GPU-1")} | {file_name(f"{key}y", "GPU-0")}
+    assert len(names) == 3
+    assert all(name.startswith("test-a-x") for name in names)
+    assert all(name.isascii() and name.replace("-", "").isalnum() for name in names)
+    assert file_name(key, "GPU-0") == file_name(key, "GPU-0")
