@@ -5,7 +5,10 @@ BIN := $(VENV)/bin
 LOWEST ?= .venv-lowest
 FLEET ?= .venv-fleet
 # What CI tests PyTorch with.
-TORCH ?= 2.14.1
+TORCH ?= 2.13.0
+# Whose program reads what is exported for it; it pins NumPy, and so has an environment of its own.
+OTAVA ?= 0.8.0
+OTAVA_VENV := .venv-otava
 RESULTS ?= demo-results
 PYTEST_ARGS ?=
 # Not empty: install just what .ci/requirements/ names, by hash, as CI does.
@@ -37,7 +40,7 @@ install = $(if $(LOCKED),$(BIN)/python -m pip install $(call LOCK_ARGS,$(1)) && 
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .,\
 	$(BIN)/python -m pip install --quiet --editable '.[$(2)]' $(3))
 
-.PHONY: help demo test test-slow lint coverage venv lock lowest frameworks fleet docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
+.PHONY: help demo test test-slow lint coverage venv lock lowest frameworks fleet trackers docs traffic bench gpu gpu-first gpu-suite gpu-selftest gpu-venv gpu-wheels dist clean
 
 help:
 	@echo "make demo   this machine, a baseline, a kernel slowed on purpose and found, the reports ($(RESULTS)/); two minutes"
@@ -47,6 +50,7 @@ help:
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
 	@echo "make frameworks  the tests of PyTorch, JAX and tinygrad, none skipped: PyTorch is installed from its own registry"
 	@echo "make fleet  the tests of the fleet on a Ray cluster of this machine, in an environment of their own (minutes)"
+	@echo "make trackers  exports read by the trackers' own programs: Apache Otava is installed into $(OTAVA_VENV); promtool where it is there"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
 	@echo "make bench  the long experiments behind docs/measurements.md (on a quiet machine)"
@@ -130,6 +134,12 @@ $(FLEET)/.test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(FLEET)
 	$(call install,fleet,history$(comma)fleet)
 	@touch $@
+
+trackers: $(VENV)/.test
+	test -x $(OTAVA_VENV)/bin/python || $(PYTHON) -m venv $(OTAVA_VENV)
+	$(OTAVA_VENV)/bin/python -m pip install --quiet 'apache-otava==$(OTAVA)'
+	$(OTAVA_VENV)/bin/otava --help >/dev/null
+	$(BIN)/python -m pytest tests/cli/test_export_command.py $(PYTEST_ARGS)
 
 docs: $(VENV)/.test
 	rm -rf docs/_build

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import subprocess
 from datetime import datetime, timezone
 
 import jsonschema
 import pytest
 import yaml
-from documented import BLOCKS, words
+from documented import BLOCKS, ROOT, words
 from saved_runs import GPU, HOST, outcome, run_of, save
 
 from pytest_bandwidth.domain.device import DeviceIdentity
@@ -115,17 +117,58 @@ def test_otava(command, runs):
     assert next(csv.reader(io.StringIO(whole.out)))[4:] == [COPY, SUM]
 
 
-def test_otavas_own_importer_reads_it(command, runs, tmp_path):
-    """Runs where Otava is installed: it pins NumPy, and so has an environment of its own (docs/ci.md)."""
-    importer = pytest.importorskip("otava.importer", reason="apache-otava is not installed")
-    from otava.test_config import create_csv_test_config
+@pytest.fixture
+def documented_runs(command, tmp_path, monkeypatch):
+    """Thirty runs, the last fifteen a sixth slower, in the place and with the files that docs/ci.md has."""
+    (config,) = [block for block in BLOCKS if block.page == "ci.md" and block.text.startswith("# otava.yaml")]
+    (tmp_path / "otava.yaml").write_text(config.text)
+    (tmp_path / "runs").mkdir()
+    for minute in range(30):
+        rows = outcome("test_triad.py::test_triad", (720.0 if minute < 15 else 600.0) + minute % 3), outcome(SUM, 400.0)
+        save(tmp_path / "runs" / f"run{minute:02}.json", timed(minute, *rows))
+    monkeypatch.chdir(tmp_path)
 
-    file = tmp_path / "runs.csv"
-    assert command("export", *runs, "--format", "otava", "-o", file).status == 0
-    config = {"type": "csv", "file": str(file), "metrics": [COPY], "attributes": ["commit", "run_id"]}
-    series = importer.CsvImporter().fetch_data(create_csv_test_config("bandwidth", config))
-    assert list(series.data[COPY]) == [700.0, 720.0, 710.0]
-    assert series.attributes["commit"] == ["c0", "c1", "c2"]
+    def export(form, program):
+        """Export as the docs say for the form. Returns the arguments that they then hand that program."""
+        (block,) = [block for block in BLOCKS if block.page == "ci.md" and "pytest-bandwidth export" in block.text]
+        steps = [step["run"] for step in yaml.safe_load(block.text) if "run" in step]
+        (exported,) = [step for step in steps if f"--format {form} " in step]
+        assert command(*words(exported, tmp_path)[1:]).status == 0
+        (then,) = [step for step in steps if step.startswith(f"{program} ")]
+        return words(then, tmp_path)[1:]
+
+    return export
+
+
+def read_by(program, arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_otava_itself_finds_what_changed(documented_runs):
+    """In an environment of its own, where `make trackers` installs it: it pins NumPy."""
+    program = ROOT / ".venv-otava" / "bin" / "otava"
+    if not program.exists():
+        pytest.skip("Apache Otava is not installed: make trackers")
+    arguments = documented_runs("otava", "otava/bin/otava")
+    # Without a date it leaves out what is older than a year.
+    said = json.loads(read_by(program, [*arguments, "--since", "2026-01-01", "--output", "json"]))
+    (change,) = said["bandwidth"]
+    assert change["attributes"]["commit"] == "c15"
+    assert [one["metric"] for one in change["changes"]] == ["test_triad.py::test_triad"]
+    assert [float(change["changes"][0][name]) for name in ("mean_before", "mean_after")] == [721.0, 601.0]
+
+
+def test_promtool_itself_reads_it(documented_runs, tmp_path):
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed: it comes with Prometheus")
+    read_by(program, documented_runs("openmetrics", "promtool"))
+    (block,) = (tmp_path / "data").iterdir()
+    stats = json.loads((block / "meta.json").read_text())["stats"]
+    assert (stats["numSamples"], stats["numSeries"]) == (30 * 2 * 5, 2 * 5)  # runs, tests, and a figure of each kind
 
 
 def test_openmetrics(command, runs):

@@ -34,6 +34,7 @@ NOT_RUN_HERE = {
     "make test PYTEST_ARGS=tests/domain",
     "make test-slow",
     "make test-slow COVERAGE=1",
+    "make trackers",
 }
 RUN_HERE = {
     "make clean",

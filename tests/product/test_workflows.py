@@ -115,6 +115,14 @@ def test_one_job_runs_the_fleets_tests_where_none_can_skip():
     assert target.index("import ray") < target.index("pytest tests/cli/fleet")
 
 
+def test_one_job_has_the_trackers_own_programs_read_what_is_exported():
+    (job,) = [job for job in (param.values[0] for param in JOBS) if {"run": "make trackers LOCKED=1"} in job["steps"]]
+    assert any("install" in step.get("run", "") and "prometheus" in step["run"] for step in job["steps"])
+    target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ntrackers:")[2].partition("\n\n")[0]
+    places = [target.index(part) for part in ("'apache-otava==", "otava --help", "pytest tests/cli/test_export")]
+    assert places == sorted(places)
+
+
 def test_the_jobs_that_run_all_tests_may_not_skip_those_in_a_browser():
     jobs = [param.values[0] for param in JOBS if runs_all_tests(param.values[0])]
     assert len(jobs) == 3
