@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -110,13 +111,30 @@ class Workload:
         return self.traffic.bytes_written / touched if touched else 0.0
 
 
+class Turn(Protocol):
+    """Hold a process's turn with another one that samples the same measurement: rounds of both follow each other."""
+
+    def taken(self, seconds: float | None, *, stops: bool) -> bool:
+        """Hand over after a round, wait for the next turn, and return whether to stop in place of it.
+
+        seconds: what the workload took; None where the round does not count. stops: whether this process has enough.
+        """
+
+
+class Turns(Protocol):
+    """Let the sampling loop take turns with another process."""
+
+    def sampling(self) -> AbstractContextManager[Turn]:
+        """Wait until the other process is to sample as well, and it is this one's turn."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Limit how long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
 
     fastest_probe_gbps: the fastest probe whose samples can be compared; None = any. wait_seconds: how long rounds may
     wait for it at most. rounds_share: of the time, the share for rounds. tolerates_run_delay: whether rounds in which a
-    thread waited for a processor count where too few others are left.
+    thread waited for a processor count where too few others are left. turns: with another process; None = with none.
     """
 
     min_samples: int = 30
@@ -126,6 +144,7 @@ class Budget:
     wait_seconds: float = 0.0
     rounds_share: float = 1.0
     tolerates_run_delay: bool = False
+    turns: Turns | None = None
 
     @property
     def rounds_seconds(self) -> float:

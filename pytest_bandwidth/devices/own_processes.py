@@ -1,4 +1,7 @@
-"""Remember the processes that this one started: a GPU's driver still names one as busy for a while after it ended."""
+"""Remember the processes that are no others: those that this one started, and one that takes turns with it.
+
+A GPU's driver still names one as busy for a while after it ended.
+"""
 
 from __future__ import annotations
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
 
-from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.devices.memory_speed import wait_for_memory
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
@@ -172,7 +173,9 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         if probe is not None and budget.fastest_probe_gbps is not None:
             waited = wait_for_memory(device, probe, workload.stream, budget.fastest_probe_gbps, budget.wait_seconds)
         before = device.conditions()
-        tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
+        with ExitStack() as stack:
+            turn = None if budget.turns is None else stack.enter_context(budget.turns.sampling())
+            tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress, turn)
         after = device.conditions()
     ended = device.now()
     kept = tally.kept
@@ -241,6 +244,7 @@ def _rounds(
     workload: Workload,
     budget: Budget,
     progress: Progress,
+    turn: Turn | None,
 ) -> tuple[_Tally, StopReason]:
     tally = _Tally()
     started = told = now = device.now()
@@ -248,25 +252,28 @@ def _rounds(
     if probe is not None:
         samplers.append(lambda: device.time(probe.call, workload.stream))
     samplers += [_sampler(device, other, workload) for other in workload.interleaved]
-    turn = 0
+    number = 0
     while True:
         # Each round begins with another one; with a kernel and its probe that is their alternating order.
-        order = [(turn + i) % len(samplers) for i in range(len(samplers))]
+        order = [(number + i) % len(samplers) for i in range(len(samplers))]
         begun, taken = now, {i: samplers[i]() for i in order}
         beside_from = 1 if probe is None else 2
         now = device.now()
-        tally.add(
-            _Round(
-                turn,
-                taken[0],
-                None if probe is None else taken[1],
-                tuple(taken[i] for i in range(beside_from, len(samplers))),
-                probe is None or order.index(0) < order.index(1),
-            ),
-            now - begun,
+        one = _Round(
+            number,
+            taken[0],
+            None if probe is None else taken[1],
+            tuple(taken[i] for i in range(beside_from, len(samplers))),
+            probe is None or order.index(0) < order.index(1),
         )
-        turn += 1
+        tally.add(one, now - begun)
+        number += 1
         stop = _stop(tally, now - started, budget)
+        if turn is not None:
+            if not turn.taken(one.kernel.seconds if one.drop is None else None, stops=stop is not None):
+                stop = None
+            before, now = now, device.now()
+            started += now - before  # the other's round is no part of what this one spends
         if stop is not None:
             if budget.tolerates_run_delay and too_few_undisturbed(len(tally.kept), tally.disturbed):
                 tally.count_disturbed()

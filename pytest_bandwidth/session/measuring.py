@@ -135,6 +135,11 @@ class MeasuringRun(ABC):
         return False
 
     @property
+    def retries(self) -> int:
+        """Return how often an invalid measurement is taken again before INVALID stands."""
+        return INVALID_RETRIES
+
+    @property
     def strict(self) -> bool:
         """Return whether what could not be judged fails."""
         return self.settings.strict
@@ -289,7 +294,7 @@ class MeasuringRun(ABC):
             measurement = validated(told, self.peak, self.settings.busy_processors)
             why = measurement.invalid
             waits = why is not None and why.code in OF_OTHERS and self._quiet_wait_seconds > 0
-            if why is None or (len(earlier) >= INVALID_RETRIES and not waits):
+            if why is None or (len(earlier) >= self.retries and not waits):
                 return with_earlier_tries(measurement, earlier)
             earlier.append(why.text)
             progress.show(f"invalid, taken again: {why.text}")

@@ -266,7 +266,7 @@ def test_a_fresh_process_waits_for_the_memory_speed_that_its_request_names_for_t
 
     def first_probe(label):
         child = ChildRun(run.settings, run.root, ChildRequest("cpu"))
-        monkeypatch.setattr(child_run, "wait_for_turn", lambda: Go([("b", 1.05)], 4.0))
+        monkeypatch.setattr(child_run.ParentLine, "wait_for_turn", lambda _: Go([("b", 1.05)], 4.0))
         child.wait_for_turn()
         child.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
         workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
@@ -277,7 +277,7 @@ def test_a_fresh_process_waits_for_the_memory_speed_that_its_request_names_for_t
 
 def test_the_measurements_of_a_process_share_what_it_may_wait(run, monkeypatch):
     monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
-    monkeypatch.setattr(child_run, "wait_for_turn", lambda: Go([(None, 1.05)], 0.1))
+    monkeypatch.setattr(child_run.ParentLine, "wait_for_turn", lambda _: Go([(None, 1.05)], 0.1))
     child = ChildRun(run.settings, run.root, ChildRequest("cpu"))
     child.wait_for_turn()
     child.device = ScriptedDevice(probe_script=lambda _: 0.7e-3)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_bandwidth.devices.own_processes import remembered
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.device import Conditions
 
@@ -60,11 +61,11 @@ class ActivityWatch:
         if ticks is None or not (proc / "stat").is_file():
             return Activity(clock.monotonic())
         by_process = {}
-        own = os.getpid()
+        own = {os.getpid(), *remembered()}
         entries = [entry.name for entry in os.scandir(proc) if entry.name.isdigit()][:MOST_PROCESSES]
         for name in entries:
             seconds = _process_seconds(proc / name / "stat", ticks)
-            if seconds is not None and int(name) != own:
+            if seconds is not None and int(name) not in own:
                 by_process[(int(name), seconds[0])] = seconds[1]
         return Activity(clock.monotonic(), by_process, _stolen_seconds(proc / "stat", ticks))
 

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
-from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, Subject, judge_timed
+from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, Subject, can_take_turns, judge_timed
 from pytest_bandwidth.session.against.worktrees import ForeignImport, Worktrees
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.git import commit_named, has_file, tree_of
@@ -125,8 +125,10 @@ class AgainstItsCommit:
         return LastWords(verdicts, why_not)
 
     def _pairs(self, commit: str, suspects: Mapping[str, Suspect]) -> LastWords:
-        taken = PairsTaken(self.worktrees_at(self.commits.revision(commit)), self.tell, self.device_held)
         measurements = {key: suspect.case.measurement for key, suspect in suspects.items()}
+        revision = self.commits.revision(commit)
+        in_turn = can_take_turns(measurements.values(), revision)
+        taken = PairsTaken(self.worktrees_at(revision), self.tell, self.device_held, in_turn)
         subjects = {
             key: Subject(one.label, setup_of(one), limits_of(suspects[key], self.limits))
             for key, one in measurements.items()

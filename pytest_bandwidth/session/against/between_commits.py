@@ -31,7 +31,7 @@ from pytest_bandwidth.session.against.pairs_loop import (
     judge_timed,
 )
 from pytest_bandwidth.session.against.told_code import are_alike
-from pytest_bandwidth.session.against.worktrees import ForeignImport, NothingThere, Worktrees
+from pytest_bandwidth.session.against.worktrees import ForeignImport, InTurn, NothingThere, Worktrees, measured_in_turn
 from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
 from pytest_bandwidth.session.settings import Settings
@@ -89,6 +89,9 @@ class _TwoTrees:
 
     def base(self) -> list[dict[str, Any]]:
         return self.good.base()
+
+    def in_turn(self, processor: int | None) -> InTurn:
+        return measured_in_turn(self.candidate.of_base(), self.good.of_base(), processor)
 
 
 class AgainstGood:
@@ -181,9 +184,10 @@ class AgainstGood:
             rows = by_label(sides.head())
             wanted = self._wanted(rows, but)
             return {label: self._by_counts(row) for label, row in wanted.items()} | self._missing(rows, but)
-        taken = PairsTaken(sides, self._tell, self._held)
+        in_turn = self.device.on_host and self.good.counterpart(_PACKAGE) is None
+        taken = PairsTaken(sides, self._tell, self._held, in_turn)
         taken.take()
-        rows = taken.pairs[0][0]
+        rows = taken.pairs[0].head
         wanted = self._wanted(rows, but)
         subjects = {row.key: Subject(label, _setup_of(row), _limits_of(row)) for label, row in wanted.items()}
         judged = judge_timed(subjects, taken, SETTLING_LOOKS, SETTLING_LEVEL)

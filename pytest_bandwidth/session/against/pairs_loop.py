@@ -1,10 +1,15 @@
-"""Judge a test against another revision: take pairs of fresh processes, AB BA AB …, until the rule can tell."""
+"""Judge a test against another revision: take pairs of fresh processes until the rule can tell.
+
+On a host both sample in turn; on a GPU, which is one process's at a time, they follow each other: AB BA AB ….
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
@@ -24,12 +29,16 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told, unchanged
-from pytest_bandwidth.session.against.worktrees import NothingThere, Worktrees
+from pytest_bandwidth.session.against.worktrees import InTurn, NothingThere, Worktrees
+from pytest_bandwidth.session.fresh.turns import processor_of
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
 ATTEMPTS_FACTOR = 2
 # Undecided tests get so many times the pairs.
 EXTENSION = 2
+# Two processes with a test's arrays, the probe's as large, and what makes caches cold, beside the test's own process.
+MEMORY_FACTOR = 8
+_PACKAGE = Path(__file__).resolve().parent.parent.parent
 _UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
 
 Rows = Mapping[str | None, Outcome]
@@ -49,6 +58,18 @@ class Sides(Protocol):
     def head(self) -> list[dict[str, Any]]: ...
 
     def base(self) -> list[dict[str, Any]]: ...
+
+    def in_turn(self, processor: int | None) -> InTurn:
+        """Measure both, round by round in turn. Raises as either does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenPair:
+    """Hold both processes of a pair, by label. drops: as in `InTurn`, where they took turns."""
+
+    head: Rows
+    base: Rows
+    drops: Mapping[str | None, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,52 +91,68 @@ class Paired:
 
 @dataclass(slots=True)
 class PairsTaken:
-    """Hold the processes of one test so far, by pair. tell: takes a line about what is being done."""
+    """Hold the processes of one test so far, by pair.
+
+    tell: takes a line about what is being done. in_turn: whether the processes of a pair sample in turn.
+    """
 
     worktrees: Sides
     tell: Callable[[str], None]
     device_held: DeviceHeld
-    pairs: list[tuple[Rows, Rows]] = field(default_factory=list)
+    in_turn: bool = False
+    pairs: list[TakenPair] = field(default_factory=list)
 
     def take(self) -> None:
         """Take one more pair, in the other order than the one before."""
         self.tell(f"pair {len(self.pairs) + 1} of fresh processes against {self.worktrees.revision}")
         with self.device_held():  # for both: nobody measures between the sides of a pair
-            if len(self.pairs) % 2 == 0:
-                head = self._rows(self.worktrees.head)
-                base = self._rows(self.worktrees.base)
-            else:
-                base = self._rows(self.worktrees.base)
-                head = self._rows(self.worktrees.head)
-        self.pairs.append((head, base))
+            self.pairs.append(self._in_turn() if self.in_turn else self._one_after_the_other())
+
+    def _in_turn(self) -> TakenPair:
+        with self._lost_later():
+            both = self.worktrees.in_turn(processor_of(len(self.pairs)))
+            return TakenPair(by_label(both.head), by_label(both.base), both.drops)
+        return TakenPair({}, {})
+
+    def _one_after_the_other(self) -> TakenPair:
+        if len(self.pairs) % 2 == 0:
+            head = self._rows(self.worktrees.head)
+            return TakenPair(head, self._rows(self.worktrees.base))
+        base = self._rows(self.worktrees.base)
+        return TakenPair(self._rows(self.worktrees.head), base)
 
     def _rows(self, measure: Callable[[], list[dict[str, Any]]]) -> Rows:
-        """Run a process of a revision; once there are pairs, one that measures nothing is an invalid one."""
-        try:
+        with self._lost_later():
             return by_label(measure())
+        return {}
+
+    @contextmanager
+    def _lost_later(self) -> Iterator[None]:
+        """Take a process of a revision that measures nothing for an invalid one, once there are pairs."""
+        try:
+            yield
         except NothingThere as reason:
             if not self.pairs:
                 raise
             self.tell(f"no pair, taken again: {reason}")
-            return {}
 
     def of(self, label: str | None) -> list[Pair]:
         """Return the pairs in which both processes measured something valid."""
-        figures = ((_figures(head.get(label)), _figures(base.get(label))) for head, base in self.pairs)
-        return [Pair(head, base) for head, base in figures if head is not None and base is not None]
+        found = ((_figures(p.head.get(label)), _figures(p.base.get(label)), p.drops.get(label)) for p in self.pairs)
+        return [Pair(head, base, drop) for head, base, drop in found if head is not None and base is not None]
 
     def heads(self, label: str | None) -> list[Metrics]:
         """Return what the processes of this code measured validly."""
-        figures = (_figures(head.get(label)) for head, _ in self.pairs)
+        figures = (_figures(pair.head.get(label)) for pair in self.pairs)
         return [one for one in figures if one is not None]
 
     def base(self, label: str | None) -> list[Outcome]:
         """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
-        return [rows[label] for _, rows in self.pairs if label in rows]
+        return [pair.base[label] for pair in self.pairs if label in pair.base]
 
     def head(self, label: str | None) -> list[Outcome]:
         """Return the same of this code."""
-        return [rows[label] for rows, _ in self.pairs if label in rows]
+        return [pair.head[label] for pair in self.pairs if label in pair.head]
 
 
 def judge_against(
@@ -146,7 +183,8 @@ def judge_against(
     try:
         if counted:
             return _judge_counts(others, limits, worktrees, device_held)
-        taken = PairsTaken(worktrees, tell, device_held)
+        in_turn = can_take_turns(others.values(), worktrees.revision)
+        taken = PairsTaken(worktrees, tell, device_held, in_turn)
         subjects = {key: Subject(m.label, setup_of(m), limits) for key, m in others.items()}
         for key, one in judge_timed(subjects, taken, (pairs, EXTENSION * pairs)).items():
             judged[key] = Judged(others[key], one.entry, one.verdict)
@@ -157,6 +195,17 @@ def judge_against(
 
 def _unchanged(key: str, measurement: Measurement, row: Outcome, worktrees: Worktrees) -> Judged:
     return Judged(measurement, _entry(key, [row], worktrees.revision), unchanged(measurement, str(worktrees.revision)))
+
+
+def can_take_turns(measurements: Collection[Measurement], revision: Revision) -> bool:
+    """Return whether two processes may sample the measurements in turn, each with its arrays and the probe's.
+
+    On a GPU each would keep memory of it; a plugin of the other revision need not know how to take turns.
+    """
+    if revision.counterpart(_PACKAGE) is not None or not all(one.device.on_host for one in measurements):
+        return False
+    bytes_moved = sum(one.bytes_moved for one in measurements)
+    return all(MEMORY_FACTOR * bytes_moved <= (one.device.memory_bytes or math.inf) for one in measurements)
 
 
 def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:

@@ -7,9 +7,9 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from typing import Any
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.fresh.child import ChildRequest, ChildResult, FreshProcessFailed, Invocation, run_child
+from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResult, FreshProcessFailed, Go, Invocation
 from pytest_bandwidth.session.fresh.interpreter import interpreter_options
+from pytest_bandwidth.session.fresh.turns import drops, take_turns
 
 # What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
 _PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
@@ -60,25 +61,34 @@ class Worktrees:
 
     def head(self) -> list[dict[str, Any]]:
         """Measure the tree that pytest was started in, as it lies there. Raises FreshProcessFailed, ForeignImport."""
-        others = (self.revision.tree, *self.others)
-        plan = _plan(others=others, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
-        request = ChildRequest(self.device, self.nodeid, str(self.target), self.rounds_share)
-        result = self._run(plan, self.invocation, request, dict(os.environ))
-        if not result.rows:
-            raise FreshProcessFailed(f"a fresh process {result}")
-        return result.rows
+        return self.of_head().measured()
 
     def base(self) -> list[dict[str, Any]]:
         """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
+        return self.of_base().measured()
+
+    def in_turn(self, processor: int | None) -> InTurn:
+        """Measure both, round by round in turn. Raises as `head` and `base` do."""
+        return measured_in_turn(self.of_head(), self.of_base(), processor)
+
+    def of_head(self) -> Process:
+        """Return the process that measures the tree that pytest was started in."""
+        others = (self.revision.tree, *self.others)
+        plan = _plan(others=others, tree=self.revision.top, names={}, as_module=self.invocation.as_module)
+        request = ChildRequest(self.device, self.nodeid, str(self.target), self.rounds_share)
+        return Process(plan, self.invocation, request, dict(os.environ), self.timeout_seconds, self.revision, False)
+
+    def of_base(self) -> Process:
+        """Return the process that measures the other revision's tree. Raises NothingThere, ForeignImport."""
         return self._at_base(lambda target: ChildRequest(self.device, self.nodeid, target, self.rounds_share))
 
     def codes_at_base(self, nodeids: Collection[str]) -> list[dict[str, Any]]:
         """Ask the other revision what code the named tests of the target run. Raises as `base` does."""
         return self._at_base(
             lambda target: ChildRequest(self.device, None, target, nodeids=[*nodeids], tells_code=True)
-        )
+        ).measured()
 
-    def _at_base(self, request_for: Callable[[str], ChildRequest]) -> list[dict[str, Any]]:
+    def _at_base(self, request_for: Callable[[str], ChildRequest]) -> Process:
         target = self.revision.counterpart(self.target)
         if target is None:
             raise ForeignImport(
@@ -99,10 +109,53 @@ class Worktrees:
             as_module=self.invocation.as_module,
         )
         environment = _environment_at(os.environ, self.revision)
-        request = request_for(str(target))
-        result = self._run(plan, invocation_at(self.invocation, self.revision), request, environment)
+        invocation, request = invocation_at(self.invocation, self.revision), request_for(str(target))
+        return Process(plan, invocation, request, environment, self.timeout_seconds, self.revision, True)
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Hold what two processes measured in turn: their rows, and by label ln(the head's seconds ÷ the base's)."""
+
+    head: list[dict[str, Any]]
+    base: list[dict[str, Any]]
+    drops: Mapping[str | None, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Hold how a process of one of two trees is started. at_base: whether the tree is the other revision's."""
+
+    plan: Mapping[str, Any]
+    invocation: Invocation
+    request: ChildRequest
+    environment: Mapping[str, str]
+    timeout_seconds: float
+    revision: Revision
+    at_base: bool
+
+    def measured(self) -> list[dict[str, Any]]:
+        """Run it. Raises FreshProcessFailed, ForeignImport, and NothingThere at the other revision."""
+        with self.started() as running:
+            return running.rows(running.child.finish(Go(), self.timeout_seconds))
+
+    @contextmanager
+    def started(self) -> Iterator[_Running]:
+        """Start it; whatever ends this context, no child is left."""
+        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+            plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
+            plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
+            arguments = [*without_own_options(self.invocation.args), *self.invocation.extra_args]
+            command = [sys.executable, *interpreter_options(), run_in_worktree.__file__, str(plan_file), *arguments]
+            with Child(command, self.invocation.folder, self.request, self.environment) as child:
+                yield _Running(self, child, loaded_file)
+
+    def rows_of(self, result: ChildResult) -> list[dict[str, Any]]:
+        """Return what it measured. Raises as `measured` does, but for ForeignImport."""
         if result.rows:
             return result.rows
+        if not self.at_base:
+            raise FreshProcessFailed(f"a fresh process {result}")
         if result.code == _NOTHING_COLLECTED:
             raise NothingThere(f"{self.revision} has no such test")
         if result.code == _PASSED:
@@ -111,27 +164,30 @@ class Worktrees:
             raise NothingThere(f"the test fails at {self.revision}: {_last_error(result)}")
         raise FreshProcessFailed(f"a fresh process at {self.revision} {result}")
 
-    def _run(
-        self, plan: dict[str, Any], invocation: Invocation, request: ChildRequest, environment: Mapping[str, str]
-    ) -> ChildResult:
-        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
-            plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
-            plan_file.write_text(json.dumps({**plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
-            arguments = [*without_own_options(invocation.args), *invocation.extra_args]
-            result = run_child(
-                [sys.executable, *interpreter_options(), run_in_worktree.__file__, str(plan_file), *arguments],
-                invocation.folder,
-                request,
-                self.timeout_seconds,
-                environment,
-            )
-            if result.code is None or not loaded_file.exists():
-                if result.rows:
-                    raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
-                return result
-            loaded = json.loads(loaded_file.read_text(encoding="utf-8"))
-        check_loaded_files(loaded, plan, self.revision)
-        return result
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    process: Process
+    child: Child
+    loaded_file: Path
+
+    def rows(self, result: ChildResult) -> list[dict[str, Any]]:
+        """Return what the process measured, once it ended. Raises as `Process.measured` does."""
+        if result.code is not None and self.loaded_file.exists():
+            loaded = json.loads(self.loaded_file.read_text(encoding="utf-8"))
+            check_loaded_files(loaded, self.process.plan, self.process.revision)
+        elif result.rows:
+            raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
+        return self.process.rows_of(result)
+
+
+def measured_in_turn(head: Process, base: Process, processor: int | None) -> InTurn:
+    """Run two processes that sample in turn, on that processor. Raises as both do."""
+    head, base = (replace(side, request=replace(side.request, takes_turns=True)) for side in (head, base))
+    with head.started() as one, base.started() as two:
+        timeout = head.timeout_seconds + base.timeout_seconds
+        (of_head, of_base), rounds = take_turns((one.child, two.child), processor, timeout)
+        return InTurn(one.rows(of_head), two.rows(of_base), drops(rounds))
 
 
 def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:

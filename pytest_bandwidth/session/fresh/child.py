@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -35,7 +35,16 @@ LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
 OUTPUT_LINES_KEPT = 12
 # A child that counts may have a profiler under way, in a process group of its own: so long it may take to end that.
 GRACE_SECONDS = 10.0
-_NEWEST = ("identifies_code", "nodeids", "tells_code", "counts", "counted_label", "old_kernels", "counted_after")
+_NEWEST = (
+    "identifies_code",
+    "nodeids",
+    "tells_code",
+    "counts",
+    "counted_label",
+    "old_kernels",
+    "counted_after",
+    "takes_turns",
+)
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
 _LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
 
@@ -60,6 +69,7 @@ class ChildRequest:
     old_kernels: plain `OldKernel`s, of the measurements beside which old code shall take turns, or, with counts, in
     whose place it is counted.
     counted_after: whether a profiler counts each measurement once it is taken, where the options ask for one.
+    takes_turns: whether its rounds follow those of another process (see `turns`).
     report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
     """
 
@@ -77,6 +87,7 @@ class ChildRequest:
     counted_label: str | None = None
     old_kernels: Sequence[Mapping[str, Any]] = ()
     counted_after: bool = False
+    takes_turns: bool = False
 
     def plain(self) -> dict[str, Any]:
         """Return the fields by name, the newest only where they say something: an older plugin does not know them."""
@@ -96,11 +107,14 @@ class Go:
     """Start a child's measurements: its message.
 
     fastest_probes: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if
-    possible. wait_seconds: how long the child may wait for that, whatever it measures.
+    possible. wait_seconds: how long the child may wait for that, whatever it measures. beside: the process that takes
+    turns with the child, where one does; processor: on which both sample.
     """
 
     fastest_probes: Sequence[tuple[str | None, float]] = ()
     wait_seconds: float = 0.0
+    beside: int | None = None
+    processor: int | None = None
 
     def fastest_probe(self, label: str | None) -> float | None:
         """Return GB/s of the fastest probe for the measurement of that label; None where any will do."""
@@ -159,18 +173,35 @@ def request_of_environment(environment: Mapping[str, str] = os.environ) -> Child
     return ChildRequest(**json.loads(Path(path).read_text(encoding="utf-8")))
 
 
-def wait_for_turn() -> Go:
-    """Tell the parent that this child is ready, and wait for its turn. Raises SystemExit where that never comes."""
-    descriptor = os.environ.pop(LINE_VARIABLE, None)
-    if descriptor is None:
-        return Go()
-    with socket.socket(fileno=int(descriptor)) as line, line.makefile("rw", encoding="utf-8") as text:
-        text.write("ready\n")
-        text.flush()
-        go = text.readline()
-    if not go:
-        raise SystemExit("the process that started this one needs it no more")
-    return Go(**json.loads(go))
+class ParentLine:
+    """Talk with the process that started this one, by lines: once a process. Where none started it, nothing is said."""
+
+    def __init__(self) -> None:
+        descriptor = os.environ.pop(LINE_VARIABLE, None)
+        self._text: TextIO | None = None
+        if descriptor is not None:
+            with socket.socket(fileno=int(descriptor)) as line:
+                self._text = line.makefile("rw", encoding="utf-8")
+
+    def wait_for_turn(self) -> Go:
+        """Tell the parent that this child is ready, and wait for its turn. Raises SystemExit where that never comes."""
+        return Go() if self._text is None else Go(**json.loads(self.answer_to("ready")))
+
+    def answer_to(self, said: str) -> str:
+        """Say a line and return the parent's. Raises SystemExit where there is none any more."""
+        answer = ""
+        if self._text is not None:
+            with suppress(OSError):
+                self._text.write(f"{said}\n")
+                self._text.flush()
+                answer = self._text.readline()
+        if not answer:
+            raise SystemExit("the process that started this one needs it no more")
+        return answer
+
+    def close(self) -> None:
+        if self._text is not None:
+            self._text.close()
 
 
 def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -243,10 +274,32 @@ class Child:
         with suppress(OSError):
             self._line.recv(1)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def line(self) -> socket.socket:
+        """Return where the child says lines, and is told."""
+        return self._line
+
+    def start(self, go: Go) -> None:
+        """Let the child measure."""
+        told = {name: value for name, value in asdict(go).items() if value is not None}
+        self.tell(json.dumps(told))
+
+    def tell(self, line: str) -> None:
+        """Tell the child a line; nothing, where it has ended."""
+        with suppress(OSError):
+            self._line.sendall(f"{line}\n".encode())
+
     def finish(self, go: Go, timeout_seconds: float) -> ChildResult:
         """Let the child measure and wait for its end."""
-        with suppress(OSError):  # it has ended
-            self._line.sendall(json.dumps(asdict(go)).encode() + b"\n")
+        self.start(go)
+        return self.result(timeout_seconds)
+
+    def result(self, timeout_seconds: float) -> ChildResult:
+        """Wait for the end of a child that measures."""
         rows: list[dict[str, Any]] = []
         code = self._exit_status(timeout_seconds)
         if code is not None and self._report.exists():

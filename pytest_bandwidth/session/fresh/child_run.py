@@ -15,9 +15,10 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, tell_counted, wait_for_turn
+from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, ParentLine, tell_counted
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
+from pytest_bandwidth.session.fresh.turns import Beside
 from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.session.progress import Progress
 from pytest_bandwidth.session.settings import Settings
@@ -43,6 +44,7 @@ class ChildRun(MeasuringRun):
         self.held_by_parent = bool(request.device)
         self._request, self._invocation = request, invocation
         self._go = Go()
+        self._beside: Beside | None = None
         self._wait_seconds = 0.0
         self._old = {(old := OldKernel(**plain)).label: old for plain in request.old_kernels}
 
@@ -67,8 +69,13 @@ class ChildRun(MeasuringRun):
         """Do what comes before a test is measured, then wait until the parent says Go."""
         if isinstance(self.device, ReadyDevice):
             self.device.make_ready()
-        self._go = wait_for_turn()
+        line = ParentLine()
+        self._go = line.wait_for_turn()
         self._wait_seconds = self._go.wait_seconds
+        if self._request.takes_turns:
+            self._beside = Beside(line, self._go)
+        else:
+            line.close()
 
     def measure(
         self, workload: Workload, marker: MarkerOptions, progress: Progress, *, untimed: bool = False
@@ -127,7 +134,14 @@ class ChildRun(MeasuringRun):
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         budget = self._budget_of(marker, self._request.rounds_share)
-        return replace(budget, fastest_probe_gbps=self._go.fastest_probe(label), wait_seconds=self._wait_seconds)
+        turns = None if self._beside is None else self._beside.of(label)
+        fastest = self._go.fastest_probe(label)
+        return replace(budget, fastest_probe_gbps=fastest, wait_seconds=self._wait_seconds, turns=turns)
+
+    @property
+    def retries(self) -> int:
+        """Return 0 where another process takes turns: it goes on to what comes next."""
+        return super().retries if self._beside is None else 0
 
     def _spend_wait(self, seconds: float) -> None:
         # All measurements of a process share what it may wait.

@@ -17,6 +17,7 @@ from pytest_bandwidth.domain.outcome import from_plain, outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.session.against import pairs_loop
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
 from pytest_bandwidth.session.against.worktrees import NothingThere
@@ -34,6 +35,12 @@ def measured(gbps, probe_gbps=100.0, label=None, reads=BYTES):
 
 def row(measurement, status=Status.NO_BASELINE):
     return outcome_of("t.py::t", "t.py::t", measurement, Verdict(status, "", "busy with others")).to_plain()
+
+
+@pytest.fixture(autouse=True)
+def one_after_the_other(monkeypatch):
+    """As on a GPU, whatever the rows' device is; in turn where a test asks for it."""
+    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: False)
 
 
 class ScriptedWorktrees:

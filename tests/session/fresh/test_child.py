@@ -20,10 +20,10 @@ from pytest_bandwidth.session.fresh.child import (
     FreshProcessFailed,
     Go,
     Invocation,
+    ParentLine,
     request_of_environment,
     run_fresh,
     start_fresh,
-    wait_for_turn,
 )
 
 
@@ -142,17 +142,17 @@ def line(monkeypatch):
 
 def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
     line.sendall(b'{"fastest_probes": [[null, 44.0], ["b", 9.5]], "wait_seconds": 1.5}\n')
-    go = wait_for_turn()
+    go = ParentLine().wait_for_turn()
     assert line.recv(100) == b"ready\n"
     assert [go.fastest_probe(label) for label in (None, "b", "c")] == [44.0, 9.5, None]
     assert go.wait_seconds == 1.5
-    assert wait_for_turn() == Go(), "one turn a process: what it starts itself waits for nobody"
+    assert ParentLine().wait_for_turn() == Go(), "one turn a process: what it starts itself waits for nobody"
 
 
 def test_a_child_that_is_not_wanted_any_more_ends(line):
     line.shutdown(socket.SHUT_WR)
     with pytest.raises(SystemExit, match="needs it no more"):
-        wait_for_turn()
+        ParentLine().wait_for_turn()
 
 
 def test_without_the_variable_there_is_no_request(tmp_path):

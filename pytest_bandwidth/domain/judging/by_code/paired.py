@@ -1,7 +1,8 @@
 """Judge two revisions measured in pairs of fresh processes, on the paired log-ratios.
 
-What a pair's two processes share (the machine's state in those seconds) leaves the ratio; what changed between them is
-the noise that Student's t-interval knows about. No prior: the pairs are this run's only evidence.
+What a pair's two processes share (the machine's state in those seconds, or, where they sample in turn, in each round)
+leaves the ratio; what differs between them is the noise that Student's t-interval knows about. No prior: the pairs are
+this run's only evidence.
 """
 
 from __future__ import annotations
@@ -37,19 +38,31 @@ SETTLING_LEVEL = 1 - 2 * (1 - REGRESSED_LEVEL) / len(SETTLING_LOOKS)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Hold one measurement's figures in two fresh processes, one after the other: this code's, the other revision's."""
+    """Hold one measurement's figures in two fresh processes: this code's, the other revision's.
+
+    in_turn: where they sampled in turn, the median over the rounds of ln(this code's seconds ÷ the other's); None where
+    one followed the other.
+    """
 
     head: Metrics
     base: Metrics
+    in_turn: float | None = None
 
     @property
     def even(self) -> bool:
-        """Return whether both processes saw the same machine: their probes agree, as far as both have one."""
+        """Return whether both saw the same machine: in turn, or by their probes, as far as both have one."""
+        if self.in_turn is not None:
+            return True
         head, base = self.head.probe_gbps, self.base.probe_gbps
         return not head or not base or abs(math.log(head / base)) <= EVEN_PROBES
 
     def drop(self, figure: Metric) -> float | None:
-        """Return ln(base ÷ head) of a figure: positive where this code is slower."""
+        """Return ln(base ÷ head) of a figure: positive where this code is slower.
+
+        What was sampled in turn needs no probe beside it.
+        """
+        if self.in_turn is not None:
+            return self.in_turn
         head, base = self.head.of(figure), self.base.of(figure)
         return math.log(base / head) if head and base else None
 
@@ -84,6 +97,8 @@ def judge_by_pairs(
 
 def _metric_of(pairs: Sequence[Pair], settled: Metric | None, regime: str | None) -> Metric:
     """Choose by what the other revision shows: a kernel that has lost its bandwidth must not choose its own metric."""
+    if all(pair.in_turn is not None for pair in pairs):
+        return "gbps"
     base = middle_of([pair.base for pair in pairs])
     if base.relative is None or any(pair.head.relative is None for pair in pairs):
         return "gbps"
@@ -152,7 +167,8 @@ def judge_pairs(
         baseline_runs=n,
         confirmations=tuple(head),
     )
-    verdict = replace(verdict, reason=_sentence(verdict, half, uneven, other))
+    in_turn = all(pair.in_turn is not None for pair in even)
+    verdict = replace(verdict, reason=_sentence(verdict, half, uneven, other, in_turn=in_turn))
     if centre > allowed and centre > surely:
         return replace(verdict, status=Status.REGRESSED)
     if half > allowed or (centre > allowed and level > REGRESSED_LEVEL):
@@ -188,13 +204,13 @@ def _insufficient(verdict: Verdict, uneven: int, level: float) -> Verdict:
     )
 
 
-def _sentence(verdict: Verdict, half: float, uneven: int, other: str) -> str:
+def _sentence(verdict: Verdict, half: float, uneven: int, other: str, *, in_turn: bool) -> str:
     drop = verdict.drop or 0.0
     # The interval is one-sided, to the side that would excuse the code.
     least = drop_of_log(abs(log_of_drop(drop)) - half)
     bound = f"at least {format_percent(least, 1)} with 99.9 % confidence" if least > 0 else "not told from none"
     return (
-        f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes "
+        f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes{' in turn' if in_turn else ''} "
         f"({bound}, spread {format_percent(verdict.spread or 0, 1)}), "
         f"{format_percent(verdict.tolerance or 0, 1)} allowed{_again(uneven)}"
     )

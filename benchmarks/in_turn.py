@@ -1,0 +1,135 @@
+"""Compare pairs of processes that sample in turn with pairs that follow each other: same code, every kind of kernel.
+
+    python benchmarks/in_turn.py                            # ten pairs a kernel and way: a quarter of an hour
+    python benchmarks/in_turn.py --pairs 4 --kernel triad
+
+Both ways take turns (with two processes each), so that both see the same hours. Of each the drop that is none: the
+standard deviation of ln(ratio) from pair to pair, its mean, and what a pair took. Of processes that follow each other
+the ratio is of GB/s, and of the share of the probe, whichever scatters less; in turn it is of the rounds' seconds.
+Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+from arena import KERNELS, Arena, Tally, table
+
+from pytest_bandwidth.domain.units import format_percent
+from pytest_bandwidth.session.fresh.child import Child, ChildRequest, Go, Invocation
+from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
+
+SECONDS = 300.0
+PLAIN = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--bandwidth-device=cpu")
+IN_TURN, FOLLOWING = "in turn", "one after the other"
+
+
+@dataclass
+class Seen:
+    """Hold what pairs of one kernel showed: log-ratios by figure, and seconds; how many showed nothing."""
+
+    ratios: dict[str, list[float]] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    lost: int = 0
+
+    def add(self, ratios: dict[str, float], seconds: float) -> None:
+        self.seconds.append(seconds)
+        self.lost += not ratios
+        for figure, ratio in ratios.items():
+            self.ratios.setdefault(figure, []).append(ratio)
+
+    def line(self) -> list[str]:
+        """Return spread, mean, seconds and losses, by the figure that scatters least."""
+        known = {figure: found for figure, found in self.ratios.items() if len(found) > 1}
+        if not known:
+            return ["–", "–", f"{median(self.seconds):.1f}", str(self.lost)]
+        steadiest = min(known, key=lambda figure: stdev(known[figure]))
+        found = known[steadiest]
+        spread = f"{format_percent(stdev(found), 1)} ({steadiest})"
+        return [spread, format_percent(mean(found), 1), f"{median(self.seconds):.1f}", str(self.lost)]
+
+
+def started(stack: ExitStack, folder: Path, kernel: str, *, takes_turns: bool) -> Child:
+    node = f"test_kernels.py::test_ours[{kernel}]"
+    request = ChildRequest("cpu", node, str(folder / node), takes_turns=takes_turns)
+    invocation = Invocation(PLAIN, folder, as_module=True, extra_args=("-n0",))
+    return stack.enter_context(Child(invocation.command(), folder, request))
+
+
+def in_turn(folder: Path, kernel: str, number: int) -> dict[str, float]:
+    with ExitStack() as stack:
+        both = (
+            started(stack, folder, kernel, takes_turns=True),
+            started(stack, folder, kernel, takes_turns=True),
+        )
+        results, rounds = take_turns(both, processor_of(number), 2 * SECONDS)
+    if not all(result.rows and is_valid(result.rows[0]) for result in results):
+        return {}
+    found = drops(rounds)
+    return {"seconds": found[None]} if None in found else {}
+
+
+def following(folder: Path, kernel: str) -> dict[str, float]:
+    rows = []
+    for _ in range(2):
+        with ExitStack() as stack:
+            result = started(stack, folder, kernel, takes_turns=False).finish(Go(), SECONDS)
+        rows += result.rows[:1]
+    if len(rows) < 2 or not all(map(is_valid, rows)):
+        return {}
+    one, two = rows
+    names = {"gbps": "GB/s", "relative": "share"}
+    return {said: math.log(two[name] / one[name]) for name, said in names.items() if one[name] and two[name]}
+
+
+def is_valid(row: dict[str, Any]) -> bool:
+    return row["status"] != "INVALID"
+
+
+def compare(folder: Path, kernels: Sequence[str], pairs: int) -> dict[tuple[str, str], Seen]:
+    seen = {(kernel, way): Seen() for kernel in kernels for way in (IN_TURN, FOLLOWING)}
+    for number in range(pairs):
+        for kernel in kernels:
+            ways = (IN_TURN, FOLLOWING) if number % 2 == 0 else (FOLLOWING, IN_TURN)
+            for way in ways:
+                begun = time.monotonic()
+                found = in_turn(folder, kernel, number) if way == IN_TURN else following(folder, kernel)
+                seen[kernel, way].add(found, time.monotonic() - begun)
+    return seen
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=10, help="of each kernel and way (default: 10)")
+    parser.add_argument(
+        "--kernel", action="append", choices=list(KERNELS), help="one of them; repeatable (default: all)"
+    )
+    parser.add_argument("--mib", type=int, default=64, help="of a stream's arrays (default: 64)")
+    options = parser.parse_args()
+    kernels = options.kernel or list(KERNELS)
+    begun = datetime.now(timezone.utc)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Arena(folder, Tally(), mib=options.mib, kernels=kernels, tolerance="5%")
+        seen = compare(folder, kernels, options.pairs)
+    heads = ("kernel", "kind", "way", "spread from pair to pair", "mean", "seconds a pair", "pairs lost")
+    lines = [[kernel, KERNELS[kernel], way, *found.line()] for (kernel, way), found in seen.items()]
+    print(f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, {begun:%Y-%m-%d %H:%M} UTC\n")
+    print(table(heads, lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Let two fresh processes sample the same measurement in turn, round by round, so that both see the same machine.
+
+What a shared machine does changes within seconds: processes that follow each other differ by that. A child says a line
+before its first round and after each one, and waits until it is told to go on or to stop; the parent conducts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import selectors
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from pytest_bandwidth.devices.base import Turn
+from pytest_bandwidth.devices.own_processes import remember
+from pytest_bandwidth.domain.rounds import FEWEST_ROUNDS
+from pytest_bandwidth.session.fresh.child import Child, ChildResult, Go, ParentLine
+
+GO, STOP = "go", "stop"
+_CHUNK_BYTES = 1 << 16
+
+# By label, of each round that counts in both processes: the seconds that the first and the second one took.
+RoundsInTurn = Mapping[str | None, Sequence[tuple[float, float]]]
+
+
+class Beside:
+    """Hold a child's side: it samples when the parent says so, on the processor that the parent names."""
+
+    def __init__(self, line: ParentLine, go: Go) -> None:
+        self._line, self._processor = line, go.processor
+        if go.beside is not None:
+            remember(go.beside)
+
+    def of(self, label: str | None) -> _Turns:
+        """Return the turns of the measurement of that label."""
+        return _Turns(self._line, self._processor, label)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    line: ParentLine
+    processor: int | None
+    label: str | None
+
+    @contextmanager
+    def sampling(self) -> Iterator[Turn]:
+        turn = _Turn(self.line, self.label)
+        turn.wait()
+        with _on_processor(self.processor):
+            yield turn
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    line: ParentLine
+    label: str | None
+
+    def wait(self) -> None:
+        self._say({"label": self.label})
+
+    def taken(self, seconds: float | None, *, stops: bool) -> bool:
+        return self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
+
+    def _say(self, said: Mapping[str, Any]) -> str:
+        return self.line.answer_to(json.dumps(said)).strip()
+
+
+@contextmanager
+def _on_processor(number: int | None) -> Iterator[None]:
+    """Keep this thread on one processor, where the system lets it; a library's threads stay where they are.
+
+    Neighbours, and another thread of the same core, slow one processor and not the other.
+    """
+    if number is None or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    with suppress(OSError):
+        os.sched_setaffinity(0, {number})
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)
+
+
+def processor_of(turn: int) -> int | None:
+    """Return the processor for so many a pair of processes: each in turn, of those that this process may use."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[turn % len(allowed)]
+
+
+def take_turns(
+    children: tuple[Child, Child], processor: int | None, timeout_seconds: float
+) -> tuple[tuple[ChildResult, ChildResult], RoundsInTurn]:
+    """Let both children measure, in turn where both measure the same; return how they ended, and the common rounds.
+
+    timeout_seconds: for both together.
+    """
+    ends = time.monotonic() + timeout_seconds
+    one, two = children
+    one.start(Go(beside=two.pid, processor=processor))
+    two.start(Go(beside=one.pid, processor=processor))
+    conductor = Conductor()
+    with selectors.DefaultSelector() as selector:
+        pending = {0: b"", 1: b""}
+        for side, child in enumerate(children):
+            selector.register(child.line, selectors.EVENT_READ, side)
+        while selector.get_map() and (left := ends - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                side = key.data
+                chunk = _received(children[side])
+                if not chunk:
+                    selector.unregister(children[side].line)
+                    answers = conductor.ended(side)
+                else:
+                    *lines, pending[side] = (pending[side] + chunk).split(b"\n")
+                    answers = [answer for line in lines for answer in conductor.heard(side, _said(line))]
+                for asked, answer in answers:
+                    children[asked].tell(answer)
+    first = one.result(max(0.0, ends - time.monotonic()))
+    return (first, two.result(max(0.0, ends - time.monotonic()))), conductor.rounds
+
+
+def drops(rounds: RoundsInTurn) -> dict[str | None, float]:
+    """Return by label the median over the rounds of ln(the first's seconds ÷ the second's), where there are enough."""
+    return {
+        label: median(math.log(one / two) for one, two in taken)
+        for label, taken in rounds.items()
+        if len(taken) >= FEWEST_ROUNDS
+    }
+
+
+class Conductor:
+    """Decide which of two processes, 0 and 1, samples next: AB BA AB …, until both have enough.
+
+    A process whose measurement the other one does not take at the same time goes alone.
+    """
+
+    def __init__(self) -> None:
+        self.rounds: dict[str | None, list[tuple[float, float]]] = {}
+        self._waiting: dict[int, Mapping[str, Any]] = {}
+        self._gone: set[int] = set()
+        self._sampling: int | None = None
+        # Who is still to go in this round, and what those took who went.
+        self._to_go: list[int] = []
+        self._taken: dict[int, float | None] = {}
+        self._number = 0
+
+    def heard(self, side: int, said: Mapping[str, Any] | None) -> list[tuple[int, str]]:
+        """Return whom to answer what, after a line of a side; None: a line of another kind."""
+        if said is None:
+            return []
+        self._waiting[side] = said
+        if self._sampling == side:
+            self._sampling = None
+        if side in self._taken:
+            self._taken[side] = said.get("seconds")
+        return self._answers()
+
+    def ended(self, side: int) -> list[tuple[int, str]]:
+        """Return the same after the end of a side."""
+        self._gone.add(side)
+        self._waiting.pop(side, None)
+        if self._sampling == side:
+            self._sampling = None
+        self._to_go, self._taken = [], {}
+        return self._answers()
+
+    def _answers(self) -> list[tuple[int, str]]:
+        if self._sampling is not None:
+            return []
+        if self._to_go:
+            return self._go(self._to_go.pop(0))
+        self._note_round()
+        if len(self._waiting) == 2:
+            one, two = self._waiting[0], self._waiting[1]
+            if one.get("label") != two.get("label"):
+                return self._alone(0)
+            if one.get("stops") and two.get("stops"):
+                self._waiting.clear()
+                return [(0, STOP), (1, STOP)]
+            self._to_go = [1] if self._number % 2 == 0 else [0]
+            self._taken = {0: None, 1: None}
+            self._number += 1
+            return self._go(1 - self._to_go[0])
+        if self._waiting and self._gone:
+            return self._alone(next(iter(self._waiting)))
+        return []  # the other one is on its way
+
+    def _note_round(self) -> None:
+        one, two = self._taken.get(0), self._taken.get(1)
+        if one and two:
+            self.rounds.setdefault(self._waiting[0].get("label"), []).append((one, two))
+        self._taken = {}
+
+    def _go(self, side: int) -> list[tuple[int, str]]:
+        del self._waiting[side]
+        self._sampling = side
+        return [(side, GO)]
+
+    def _alone(self, side: int) -> list[tuple[int, str]]:
+        if self._waiting[side].get("stops"):
+            del self._waiting[side]
+            return [(side, STOP)]
+        return self._go(side)
+
+
+def _received(child: Child) -> bytes:
+    try:
+        child.line.settimeout(None)
+        return child.line.recv(_CHUNK_BYTES)
+    except OSError:
+        return b""
+
+
+def _said(line: bytes) -> Mapping[str, Any] | None:
+    """Return what a child says of its rounds; None for another line, such as that it is ready."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None

@@ -1,0 +1,137 @@
+"""Two processes sample in turn: who goes when, and what is made of the rounds that they have in common."""
+
+import math
+import os
+import sys
+
+import pytest
+
+from pytest_bandwidth.devices import own_processes
+from pytest_bandwidth.session.fresh.child import Child, ChildRequest
+from pytest_bandwidth.session.fresh.turns import GO, STOP, Conductor, drops, processor_of, take_turns
+
+# A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
+SAMPLES = """
+import json, os, sys
+from pytest_bandwidth.devices.own_processes import remembered
+from pytest_bandwidth.session.fresh.child import ParentLine
+from pytest_bandwidth.session.fresh.turns import Beside
+
+line = ParentLine()
+go = line.wait_for_turn()
+beside = Beside(line, go)
+took = {}
+for label, rounds in json.loads(sys.argv[1]):
+    with beside.of(label).sampling() as turn:
+        on = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        number, stops = 0, False
+        while not stops:
+            seconds = rounds[min(number, len(rounds) - 1)]
+            number += 1
+            stops = turn.taken(seconds, stops=number >= len(rounds))
+    took[label] = number
+    if "dies" in sys.argv:
+        os._exit(3)
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+with open(request["report"], "w") as report:
+    json.dump([{"took": took, "on": on, "beside": sorted(remembered()), "pid": os.getpid()}], report)
+"""
+REQUEST = ChildRequest("cpu", takes_turns=True)
+
+
+def first(label="a"):
+    return {"label": label}
+
+
+def taken(seconds, label="a", *, stops=False):
+    return {"label": label, "seconds": seconds, "stops": stops}
+
+
+def test_both_are_waited_for_and_go_in_turn_until_both_have_enough():
+    conductor = Conductor()
+    assert conductor.heard(0, first()) == []
+    assert conductor.heard(1, first()) == [(0, GO)]
+    assert conductor.heard(0, taken(2.0)) == [(1, GO)]
+    assert conductor.heard(1, taken(1.0)) == [(1, GO)], "in the second round the other one begins"
+    assert conductor.heard(1, taken(1.5, stops=True)) == [(0, GO)]
+    assert conductor.heard(0, taken(3.0)) == [(0, GO)]
+    assert conductor.heard(0, taken(4.0, stops=True)) == [(1, GO)]
+    assert conductor.heard(1, taken(2.0, stops=True)) == [(0, STOP), (1, STOP)]
+    assert conductor.rounds == {"a": [(2.0, 1.0), (3.0, 1.5), (4.0, 2.0)]}
+
+
+def test_a_round_that_does_not_count_in_one_counts_in_none():
+    conductor = Conductor()
+    conductor.heard(0, first())
+    conductor.heard(1, first())
+    conductor.heard(0, taken(None))
+    conductor.heard(1, taken(1.0))
+    assert conductor.rounds == {}
+
+
+def test_what_the_other_does_not_measure_goes_alone():
+    conductor = Conductor()
+    conductor.heard(1, first("b"))
+    assert conductor.heard(0, first("a")) == [(0, GO)]
+    assert conductor.heard(0, taken(1.0, "a")) == [(0, GO)]
+    assert conductor.heard(0, taken(1.0, "a", stops=True)) == [(0, STOP)]
+    assert conductor.heard(0, first("b")) == [(0, GO)], "and meets the other one in what both measure"
+    assert conductor.heard(0, taken(1.0, "b")) == [(1, GO)]
+    assert conductor.rounds == {}
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_who_is_left_goes_on_alone(before):
+    conductor = Conductor()
+    conductor.heard(0, first())
+    conductor.heard(1, first())
+    if before:
+        conductor.heard(0, taken(1.0))
+    assert conductor.ended(1 if before else 0) == [(1 - before, GO)]
+    assert conductor.heard(1 - before, taken(1.0, stops=True)) == [(1 - before, STOP)]
+    assert conductor.rounds == {}
+
+
+def test_lines_of_another_kind_are_no_rounds():
+    assert Conductor().heard(0, None) == []
+
+
+def test_the_median_of_enough_rounds_counts():
+    found = drops({"a": [(2.0, 1.0), (4.0, 1.0), (1.0, 1.0)], "b": [(1.0, 1.0)] * 2})
+    assert found == {"a": pytest.approx(math.log(2.0))}
+
+
+def run(tmp_path, one, two, *, timeout=100.0):
+    """Run two such processes; return how they ended, what they reported, and their common rounds."""
+    program = tmp_path / "samples.py"
+    program.write_text(SAMPLES)
+    commands = [[sys.executable, str(program), *given] for given in (one, two)]
+    with Child(commands[0], tmp_path, REQUEST) as first, Child(commands[1], tmp_path, REQUEST) as second:
+        return take_turns((first, second), processor_of(0), timeout)
+
+
+def test_processes_meet_in_every_round(tmp_path):
+    (one, two), rounds = run(tmp_path, ['[["a", [1, 2]], ["b", [4]]]'], ['[["a", [2, 4, 8]], ["b", [2]]]'])
+    assert rounds == {"a": [(1, 2), (2, 4), (2, 8)], "b": [(4, 2)]}
+    assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "b": 1}] * 2
+    told = [result.rows[0] for result in (one, two)]
+    assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
+    if hasattr(os, "sched_getaffinity"):
+        assert told[0]["on"] == told[1]["on"] == [min(os.sched_getaffinity(0))]
+    assert {row["pid"] for row in told} <= own_processes.remembered()
+
+
+def test_one_that_dies_leaves_the_other_to_itself(tmp_path):
+    (one, two), rounds = run(tmp_path, ['[["a", [1]]]', "dies"], ['[["a", [2]], ["b", [2, 3]]]'])
+    assert (one.code, one.rows) == (3, [])
+    assert two.rows[0]["took"] == {"a": 1, "b": 2}
+    assert rounds == {"a": [(1, 2)]}
+
+
+def test_time_is_bounded_for_both(tmp_path):
+    program = tmp_path / "sleeps.py"
+    program.write_text("import time; time.sleep(600)")
+    command = [sys.executable, str(program)]
+    with Child(command, tmp_path, REQUEST) as first, Child(command, tmp_path, REQUEST) as second:
+        (one, two), rounds = take_turns((first, second), None, 0.2)
+    assert (one.code, two.code, rounds) == (None, None, {})
