@@ -63,8 +63,8 @@ _KEYWORDS = {
 }
 # How Python says that a method of the fixture has no such argument; 3.10 leaves the class out.
 _MISSPELT = re.compile(rf"^(?:Bandwidth\.)?({'|'.join(_KEYWORDS)})\(\) got an unexpected keyword argument '(\w+)'")
-# Verdicts whose causes neither probe nor clocks tell.
-_OF_NO_CLOCK = (SAME_CODE, BY_COMMIT, dram.ROSE, dram.MAX_RATIO)
+# Verdicts that what differs from the baseline does not explain, or has been named in.
+_OF_NO_CHANGE = (SAME_CODE, BY_COMMIT, dram.MAX_RATIO)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
 _STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -323,11 +323,11 @@ def _causes(judged: Judged, *, against: bool) -> tuple[str, ...]:
     against: whether the entry is another revision's, whose pairs are all that there is.
     """
     verdict = judged.verdict
-    if verdict.code in _OF_NO_CLOCK or (verdict.code == OLD_KERNEL and verdict.status is Status.DEVICE):
+    if verdict.code in _OF_NO_CHANGE or (verdict.code == OLD_KERNEL and verdict.status is Status.DEVICE):
         return ()
-    old = judged.old_resources if verdict.code == OLD_KERNEL else None
-    in_turns = verdict.code == PAIRS and not against
-    return likely_causes(judged.measurement, judged.entry, old, in_turns=in_turns)
+    old = judged.old_resources if verdict.code in (OLD_KERNEL, dram.ROSE) else None
+    in_turns, timed = verdict.code == PAIRS and not against, verdict.code != dram.ROSE
+    return likely_causes(judged.measurement, judged.entry, old, in_turns=in_turns, timed=timed)
 
 
 def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:

@@ -33,12 +33,18 @@ def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def likely_causes(
-    measurement: Measurement, entry: Entry | None, old: Mapping[str, int] | None = None, *, in_turns: bool = False
+    measurement: Measurement,
+    entry: Entry | None,
+    old: Mapping[str, int] | None = None,
+    *,
+    in_turns: bool = False,
+    timed: bool = True,
 ) -> tuple[str, ...]:
     """Return sentences, the most telling first; empty where nothing that is recorded has changed.
 
     old: what the compiler gave the entry's code where that ran beside the new: nothing but code differs then.
     in_turns: whether processes of the entry's commit took turns with those of this code, which says the same.
+    timed: whether it is time that changed: the probe's tells nothing of counts.
     """
     if entry is None:
         return ()
@@ -53,7 +59,7 @@ def likely_causes(
     if old is not None:
         return tuple(causes)
     causes += recorded_changes(measurement, entry)
-    if (probe := _probe_sentence(measurement, entry)) is not None:
+    if timed and (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)
     return tuple(causes)
 

@@ -44,6 +44,12 @@ def test_the_probe_tells_whether_kernel_or_device_lost_more(probe_seconds, blame
     assert cause.startswith(f"{blame}: the probe (add) reached 1000 GB/s then, ")
 
 
+def test_the_probe_is_no_cause_of_counts():
+    spilling = replace(LEAN, local_bytes=64)
+    assert likely_causes(measured(spilling), entry(LEAN), timed=False) == ("spills 0 → 64 B a thread",)
+    assert likely_causes(measured(LEAN), entry(LEAN), timed=False) == ()
+
+
 def test_what_is_recorded_is_whole_numbers_by_name():
     assert recorded_resources(asdict(LEAN)) == {
         "registers": 32,
