@@ -39,6 +39,7 @@ def test_two(bandwidth):
     first = bandwidth(np.sum, a, reads=a, label="sum")
     bandwidth.compare({"max": lambda: a.max(), "min": lambda: a.min()}, reads=a)
     assert first.gbps > 0  # nothing is timed in the process that is counted
+    bandwidth(np.sum, a, reads=a, label="after")
 """
 
 
@@ -92,13 +93,17 @@ def test_other_bytes_than_declared_are_a_finding(gpu, monkeypatch):
     result.stdout.fnmatch_lines([f"NOTE *{said}*"])
 
 
-def test_every_measurement_of_a_test_is_counted_though_its_assertions_fail_there(gpu):
+def test_every_measurement_is_counted_up_to_an_assertion_that_fails_there(gpu):
     gpu.file("test_kernel.py", TWO)
-    document = gpu.document(*ON)
-    assert {row["label"]: row["dram_read"] for row in document["results"]} == dict.fromkeys(
-        ("sum", "max", "min"), 2**20
+    after, *before = gpu.document(*ON)["results"]
+    assert {row["label"]: row["dram_read"] for row in before} == dict.fromkeys(("sum", "max", "min"), 2**20)
+    assert {row["dram"]["kernels"][0]["name"] for row in before} == {"sum", "max", "min"}
+    assert (after["label"], after["dram_read"]) == ("after", None)
+    said = after["findings"][0]["text"]
+    assert said.startswith("DRAM was not counted: the test did not come to this workload under ncu: it skipped there, ")
+    assert (
+        "at last 'FAILED test_kernel.py::test_two - " in said or 'at last "FAILED test_kernel.py::test_two - ' in said
     )
-    assert {row["dram"]["kernels"][0]["name"] for row in document["results"]} == {"sum", "max", "min"}
 
 
 def test_counts_gate_where_time_does_not_move(gpu, monkeypatch):
@@ -252,7 +257,7 @@ def test_workloads_that_end_after_their_first_kernel_are_not_counted(gpu):
     aborted, raised = (row["findings"][0]["text"] for row in ended)
     assert aborted.startswith("DRAM was not counted: the test crashed under ncu, so that kernels may be missing: run")
     assert raised.startswith("DRAM was not counted: the workload did not come to its end under ncu, so that kernels")
-    assert "(exit status 1, at last " in raised
+    assert "(exit status 1, at last 'FAILED test_kernel.py::test_kernel[raise] - " in raised
     assert whole["dram_read"] == 2**20, "what tests do is no failure of the profiler"
 
 

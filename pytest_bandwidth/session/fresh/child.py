@@ -140,14 +140,15 @@ class Invocation:
 class ChildResult:
     """Say how a child ended and what it measured.
 
-    code: its exit status, None after the time-out; rows: its outcomes; tail: its last lines. counted: whether the
-    workload that a profiler counts came to its end.
+    code: its exit status, None after the time-out; rows: its outcomes; tail: its last lines. reached: whether the
+    workload that a profiler counts began; counted: whether it came to its end.
     """
 
     code: int | None
     rows: list[dict[str, Any]]
     tail: tuple[str, ...]
     timeout_seconds: float
+    reached: bool = False
     counted: bool = False
 
     def __str__(self) -> str:
@@ -210,6 +211,11 @@ def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
     if request is None:
         return
     write_whole(Path(request.report), json.dumps(rows).encode())
+
+
+def tell_reached(request: ChildRequest) -> None:
+    """Tell the parent that the workload which a profiler counts begins."""
+    _reached_file(Path(request.report)).touch()
 
 
 def tell_counted(request: ChildRequest) -> None:
@@ -306,7 +312,8 @@ class Child:
             rows = json.loads(self._report.read_text(encoding="utf-8"))
         self._output.seek(0)
         tail = self._output.read().decode(errors="replace").strip().splitlines()[-OUTPUT_LINES_KEPT:]
-        return ChildResult(code, rows, tuple(tail), timeout_seconds, _counted_file(self._report).exists())
+        reached, counted = _reached_file(self._report).exists(), _counted_file(self._report).exists()
+        return ChildResult(code, rows, tuple(tail), timeout_seconds, reached, counted)
 
     def _exit_status(self, timeout_seconds: float) -> int | None:
         """Return the exit status; None after the time-out, where the child is ended with its own children."""
@@ -351,6 +358,10 @@ def run_child(
     """Start a child and wait for it. Whatever ends this call, no child is left behind. direct: as in `Child`."""
     with Child(command, folder, request, environment, direct=direct) as child:
         return child.finish(Go(), timeout_seconds)
+
+
+def _reached_file(report: Path) -> Path:
+    return report.with_suffix(".reached")
 
 
 def _counted_file(report: Path) -> Path:

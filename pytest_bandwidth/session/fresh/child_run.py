@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, ParentLine, tell_counted
+from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, ParentLine, tell_counted, tell_reached
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
 from pytest_bandwidth.session.fresh.turns import Beside
@@ -123,6 +123,7 @@ class ChildRun(MeasuringRun):
             if old is not None and isinstance(device, OldCodeDevice):
                 before = device.old_code(workload, old.old, old.new)
                 workload = replace(workload, call=before.calls[0])
+            tell_reached(request)
             value = device.run_counted(workload)
             tell_counted(request)
             return value

@@ -6,7 +6,7 @@ import hashlib
 import re
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, replace
 from functools import cached_property
@@ -25,6 +25,10 @@ MOST_FAILURES_IN_A_ROW = 2
 # So many characters of the reason are repeated where no more is tried.
 SHORT_REASON = 80
 UNFINISHED = "the workload did not come to its end under {}"
+UNREACHED = (
+    "the test did not come to this workload under {}: it skipped there, failed before, or gave it another label; "
+    "nothing is timed there, so let what it measures depend on no figures"
+)
 BY_HAND = "run its test by hand, in a process of its own"
 
 
@@ -152,12 +156,16 @@ class Counters:
                     result = run_child(command, self._invocation.folder, request, timeout_seconds, direct=False)
             except OSError as error:
                 raise CountersFailed(f"ncu does not start: {error}") from None
+            lacks = f"{UNFINISHED.format('ncu')}: {BY_HAND}" if result.reached else UNREACHED.format("ncu")
             if report.exists():
-                return None if result.counted else f"{UNFINISHED.format('ncu')}: {BY_HAND}"
+                return None if result.counted else lacks
             if result.code is None:
                 raise CountersFailed(f"the test under ncu did not end in {timeout_seconds:.0f} s")
-            reporter.check_log(log)
-            last = shown(result.tail[-1].strip()) if result.tail else "nothing"
+            try:
+                reporter.check_log(log)
+            except NoKernelCounted as error:
+                raise error if result.counted else CountUnfinished(lacks) from None
+            last = _last_said(result.tail)
             raise CountersFailed(f"ncu wrote no report (exit status {result.code}, at last {last})")
 
     def _run(self, request: ChildRequest, timeout_seconds: float) -> DramTraffic:
@@ -171,9 +179,10 @@ class Counters:
                 raise CountersFailed(f"{profiler.name} does not start: {error}") from None
             if result.code is None:
                 raise CountersFailed(f"the test under {profiler.name} did not end in {timeout_seconds:.0f} s")
-            last = result.tail[-1] if result.tail else "nothing"
-            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {shown(last.strip())})"
+            ended = "" if result.code == 0 else f" (exit status {result.code}, at last {_last_said(result.tail)})"
             unfinished = f"{UNFINISHED.format(profiler.name)}, so that kernels may be missing: {BY_HAND}"
+            if not result.reached:
+                unfinished = UNREACHED.format(profiler.name)
             try:
                 found = profiler.traffic(folder)
             except CountersFailed as error:
@@ -183,6 +192,12 @@ class Counters:
             if not result.counted:
                 raise CountUnfinished(f"{unfinished}{ended}")
             return found
+
+
+def _last_said(tail: Sequence[str]) -> str:
+    """Return the line in which pytest names what failed; the last one where none does."""
+    named = [line for line in tail if line.startswith(("FAILED ", "ERROR "))]
+    return shown((named or list(tail) or ["nothing"])[-1].strip(), 200)
 
 
 def file_name(key: str, serial: str) -> str:
