@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -15,14 +15,16 @@ Seen = list[tuple[str, Any, Framework]]
 Call = Callable[[], Any]
 
 
-def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool, graph: bool = False) -> tuple[Call, Any]:
+def awaited(
+    call: Call, given: Mapping[str, object], stream: Any, *, on_gpu: bool, graph: bool = False
+) -> tuple[Call, Any]:
     """Return a callable that ends when its work is done or queued on the stream, and that stream.
 
-    given: the call's arguments. stream: the user's, or None for that of the framework whose arrays are given. graph:
-    whether a GPU is to capture the call. The
-    callable raises UsageError, as this does, where the time of its work could not be told, or nothing would run.
+    given: the call's arguments by name. stream: the user's, or None for that of the framework whose arrays are given.
+    graph: whether a GPU is to capture the call. The callable raises UsageError, as this does, where the time of its
+    work could not be told, or nothing would run.
     """
-    seen = _seen(given, "an argument")
+    seen = [one for name, value in given.items() for one in _seen(value, name)]
     for path, array, framework in seen:
         if not framework.is_made(array):
             framework.extent(array, path)  # raises, with the framework's own reason
@@ -44,7 +46,9 @@ def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool, graph: bool
             returned = _seen(value, "the result")
             if not checked:
                 checked = True
+                _refuse_given_away(seen)
                 _check_result(value, returned, later, stream, on_gpu, graph)
+                _refuse_unchanged(seen, returned)
             _wait(returned)
             if kernels is not None and kernels == _kernels() and _all_tinygrad(returned):
                 raise UsageError("no tinygrad kernel ran: the result was there before, so nothing would be timed")
@@ -54,13 +58,23 @@ def awaited(call: Call, given: object, stream: Any, *, on_gpu: bool, graph: bool
 
 
 def _refuse_given_away(seen: Seen) -> None:
-    """Raise UsageError where a run failed since the one before gave away the buffer of an argument."""
+    """Raise UsageError where a run gave away the buffer of an argument."""
     for path, array, framework in seen:
         if not framework.is_made(array):
             raise UsageError(
-                f"{path} is {framework.name}'s and was donated: the run before gave its buffer away, and each run "
-                "needs it; expected a callable that donates no argument"
+                f"{path} is {framework.name}'s and was donated: a run gave its buffer away, and each needs it; "
+                "expected a callable that donates no argument"
             ) from None
+
+
+def _refuse_unchanged(seen: Seen, returned: Seen) -> None:
+    """Raise UsageError where no more came back than was given, of a framework that computes nothing in place."""
+    given = {id(array) for _, array, framework in seen if framework.name == "JAX"}
+    if returned and all(id(array) in given for _, array, _ in returned):
+        raise UsageError(
+            "the callable returned only arrays that it was given, into which JAX computes nothing, so there is "
+            "nothing to wait for: return what it computes"
+        )
 
 
 def _seen(value: object, path: str) -> Seen:

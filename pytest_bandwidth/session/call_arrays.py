@@ -64,7 +64,7 @@ class CallArrays:
 
     def _located(self, where: str, value: object) -> list[FoundArray]:
         if where == ARGUMENTS:
-            inside = [one for path, inner in self._arguments.items() for one in arrays_in(inner, path)]
+            inside = [one for path, inner in self.arguments.items() for one in arrays_in(inner, path)]
         else:
             inside = list(arrays_in(value, where))
         found = [located(path, array) for path, array in inside]
@@ -94,7 +94,7 @@ class CallArrays:
         return name, parameters[name]
 
     @cached_property
-    def _arguments(self) -> Mapping[str, object]:
+    def arguments(self) -> Mapping[str, object]:
         """Return all that the call is given, by a name for each."""
         if self._parameters is not None:
             return self._parameters

@@ -226,7 +226,8 @@ class Bandwidth:
         def call() -> Any:
             return function(*args, **kwargs)
 
-        call, stream = self._awaited(call, (args, kwargs), stream, graph)
+        arrays = CallArrays(function, args, kwargs, self._run.device.nbytes)
+        call, stream = self._awaited(call, arrays.arguments, stream, graph)
         undeclared = self._workload(UNDECLARED, call, label, setup, doubled, stream)
         returned: list[object] = []
 
@@ -235,7 +236,6 @@ class Bandwidth:
                 returned.append(self._run.value_of(with_named_errors(undeclared), self.progress))
             return returned[0]
 
-        arrays = CallArrays(function, args, kwargs, self._run.device.nbytes)
         declaration = self._declared(*arrays.declared(reads, writes, result), flop, precision)
         refuse_used_up(args, kwargs)
         workload = self._workload(declaration, call, label, setup, doubled, stream, graph)
@@ -293,7 +293,7 @@ class Bandwidth:
             self._refuse_second(name)
         declaration = self._declared(reads, writes, flop, None)
         workloads = [
-            with_named_errors(declaration.workload(self._awaited(call, (), stream, graph)[0], name))
+            with_named_errors(declaration.workload(self._awaited(call, {}, stream, graph)[0], name))
             for name, call in zip(names, functions.values(), strict=True)
         ]
         others = tuple(other.call for other in workloads[1:])
@@ -317,7 +317,7 @@ class Bandwidth:
         return measured.with_finding(NO_GRAPH)
 
     def _awaited(
-        self, call: Callable[[], Any], given: object, stream: Any, graph: bool = False
+        self, call: Callable[[], Any], given: Mapping[str, object], stream: Any, graph: bool = False
     ) -> tuple[Callable[[], Any], Any]:
         """Have the call wait for what its framework computes later, and take place on its framework's stream."""
         identity = self._run.device.identity
@@ -343,7 +343,7 @@ class Bandwidth:
             setup=checked_callable("setup", setup),
             interleaved=()
             if doubled is None
-            else (self._awaited(checked_callable("doubled", doubled), (), stream, graph)[0],),
+            else (self._awaited(checked_callable("doubled", doubled), {}, stream, graph)[0],),
             stream=stream,
             spoilt=recompiled(),
             graph=graph,

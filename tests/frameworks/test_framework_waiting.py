@@ -46,7 +46,7 @@ def test_jax_is_waited_for(jax):
 
     x = jax.numpy.ones((1000, 1000))
     jax.block_until_ready(function(x))  # compiled
-    call, _ = awaited(lambda: function(x), (x,), None, on_gpu=False)
+    call, _ = awaited(lambda: function(x), {"x": x}, None, on_gpu=False)
     # What shows that waiting is needed: half a second of work is not done when the call returns.
     assert not function(x)["y"].is_ready()
     for _ in range(3):
@@ -59,7 +59,7 @@ def test_a_jax_call_that_returns_nothing_is_refused(jax):
     def call():
         x * 2
 
-    run, _ = awaited(call, (x,), None, on_gpu=False)
+    run, _ = awaited(call, {"x": x}, None, on_gpu=False)
     with pytest.raises(UsageError, match="computed later and returned None, so there is nothing to wait for"):
         run()
 
@@ -79,7 +79,7 @@ def test_bad_arrays_of_jax(jax):
     key = jax.random.key(0)
     assert grouped([located("x", x), located("y", x), located("key", key)], {}).nbytes == X.nbytes + key.nbytes
     with pytest.raises(UsageError, match="JAX's, whose work runs on streams of its own"):
-        awaited(lambda: x, (x,), None, on_gpu=True)
+        awaited(lambda: x, {"x": x}, None, on_gpu=True)
 
 
 def test_views_and_bad_tensors_of_torch(torch):
@@ -110,8 +110,8 @@ def test_an_array_that_is_not_in_host_memory_is_refused_there():
     class OnDevice:
         __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}  # noqa: RUF012
 
-    with pytest.raises(UsageError, match=r"an argument\[0\] is .*'s and not in host memory"):
-        awaited(lambda: None, (OnDevice(),), None, on_gpu=False)
+    with pytest.raises(UsageError, match=r"x is .*'s and not in host memory"):
+        awaited(lambda: None, {"x": OnDevice()}, None, on_gpu=False)
 
 
 def test_stand_ins_for_tensors_are_refused_whatever_is_declared(torch):
@@ -120,9 +120,9 @@ def test_stand_ins_for_tensors_are_refused_whatever_is_declared(torch):
     with FakeTensorMode():
         fake = torch.ones(3)
     for bad in (fake, torch.ones(3, device="meta")):
-        with pytest.raises(UsageError, match=r"an argument\[0\] is a meta or fake tensor, which has no memory"):
-            awaited(lambda: None, (bad,), None, on_gpu=False)
-        call, _ = awaited(lambda bad=bad: bad, (), None, on_gpu=False)
+        with pytest.raises(UsageError, match=r"x is a meta or fake tensor, which has no memory"):
+            awaited(lambda: None, {"x": bad}, None, on_gpu=False)
+        call, _ = awaited(lambda bad=bad: bad, {}, None, on_gpu=False)
         with pytest.raises(UsageError, match="the result is a meta or fake tensor"):
             call()
 
@@ -130,9 +130,9 @@ def test_stand_ins_for_tensors_are_refused_whatever_is_declared(torch):
 def test_tensors_are_not_captured_by_others_than_torch(torch):
     """On a host's tensors: where they lie does not matter to it."""
     said = "is PyTorch's, which keeps memory only for graphs .*: capture it with torch.cuda.graph, and measure"
-    with pytest.raises(UsageError, match=rf"graph=True: an argument\[0\] {said}"):
-        awaited(lambda: None, (torch.ones(3),), None, on_gpu=True, graph=True)
-    call, _ = awaited(lambda: torch.ones(3), (), None, on_gpu=True, graph=True)
+    with pytest.raises(UsageError, match=rf"graph=True: x {said}"):
+        awaited(lambda: None, {"x": torch.ones(3)}, None, on_gpu=True, graph=True)
+    call, _ = awaited(lambda: torch.ones(3), {}, None, on_gpu=True, graph=True)
     with pytest.raises(UsageError, match=f"graph=True: the result {said}"):
         call()
 
@@ -140,17 +140,37 @@ def test_tensors_are_not_captured_by_others_than_torch(torch):
 def test_what_a_run_gives_away_is_named(jax):
     x = jax.numpy.asarray(X)
     donating = jax.jit(lambda x: x + 1, donate_argnums=0)
-    call, _ = awaited(lambda: donating(x), (x,), None, on_gpu=False)
-    call()
-    if not x.is_deleted():
-        pytest.skip("this JAX donates nothing on the host")
-    with pytest.raises(UsageError, match=r"an argument\[0\] is JAX's and was donated: the run before gave its buffer"):
+    call, _ = awaited(lambda: donating(x), {"x": x}, None, on_gpu=False)
+    with pytest.raises(UsageError, match=r"x is JAX's and was donated: a run gave its buffer away, and each needs it"):
         call()
+    assert x.is_deleted()
+
+
+@pytest.mark.bandwidth(device="cpu")
+@pytest.mark.parametrize("declared", [{"reads": "args", "writes": "result"}, {"reads": X.nbytes}])
+def test_a_measured_callable_that_gives_away_is_named(bandwidth, jax, declared):
+    donating = jax.jit(lambda x: x + 1, donate_argnums=0)
+    with pytest.raises(UsageError, match="x is JAX's and was donated"):
+        bandwidth(donating, jax.numpy.asarray(X), **declared)
+
+
+def test_what_returns_its_arguments_alone_is_refused(jax):
+    """What it computes beside them would go on after it has returned."""
+    x, beside = jax.numpy.asarray(X), []
+
+    def call():
+        beside.append(x * 2)
+        return [x]
+
+    run, _ = awaited(call, {"x": x}, None, on_gpu=False)
+    with pytest.raises(UsageError, match="returned only arrays that it was given, into which JAX computes nothing"):
+        run()
+    awaited(lambda: (x, x * 2), {"x": x}, None, on_gpu=False)[0]()
 
 
 def test_tinygrad_is_realized_and_waited_for(tinygrad):
     x = tinygrad.Tensor(X, device="PYTHON").realize()
-    call, _ = awaited(lambda: [x.softmax()], (x,), None, on_gpu=False)
+    call, _ = awaited(lambda: [x.softmax()], {"x": x}, None, on_gpu=False)
     before = tinygrad.GlobalCounters.kernel_count
     ((_, value),) = arrays_in(call(), "y")
     assert value.uop.is_realized
@@ -160,24 +180,24 @@ def test_tinygrad_is_realized_and_waited_for(tinygrad):
 
 def test_what_tinygrad_would_not_compute_is_refused(tinygrad):
     x = tinygrad.Tensor(X, device="PYTHON").realize()
-    again, _ = awaited(lambda: x, (x,), None, on_gpu=False)
+    again, _ = awaited(lambda: x, {"x": x}, None, on_gpu=False)
     with pytest.raises(UsageError, match="no tinygrad kernel ran: the result was there before"):
         again()
     with pytest.raises(UsageError, match="x is not realized: each run would make it anew"):
         located("x", x + 1)
     with pytest.raises(UsageError, match="is not realized: each run would make it anew"):
-        awaited(lambda: None, ([x + 1],), None, on_gpu=False)
+        awaited(lambda: None, {"x": [x + 1]}, None, on_gpu=False)
     with pytest.raises(UsageError, match="x is a view, of which tinygrad does not tell where it lies"):
         located("x", x[2:4])
 
 
 def test_arrays_of_a_gpu_are_refused_on_the_host():
     with pytest.raises(UsageError, match="is test_framework_waiting's and not in host memory, where this run"):
-        awaited(lambda: None, [OnGpu()], None, on_gpu=False)
-    call, _ = awaited(OnGpu, (), None, on_gpu=False)
+        awaited(lambda: None, {"x": OnGpu()}, None, on_gpu=False)
+    call, _ = awaited(OnGpu, {}, None, on_gpu=False)
     with pytest.raises(UsageError, match="the result is test_framework_waiting's and not in host memory"):
         call()
-    awaited(OnGpu, (), None, on_gpu=True)[0]()
+    awaited(OnGpu, {}, None, on_gpu=True)[0]()
 
 
 def test_what_still_runs_when_it_is_returned_is_refused():
