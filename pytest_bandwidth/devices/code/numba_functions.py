@@ -22,10 +22,10 @@ _VERSIONED = ("numba", "llvmlite", "numpy")
 _STANDARD = ("math", "cmath", "operator", "builtins")
 # Settings of Numba's that change the machine code of every function.
 _SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES", "BOUNDSCHECK")
-# What Python itself puts into a class.
+# What Python itself puts into a class, the last one when pickle meets it: Numba's cache pickles what it compiled.
 _OF_ANY_CLASS = (
     *("__doc__", "__dict__", "__weakref__", "__firstlineno__", "__annotations__", "__annotate_func__"),
-    *("__static_attributes__", "__module__", "__abstractmethods__", "_abc_impl"),
+    *("__static_attributes__", "__module__", "__abstractmethods__", "_abc_impl", "__slotnames__"),
 )
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.dtype)
 LARGEST_ARRAY_BYTES = 2**20

@@ -1,5 +1,6 @@
 """Numba functions identify themselves where what decides their machine code can be told; else nothing is claimed."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,19 @@ def test_compiling_a_function_does_not_change_its_identity():
     before = function_digest(kernel)
     kernel(np.empty(4), np.empty(4))
     assert function_digest(kernel) == before
+
+
+def test_what_numba_pickled_for_its_cache_keeps_its_identity():
+    """As in a process that compiles a shipped kernel, whose type of vectors is then kept on disk."""
+    from pytest_bandwidth.devices.cpu.kernels.simd import SimdVector
+    from pytest_bandwidth.devices.cpu.kernels.stream import copy
+
+    if "__slotnames__" in vars(SimdVector):
+        del SimdVector.__slotnames__
+    before = function_digest(copy)
+    pickle.dumps(SimdVector(numba.types.float32))
+    assert "__slotnames__" in vars(SimdVector)
+    assert function_digest(copy) == before is not None
 
 
 SHIPPED = """
