@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -124,7 +123,7 @@ class Turn(Protocol):
 class Turns(Protocol):
     """Let the sampling loop take turns with another process."""
 
-    def sampling(self) -> AbstractContextManager[Turn]:
+    def begin(self) -> Turn:
         """Wait until the other process is to sample as well, and it is this one's turn."""
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
 
-from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Turn, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Workload
 from pytest_bandwidth.devices.memory_speed import wait_for_memory
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
@@ -173,9 +172,7 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         if probe is not None and budget.fastest_probe_gbps is not None:
             waited = wait_for_memory(device, probe, workload.stream, budget.fastest_probe_gbps, budget.wait_seconds)
         before = device.conditions()
-        with ExitStack() as stack:
-            turn = None if budget.turns is None else stack.enter_context(budget.turns.sampling())
-            tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress, turn)
+        tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
         after = device.conditions()
     ended = device.now()
     kept = tally.kept
@@ -244,8 +241,8 @@ def _rounds(
     workload: Workload,
     budget: Budget,
     progress: Progress,
-    turn: Turn | None,
 ) -> tuple[_Tally, StopReason]:
+    turn = None if budget.turns is None else budget.turns.begin()
     tally = _Tally()
     started = told = now = device.now()
     samplers: list[Callable[[], Sample]] = [kernel_sample]

@@ -11,8 +11,8 @@ import math
 import os
 import selectors
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -48,46 +48,31 @@ class _Turns:
     processor: int | None
     label: str | None
 
-    @contextmanager
-    def sampling(self) -> Iterator[Turn]:
-        turn = _Turn(self.line, self.label)
-        turn.wait()
-        with _on_processor(self.processor):
-            yield turn
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    line: ParentLine
-    label: str | None
-
-    def wait(self) -> None:
+    def begin(self) -> Turn:
         self._say({"label": self.label})
+        return self
 
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
         return self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
 
     def _say(self, said: Mapping[str, Any]) -> str:
-        return self.line.answer_to(json.dumps(said)).strip()
+        answer = self.line.answer_to(json.dumps(said)).strip()
+        if answer == GO and self.processor is not None:
+            _move_to(self.processor)
+        return answer
 
 
-@contextmanager
-def _on_processor(number: int | None) -> Iterator[None]:
-    """Keep this thread on one processor, where the system lets it; a library's threads stay where they are.
+def _move_to(processor: int) -> None:
+    """Have this thread go on there, where the system lets it; neither it nor threads that it starts are held there.
 
     Neighbours, and another thread of the same core, slow one processor and not the other.
     """
-    if number is None or not hasattr(os, "sched_setaffinity"):
-        yield
+    if not hasattr(os, "sched_setaffinity"):
         return
     allowed = os.sched_getaffinity(0)
     with suppress(OSError):
-        os.sched_setaffinity(0, {number})
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.sched_setaffinity(0, allowed)
+        os.sched_setaffinity(0, {processor})
+        os.sched_setaffinity(0, allowed)
 
 
 def processor_of(turn: int) -> int | None:

@@ -2,13 +2,15 @@
 
 import math
 import os
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pytest_bandwidth.devices import own_processes
-from pytest_bandwidth.session.fresh.child import Child, ChildRequest
-from pytest_bandwidth.session.fresh.turns import GO, STOP, Conductor, drops, processor_of, take_turns
+from pytest_bandwidth.session.fresh.child import LINE_VARIABLE, Child, ChildRequest, ParentLine
+from pytest_bandwidth.session.fresh.turns import GO, STOP, Beside, Conductor, drops, processor_of, take_turns
 
 # A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
 SAMPLES = """
@@ -22,19 +24,18 @@ go = line.wait_for_turn()
 beside = Beside(line, go)
 took = {}
 for label, rounds in json.loads(sys.argv[1]):
-    with beside.of(label).sampling() as turn:
-        on = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        number, stops = 0, False
-        while not stops:
-            seconds = rounds[min(number, len(rounds) - 1)]
-            number += 1
-            stops = turn.taken(seconds, stops=number >= len(rounds))
+    turn = beside.of(label).begin()
+    number, stops = 0, False
+    while not stops:
+        seconds = rounds[min(number, len(rounds) - 1)]
+        number += 1
+        stops = turn.taken(seconds, stops=number >= len(rounds))
     took[label] = number
     if "dies" in sys.argv:
         os._exit(3)
 request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
 with open(request["report"], "w") as report:
-    json.dump([{"took": took, "on": on, "beside": sorted(remembered()), "pid": os.getpid()}], report)
+    json.dump([{"took": took, "beside": sorted(remembered()), "pid": os.getpid()}], report)
 """
 REQUEST = ChildRequest("cpu", takes_turns=True)
 
@@ -116,9 +117,29 @@ def test_processes_meet_in_every_round(tmp_path):
     assert [result.rows[0]["took"] for result in (one, two)] == [{"a": 3, "b": 1}] * 2
     told = [result.rows[0] for result in (one, two)]
     assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
-    if hasattr(os, "sched_getaffinity"):
-        assert told[0]["on"] == told[1]["on"] == [min(os.sched_getaffinity(0))]
     assert {row["pid"] for row in told} <= own_processes.remembered()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")
+def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
+    ours, theirs = socket.socketpair()
+    monkeypatch.setenv(LINE_VARIABLE, str(theirs.detach()))
+    asked, allowed = [], os.sched_getaffinity(0)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda of, processors: asked.append((of, set(processors))))
+
+    def answer():
+        for said in (b'{"processor": 1}\n', b"go\n", b"go\n", b"stop\n"):
+            ours.recv(4096)
+            ours.sendall(said)
+
+    with ours, ThreadPoolExecutor() as pool:
+        pool.submit(answer)
+        line = ParentLine()
+        turn = Beside(line, line.wait_for_turn()).of("a").begin()
+        assert asked == [(0, {1}), (0, allowed)]
+        assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
+        line.close()
+    assert asked == [(0, {1}), (0, allowed)] * 2
 
 
 def test_one_that_dies_leaves_the_other_to_itself(tmp_path):
