@@ -218,9 +218,10 @@ class TestTinygrad:
     def tinygrad(self):
         return pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/frameworks.md")
 
-    @pytest.fixture
-    def x(self, tinygrad):
-        return tinygrad.Tensor.rand(16, 8).contiguous().realize()
+    @pytest.fixture(params=["PYTHON", "NULL"])
+    def x(self, tinygrad, request):
+        """NULL only schedules and counts."""
+        return tinygrad.Tensor.rand(16, 8, device=request.param).contiguous().realize()
 
     def moved(self, found):
         return [one.bytes_moved for one in found.operators]
@@ -251,7 +252,7 @@ class TestTinygrad:
         assert (self.moved(found), found.least_bytes) == ([2 * self.N, 2 * self.N], 2 * self.N)
 
     def test_a_matrix_product(self, tinygrad, x):
-        w = tinygrad.Tensor.rand(8, 16).contiguous().realize()
+        w = tinygrad.Tensor.rand(8, 16, device=x.device).contiguous().realize()
         found = explained(lambda x, w: x @ w, (x, w), {})
         assert (self.moved(found), found.least_bytes) == ([2 * self.N + 16 * 16 * 4], 2 * self.N + 16 * 16 * 4)
         assert found.operators[0].flop == 16 * 16 * (8 + 7)

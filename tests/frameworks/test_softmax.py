@@ -60,6 +60,17 @@ def test_softmax(bandwidth, framework):
     assert measured.rounds.warmup_runs > 0
 
 
+@pytest.mark.bandwidth(device="cpu", max_time=0.01, min_samples=3)
+def test_where_tinygrad_only_counts(bandwidth):
+    """There is no result to check; declared bytes and kernels are those of its other devices."""
+    tinygrad = pytest.importorskip("tinygrad", reason="tinygrad is not installed: docs/frameworks.md")
+    softmax, _, _ = of_tinygrad()
+    x = tinygrad.Tensor(bandwidth.random((ROWS, COLUMNS), "float32"), device="NULL").realize()
+    measured = bandwidth(softmax, x, reads="args", writes="result", explain=True)
+    assert (measured.traffic.bytes_read, measured.traffic.bytes_written) == (ROWS * COLUMNS * 4, ROWS * COLUMNS * 4)
+    assert measured.detail["explained"]["operator_count"] == 3
+
+
 @pytest.mark.bandwidth(device="cpu")
 @pytest.mark.parametrize("framework", [of_torch, of_jax, of_tinygrad])
 def test_two_frameworks_in_one_call_are_refused(bandwidth, framework):
