@@ -62,10 +62,11 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Say that nothing came back: why, and whether another attempt on that node may give more."""
+    """Say that nothing came back: why, whether another attempt on that node may give more, and what Ray said last."""
 
     reason: str
     can_retry: bool
+    tail: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

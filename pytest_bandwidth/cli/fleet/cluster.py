@@ -20,6 +20,7 @@ from pytest_bandwidth.cli.fleet import on_node
 from pytest_bandwidth.cli.fleet.cards import Card, Lost, Returned, Task
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.reports.text_safe import printable
 
 MISSING = "the fleet needs Ray: pip install 'pytest-bandwidth[fleet]'"
 # Never shipped: environments are built on the node, and histories are long.
@@ -194,6 +195,9 @@ class Cluster:
             told: Mapping[str, Any] = self._ray.get(attempt.ran)
         except self._ray.exceptions.RayTaskError as error:
             return Lost(f"the node could not run it: {_last_line(error)}", can_retry=True)
+        except self._ray.exceptions.RuntimeEnvSetupError as error:
+            said = tuple(str(error).strip().splitlines()[-on_node.TAIL_LINES :])
+            return Lost(f"Ray cannot make its environment there: {_last_line(error)}", can_retry=True, tail=said)
         except self._ray.exceptions.RayError as error:
             if self._died(attempt.card, known_by):
                 return Lost("the node died", can_retry=False)
@@ -252,7 +256,7 @@ def _imported() -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+    return printable(next(iter(str(error).strip().splitlines()), type(error).__name__)[:300])
 
 
 def _last_line(error: BaseException) -> str:

@@ -84,12 +84,11 @@ def refused(row: CardRow, reason: str) -> CardRow:
 
 
 def _missing(result: CardResult, reason: str) -> CardRow:
-    outcome = result.outcome
-    tail = () if isinstance(outcome, Lost) else _lines(outcome)
-    return CardRow(result.card, "missing", result.seconds, result.attempts, one_line(reason, LONGEST_REASON), tail)
+    told = one_line(reason, LONGEST_REASON)
+    return CardRow(result.card, "missing", result.seconds, result.attempts, told, _lines(result.outcome))
 
 
-def _lines(returned: Returned) -> tuple[str, ...]:
+def _lines(returned: Returned | Lost) -> tuple[str, ...]:
     return tuple(escaped(str(line)[:LONGEST_LINE]) for line in returned.tail)
 
 

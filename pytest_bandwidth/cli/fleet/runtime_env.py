@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pytest_bandwidth.domain.text import shown
 ENVIRONMENTS = ("pip", "uv", "conda", "py_executable", "image_uri", "container")
 BESIDE = ("env_vars", "config")
 CONTAINERS = ("image_uri", "container")
+TEXTS = ("py_executable", "image_uri")
 LARGEST_BYTES = 2**20
 
 
@@ -35,11 +36,34 @@ def read_runtime_env(path: Path, *, ships_folder: bool) -> dict[str, Any]:
     return told
 
 
+def _texts(told: object) -> Iterator[str]:
+    """Yield the texts of a document, names included."""
+    if isinstance(told, str):
+        yield told
+    elif isinstance(told, dict):
+        for name, value in told.items():
+            yield name
+            yield from _texts(value)
+    elif isinstance(told, list):
+        for value in told:
+            yield from _texts(value)
+
+
 def _refuse(path: Path, told: Mapping[str, Any], *, ships_folder: bool) -> None:
     unknown = [name for name in told if name not in (*ENVIRONMENTS, *BESIDE)]
     if unknown:
         expected = ", ".join((*ENVIRONMENTS, *BESIDE))
         raise UsageError(f"--runtime-env {path}: found {shown(unknown[0])}, expected some of {expected}")
+    for name in TEXTS:
+        if name in told and not (isinstance(told[name], str) and told[name]):
+            raise UsageError(f"--runtime-env {path}: found {name} {shown(told[name])}, expected a text")
+    # Ray hangs on some of these, and prints the others.
+    odd = next((text for text in _texts(told) if not text.isprintable()), None)
+    if odd is not None:
+        raise UsageError(f"--runtime-env {path}: found {shown(odd)}, expected no control characters")
+    variables = told.get("env_vars", {})
+    if not isinstance(variables, dict) or any(not name or "=" in name for name in variables):
+        raise UsageError(f"--runtime-env {path}: found env_vars {shown(variables)}, expected values by variable's name")
     chosen = [name for name in ENVIRONMENTS if name in told]
     if len(chosen) > 1:
         raise UsageError(f"--runtime-env {path}: found {' and '.join(chosen)}, expected one of them")

@@ -86,7 +86,10 @@ class Schedule:
         if not one.has_card:
             if now - one.since <= limit:
                 return None
-            return Lost(f"the card was not free for {format_seconds(limit)}", can_retry=False)
+            return Lost(
+                f"the card was not free, or Ray could start no process there, for {format_seconds(limit)}",
+                can_retry=False,
+            )
         if now - one.since <= limit + ANSWER_SECONDS:
             return None
         return Lost(f"the node did not answer for {format_seconds(limit + ANSWER_SECONDS)}", can_retry=False)

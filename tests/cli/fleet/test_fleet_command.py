@@ -270,6 +270,17 @@ def test_an_interpreter_without_the_plugin(project, tmp_path):
     assert [row["tail"][-1].endswith(": No module named pytest") for row in project.rows().values()] == [True] * GPUS
 
 
+def test_an_environment_that_ray_cannot_make(project, tmp_path):
+    """Whether conda is installed here or not."""
+    file = tmp_path / "env.json"
+    file.write_text('{"conda": "no such environment"}')
+    ran = project.run("--only", "T9", "--per", "node", "--runtime-env", str(file))
+    assert ran.code == 3, ran.text
+    (row,) = project.rows().values()
+    assert row["reason"].startswith("Ray cannot make its environment there: ValueError: "), row
+    assert row["tail"][-1] == row["reason"].partition(": ")[2]
+
+
 def test_an_update_is_written_by_the_caller_alone_from_all_good_cards(project):
     project.set_gbps({"n1-0": 45.0, "n1-1": 91.0})
     ran = project.run(

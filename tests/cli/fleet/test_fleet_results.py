@@ -100,6 +100,11 @@ def test_output_of_a_node_shows_no_control_characters():
     assert row.tail == ("\\x1b[2Jgone", "x" * 300)
 
 
+def test_what_ray_said_last_is_shown_of_an_environment_that_it_could_not_make():
+    row, _ = read(Lost("no environment", can_retry=True, tail=("pip: \x1b[31mno wheel",)))
+    assert (row.state, row.tail) == ("missing", ("pip: \\x1b[31mno wheel",))
+
+
 def test_the_table_counts_the_cards_and_the_document_has_a_row_for_each():
     measured, _ = read(returned(a_document()))
     failed, _ = read(returned(a_document(), status=1))

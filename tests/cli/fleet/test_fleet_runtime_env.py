@@ -34,6 +34,11 @@ def test_an_environment_is_handed_on_as_it_is(tmp_path, told, ships_folder):
         (" " * 2**21, "found no object"),
         ('{"working_dir": "."}', "found 'working_dir', expected some of pip, uv"),
         ('{"pip": [], "uv": []}', "found pip and uv, expected one of them"),
+        ('{"py_executable": 7}', "found py_executable 7, expected a text"),
+        ('{"uv": ["a\\u001b[31m"]}', r"found 'a\\x1b\[31m', expected no control characters"),
+        ('{"env_vars": {"A": "\\u0000"}}', "expected no control characters"),
+        ('{"env_vars": {"A=B": ""}}', "expected values by variable's name"),
+        ('{"env_vars": []}', "expected values by variable's name"),
         ('{"container": {}}', "expected --chdir DIR with it"),
     ],
 )
