@@ -312,6 +312,13 @@ def test_a_node_has_one_run_that_sees_all_its_gpus(project):
     ran = project.run("--only", "T9", "--per", "node", "--address", project.nodes.client)
     assert ran.code == 0, ran.text
     assert project.states() == ["measured"]
+    # In a checkout that the nodes have.
+    there = project.folder.with_name("there")
+    project.folder.rename(there)
+    project.folder.mkdir()
+    ran = project.run("--only", "T9", "--per", "node", "--chdir", str(there))
+    assert ran.code == 0, ran.text
+    assert project.states() == ["measured"]
     ran = project.run("--only", "no such model")
     assert ran.code == 2, ran.text
     assert "--only no such model: found no such card, expected one of T9, " in ran.text
