@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Literal
 
-from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
@@ -152,6 +153,9 @@ class Outcome:
 
 
 _NAMES = tuple(f.name for f in fields(Outcome))
+_KNOWN = frozenset(_NAMES)
+# Nearly all values are of these types, and asking whether one is a mapping takes longer than asking for its type.
+_SINGLE = frozenset({str, int, float, bool, tuple, type(None)})
 _SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings", "fresh")
 
 
@@ -212,7 +216,7 @@ def outcome_of(
         probe_samples=rounds.probe_seconds,
         host_samples=rounds.host_kernel_seconds,
         kernel_first=rounds.kernel_first,
-        dropped=tuple(asdict(d) for d in rounds.dropped),
+        dropped=tuple(map(flat, rounds.dropped)),
         stop=rounds.stop,
         warmup_seconds=rounds.warmup_seconds,
         warmup_runs=rounds.warmup_runs,
@@ -221,11 +225,11 @@ def outcome_of(
         fresh=tuple(_fresh_plain(row) for row in fresh),
         probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
         conditions={
-            "before": asdict(measurement.conditions_before),
-            "after": asdict(measurement.conditions_after),
+            "before": flat(measurement.conditions_before),
+            "after": flat(measurement.conditions_after),
         },
-        resources=None if measurement.resources is None else asdict(measurement.resources),
-        findings=tuple(asdict(f) for f in measurement.findings),
+        resources=None if measurement.resources is None else flat(measurement.resources),
+        findings=tuple(map(flat, measurement.findings)),
         verdict=_verdict_plain(verdict),
         baseline=None if entry is None else _entry_plain(entry),
         counts=dict(measurement.counts),
@@ -243,7 +247,7 @@ def from_plain(plain: object) -> Outcome:
     """Return the row back from its mapping. Raises UsageError where it is none; unknown keys are ignored."""
     if not isinstance(plain, Mapping):
         raise UsageError(f"a result is a {type(plain).__name__}, expected a mapping")
-    known = {name: value for name, value in plain.items() if name in _NAMES}
+    known = {name: value for name, value in plain.items() if name in _KNOWN}
     for name in ("nodeid", "key", "status", "code", "reason"):
         if not isinstance(known.get(name), str):
             raise UsageError(f"a result's {name} is {known.get(name)!r}, expected text")
@@ -254,6 +258,19 @@ def from_plain(plain: object) -> Outcome:
     for name in _SEQUENCES:
         known[name] = tuple(known.get(name) or ())
     return Outcome(**known)
+
+
+def flat(one: Any) -> Plain:
+    """Return a dataclass of plain values, and of mappings of such, as a mapping of its own.
+
+    `asdict` copies every value by itself, which takes many times as long.
+    """
+    kind: type = type(one)
+    found: Plain = {name: getattr(one, name) for name in _names_of(kind)}
+    for name, value in found.items():
+        if type(value) not in _SINGLE and isinstance(value, Mapping):
+            found[name] = dict(value)
+    return found
 
 
 def _dram_plain(measurement: Measurement) -> Plain:
@@ -270,7 +287,7 @@ def _dram_plain(measurement: Measurement) -> Plain:
 
 
 def _verdict_plain(verdict: Verdict) -> Plain:
-    plain = asdict(verdict)
+    plain = flat(verdict)
     plain["status"] = verdict.status.value
     del plain["why_not"]  # the reason says it
     return plain
@@ -288,14 +305,13 @@ def _fresh_plain(row: FreshRow) -> Plain:
 
 
 def _entry_plain(entry: Entry) -> Plain:
-    """Return an entry as plain data: `asdict` copies every count by itself, which takes many times as long."""
-    plain = _flat(entry)
+    plain = flat(entry)
     del plain["line"], plain["extra"]
-    plain["anchor"] = None if entry.anchor is None else _flat(entry.anchor)
-    plain["runs"] = tuple(map(_flat, entry.runs))
+    plain["anchor"] = None if entry.anchor is None else flat(entry.anchor)
+    plain["runs"] = tuple(map(flat, entry.runs))
     return plain
 
 
-def _flat(one: Entry | Run) -> Plain:
-    found = {f.name: getattr(one, f.name) for f in fields(one)}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in found.items()}
+@cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
+from functools import cache
 from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from pytest_bandwidth.session.settings import settings_of
 from pytest_bandwidth.session.stale_entries import has_test, near_miss, of_other_rootdirs
 
 COLLECTED = pytest.StashKey["Collected"]()
+# A test's node id, which xdist's groups change once collected, and its key by that: asked for again and again.
+_KEY = pytest.StashKey[tuple[str, str]]()
 # pytest's options that leave tests out, by their names in its namespace.
 _NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
 _SUITE = Path(__file__).resolve().parent.parent / "suite"
@@ -156,15 +159,31 @@ def key_of(item: pytest.Item) -> str:
     ``package.module::test`` where pytest found the file by --pyargs.
     """
     nodeid = item.nodeid
+    known = item.stash.get(_KEY, None)
+    if known is not None and known[0] == nodeid:
+        return known[1]
+    key = _key_by(item, nodeid)
+    item.stash[_KEY] = nodeid, key
+    return key
+
+
+def _key_by(item: pytest.Item, nodeid: str) -> str:
     file, _, rest = nodeid.partition("::")
     if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
         rest = rest.rpartition("@")[0]
     module = getattr(getattr(item, "module", None), "__name__", "")
-    given = [str(arg).partition("::")[0] for arg in item.config.args]
-    by_name = item.config.option.pyargs and any(module == g or module.startswith(f"{g}.") for g in given)
-    if by_name or _SUITE in item.path.parents:
+    by_name = item.config.option.pyargs and any(
+        module == given or module.startswith(f"{given}.")
+        for given in (str(arg).partition("::")[0] for arg in item.config.args)
+    )
+    if by_name or _is_of_suite(item.path):
         return f"{module or file}::{rest}"
     return f"{file}::{rest}"
+
+
+@cache
+def _is_of_suite(file: Path) -> bool:
+    return _SUITE in file.parents
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:

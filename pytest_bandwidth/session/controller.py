@@ -84,16 +84,17 @@ class Controller:
         elif report.when == "call":
             self._failed.discard((worker, report.nodeid))
         told = vars(report)
-        rows, unjudged, missing = (told.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
-        if not rows and unjudged is None and missing is None:
+        if "bandwidth_device" not in told and "bandwidth_unjudged" not in told:  # two of a test's three reports
             return
+        rows, unjudged, missing = (told.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
         gathered = self._gather()
-        if rows:
-            gathered.add(worker, told["bandwidth_device"], json.loads(rows))
-        if missing is not None and "bandwidth_device" in told:
-            gathered.add_missing(worker, report.nodeid, told["bandwidth_device"], **missing)
+        device = json.loads(told["bandwidth_device"]) if "bandwidth_device" in told else None
+        if rows and device is not None:
+            gathered.add(worker, device, json.loads(rows))
+        if missing is not None and device is not None:
+            gathered.add_missing(worker, report.nodeid, device, **missing)
         if not rows and unjudged is not None:
-            gathered.add_unjudged(worker, report.nodeid, unjudged, told.get("bandwidth_device"))
+            gathered.add_unjudged(worker, report.nodeid, unjudged, device)
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note an interrupt; `pytest.exit` is one, too."""

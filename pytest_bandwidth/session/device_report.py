@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.judging.fleet import Member, model_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.domain.outcome import Outcome, Plain, flat, from_plain
 from pytest_bandwidth.domain.run_findings import Unmeasurable
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
@@ -40,7 +40,7 @@ class Row:
 
     def to_plain(self) -> Plain:
         """Make it plain data, which travels with pytest's report of the test."""
-        return {"outcome": self.outcome.to_plain(), "asked": asdict(self.asked), "ptx": self.ptx}
+        return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), "ptx": self.ptx}
 
 
 def row_of(plain: Plain) -> Row:

@@ -180,8 +180,12 @@ class MeasuringRun(ABC):
 
     def begin_test(self) -> None:
         """Forget the tests before: nothing of them shows in what this one counts."""
-        if isinstance(self.device, ReproducibleDevice):
-            self.device.begin_test()
+        if self._reproducible is not None:
+            self._reproducible.begin_test()
+
+    @cached_property
+    def _reproducible(self) -> ReproducibleDevice | None:
+        return self.device if isinstance(self.device, ReproducibleDevice) else None
 
     @contextmanager
     def locked(self, progress: Progress) -> Iterator[None]:

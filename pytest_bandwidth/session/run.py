@@ -127,7 +127,11 @@ class Run(MeasuringRun):
     @property
     def _runs_old_code(self) -> bool:
         """Return whether another device's baseline is of use: its PTX runs here, and it is not to be written."""
-        return isinstance(self.device, OldCodeDevice) and not self.settings.writes_baseline
+        return self._launches_old_code and not self.settings.writes_baseline
+
+    @cached_property
+    def _launches_old_code(self) -> bool:
+        return isinstance(self.device, OldCodeDevice)
 
     @property
     def notes_inputs(self) -> bool:
@@ -281,7 +285,7 @@ class Run(MeasuringRun):
     def _old_kernels(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> OldKernels | None:
         """Return what runs old kernels beside new ones; None where the device or the baseline has none."""
         file = self.baseline_file
-        if file is None or not isinstance(self.device, OldCodeDevice):
+        if file is None or not self._launches_old_code:
             return None
         request = self._request_of(test)
         return OldKernels(

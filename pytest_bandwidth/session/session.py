@@ -193,7 +193,7 @@ class BandwidthSession:
     def attach_device(self, report: pytest.TestReport) -> None:
         """Put the device on a test's report, where there is one and it is to measure."""
         if self._problem is None and not self._run.settings.disable:
-            vars(report)["bandwidth_device"] = device_plain(self._run.device.identity, self._run.peak)
+            vars(report)["bandwidth_device"] = json.dumps(device_plain(self._run.device.identity, self._run.peak))
 
     def finish(self) -> None:
         """Tell the controller what the collection left unmeasured, and an update's further runs.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pytest_bandwidth.devices.datasheets import DATASHEETS
@@ -62,8 +64,13 @@ def plain_lines(execution: Execution) -> dict[str, Any]:
 def floor_seconds(execution: Execution) -> dict[str, float]:
     """Model floor times, by card: distinct bytes ÷ datasheet peak. No kernel of these bytes is faster there."""
     moved = execution.bytes_read + execution.bytes_written
-    peaks = {card: sheet.gbps for card in MODELLED_CARDS for sheet in DATASHEETS if _is(card, sheet.name)}
-    return {card: moved / gbps / 1e9 for card, gbps in peaks.items()}
+    return {card: moved / gbps / 1e9 for card, gbps in _peaks().items()}
+
+
+@cache
+def _peaks() -> Mapping[str, float]:
+    """Return the modelled cards' datasheet peaks, in GB/s; every launch asks for them."""
+    return {card: sheet.gbps for card in MODELLED_CARDS for sheet in DATASHEETS if re.fullmatch(sheet.name, card)}
 
 
 def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Finding, ...]:
@@ -111,7 +118,3 @@ def _line(counts: Counts) -> dict[str, Any]:
         "bank_conflicts": counts.bank_conflicts,
         "divergent_branches": counts.divergent_branches,
     }
-
-
-def _is(card: str, pattern: str) -> bool:
-    return re.fullmatch(pattern, card) is not None

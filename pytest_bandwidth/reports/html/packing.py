@@ -23,7 +23,7 @@ _FACT_GROUPS = ("verdict", "measured", "work")
 def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
     """Return the data as `embedded` in the page; rows in the table's order."""
     each = samples_each(len(run.outcomes))
-    texts: dict[str, int] = {}
+    texts = _Numbers()
     position = {row.index: place for place, row in enumerate(table.rows)}
     data = {
         "panels": [_packed(detail_of(run.outcomes[row.index], each), texts) for row in table.rows],
@@ -39,20 +39,25 @@ def page_data(run: RunDocument, table: Table, specs: Mapping[str, Any]) -> str:
     return embedded(data)
 
 
-def _packed(panel: dict[str, Any], texts: dict[str, int]) -> dict[str, Any]:
-    def named(text: str) -> int:
-        return texts.setdefault(text, len(texts))
+class _Numbers(dict[str, int]):
+    """Number texts in the order in which they are first asked for; most have been."""
 
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
+        return number
+
+
+def _packed(panel: dict[str, Any], texts: _Numbers) -> dict[str, Any]:
     for group in _FACT_GROUPS:
         if group in panel:
-            panel[group] = [named(text) for fact in panel[group] for text in fact]
+            panel[group] = [texts[text] for fact in panel[group] for text in fact]
     if "conditions" in panel:
-        panel["conditions"] = [named(text) for line in panel["conditions"] for text in line]
+        panel["conditions"] = [texts[text] for line in panel["conditions"] for text in line]
     if "findings" in panel:
-        panel["findings"] = [named(text or code) for code, text in panel["findings"]]
+        panel["findings"] = [texts[text or code] for code, text in panel["findings"]]
     if "history" in panel:
         history = panel["history"]
-        history["runs"] = [item for value, stamp in history["runs"] for item in (value, named(stamp))]
+        history["runs"] = [item for value, stamp in history["runs"] for item in (value, texts[stamp])]
     return panel
 
 
