@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import stand_in_profilers
-from card_processes import TESTS, Card
+from card_processes import ALONE, TESTS, Card
 from test_baseline_of_another_card import AMPERE
 from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, run, source, statuses
 from test_old_code_on_the_card import TESTS as TESTS_OF_COPIES
@@ -32,7 +32,7 @@ def test_small(bandwidth):
     x, y = bandwidth.random(1 << 14, "float32"), bandwidth.empty(1 << 14, "float32")
     bandwidth(lambda: bandwidth.xp.copyto(y, x), reads=x, writes=y)
 """
-PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
+SHORT = "--bandwidth-max-time=0.02"
 INJECTION = Path(stand_in_profilers.__file__).with_name("nvtx_injection.c")
 
 
@@ -57,9 +57,9 @@ def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_
         "--bandwidth-json=o.json",
     )
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    env = {"PATH": path, "NVTX_INJECTION64_PATH": str(injection)}
+    env = {**ALONE, "PATH": path, "NVTX_INJECTION64_PATH": str(injection)}
     # A cache so small that what it holds at the end shows in no count.
-    done = card.run(["-m", "pytest", *PLAIN, *args], {"L2_BYTES": 1 << 14}, cwd=tmp_path, env=env)
+    done = card.run(["-m", "pytest", *args], {"L2_BYTES": 1 << 14}, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     right, wrong, two = json.loads((tmp_path / "o.json").read_text())["results"]
     size = 1 << 19
@@ -108,10 +108,11 @@ def test_what_the_page_of_a_card_shows_is_counted(card: Card, tmp_path: Path, in
     """benchmarks/gpu.py's operations, as `make gpu` counts them."""
     stand_in_profilers.install(tmp_path / "bin", "ncu")
     env = {
+        **ALONE,
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "NVTX_INJECTION64_PATH": str(injection),
         "PYTHONPATH": os.pathsep.join((card.environment({})["PYTHONPATH"], str(TESTS / "support"))),
-        "PYTEST_ADDOPTS": f"{' '.join(PLAIN)} -p small_suite --bandwidth-max-time=0.02 --bandwidth-min-samples=8",
+        "PYTEST_ADDOPTS": f"{ALONE['PYTEST_ADDOPTS']} -p small_suite {SHORT} --bandwidth-min-samples=8",
     }
     program = (
         "import sys, json; from pathlib import Path; sys.path.insert(0, 'benchmarks'); import gpu; "
@@ -130,12 +131,13 @@ def test_what_the_page_of_a_card_shows_is_counted(card: Card, tmp_path: Path, in
 def test_what_tests_a_gpus_counters_passes_on_the_card(card: Card, tmp_path: Path, injection: Path) -> None:
     stand_in_profilers.install(tmp_path / "bin", "ncu")
     env = {
+        **ALONE,
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "NVTX_INJECTION64_PATH": str(injection),
-        "PYTEST_ADDOPTS": "--bandwidth-max-time=0.02 --bandwidth-min-samples=3",
+        "PYTEST_ADDOPTS": f"{ALONE['PYTEST_ADDOPTS']} {SHORT} --bandwidth-min-samples=3",
     }
     tests = ("tests/gpu/test_gpu_counters.py", "-rs", f"--basetemp={tmp_path / 'temporary'}")
-    done = card.run(["-m", "pytest", *PLAIN, *tests], {"L2_BYTES": 1 << 16}, cwd=TESTS.parent, env=env)
+    done = card.run(["-m", "pytest", *tests], {"L2_BYTES": 1 << 16}, cwd=TESTS.parent, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout, done.stdout
 
@@ -143,7 +145,7 @@ def test_what_tests_a_gpus_counters_passes_on_the_card(card: Card, tmp_path: Pat
 def test_lines_that_an_access_policy_keeps_are_reset_before_every_flush(card: Card, tmp_path: Path) -> None:
     (tmp_path / "test_small.py").write_text(SMALL)
     args = ("-s", "--bandwidth-device=cuda", "--bandwidth-max-time=0.01")
-    done = card.run(["-m", "pytest", *PLAIN, *args], {"L2_BYTES": 1 << 16, "LOG": 1}, cwd=tmp_path)
+    done = card.run(["-m", "pytest", *args], {"L2_BYTES": 1 << 16, "LOG": 1}, cwd=tmp_path, env=ALONE)
     assert done.returncode == 0, done.stdout + done.stderr
     told = [line for line in done.stderr.splitlines() if " fill_cache " in line or "persisting lines" in line]
     flushes = [at for at, line in enumerate(told) if " fill_cache " in line]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import Card
+from card_processes import ALONE, Card
 
 STREAM = """
 import os
@@ -28,15 +28,14 @@ def test_stream(bandwidth, kernel):
 """
 # Processes that hardly differ, so that no verdict here is chance. A small cache, so that little data is 16 of them.
 QUIET = {"L2_BYTES": 1 << 16, "PROCESS_JITTER": 0.0005}
-PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
 
 
 def run(card: Card, folder: Path, *args: str, grid: int = 320, **settings: object) -> tuple[int, str, dict[str, str]]:
     """Run pytest on the card; returns its exit status, what it printed, and each kernel's verdict."""
     out = folder / "out.json"
     ours = ("--bandwidth-device=cuda", "--bandwidth-baseline=base.yaml", "--bandwidth-max-time=0.05")
-    command = ["-m", "pytest", *PLAIN, *ours, f"--bandwidth-json={out}", *args]
-    done = card.run(command, {**QUIET, **settings}, cwd=folder, env={"GRID": str(grid)})
+    command = ["-m", "pytest", *ours, f"--bandwidth-json={out}", *args]
+    done = card.run(command, {**QUIET, **settings}, cwd=folder, env={**ALONE, "GRID": str(grid)})
     assert out.exists(), done.stdout + done.stderr
     rows = json.loads(out.read_text())["results"]
     statuses = {re.sub(r".*\[(\w+)_f32\]", r"\1", row["nodeid"]): row["status"] for row in rows}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import Card
+from card_processes import ALONE, Card
 
 TESTS = r"""
 import cupy
@@ -275,9 +275,8 @@ def test_too_large(bandwidth):
 def seen(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("user")
     (folder / "test_graphs.py").write_text(TESTS)
-    plugins = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
     options = ("--bandwidth-device=cuda", "--bandwidth-max-time=0.05", f"--bandwidth-json={folder / 'out.json'}")
-    done = shared_card.run(["-m", "pytest", *plugins, *options], {"L2_BYTES": 1 << 20, "JITTER": 0}, cwd=folder)
+    done = shared_card.run(["-m", "pytest", *options], {"L2_BYTES": 1 << 20, "JITTER": 0}, cwd=folder, env=ALONE)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(Path(folder / "out.json").read_text())["results"]
     return {row["nodeid"].partition("::test_")[2]: row for row in rows}

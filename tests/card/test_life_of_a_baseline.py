@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import Card
+from card_processes import ALONE, Card
 
 TRIAD = """
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.mark.bandwidth(tolerance="3%")
 def test_triad(bandwidth):
-    n = 1 << 20
+    n = 1 << 18
     b, c = bandwidth.random(n, "float32"), bandwidth.random(n, "float32")
     a = bandwidth.empty(n, "float32")
     triad = bandwidth.kernel("stream.cu", "triad_f32")
@@ -32,12 +32,12 @@ def test_wild(bandwidth):
 
 @pytest.mark.bandwidth
 def test_after(bandwidth):
-    x = bandwidth.random(1 << 20, "float32")
+    x = bandwidth.random(1 << 18, "float32")
     bandwidth(lambda: x + 1, reads=x)
 """
-PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
-# So that 12 MB need no flush, and a short budget, which each further sample costs a real launch.
-SMALL = {"L2_BYTES": 1 << 20}
+# A memory of 20 GB/s, with which little data takes a time; a cache so small that 3 MB need no flush; and a short
+# budget, since each further sample costs a real launch.
+SMALL = {"BUS_BITS": 16, "L2_BYTES": 1 << 18}
 SHORT = "--bandwidth-max-time=0.1"
 
 
@@ -45,8 +45,8 @@ def run(card: Card, folder: Path, *args: str, env: Any = None, **settings: objec
     """Run pytest on the card; returns its exit status, what it printed, and its one result (None without any)."""
     out = folder / "out.json"
     out.unlink(missing_ok=True)
-    command = ["-m", "pytest", *PLAIN, "--bandwidth-device=cuda", SHORT, f"--bandwidth-json={out}", *args]
-    done = card.run(command, {**SMALL, **settings}, cwd=folder, env=env or {})
+    command = ["-m", "pytest", "--bandwidth-device=cuda", SHORT, f"--bandwidth-json={out}", *args]
+    done = card.run(command, {**SMALL, **settings}, cwd=folder, env={**ALONE, **(env or {})})
     rows = json.loads(out.read_text())["results"] if out.exists() else []
     return done.returncode, done.stdout + done.stderr, rows[0] if rows else None
 
@@ -140,7 +140,7 @@ def test_launches_that_block_are_told_and_not_compared(judged: Any) -> None:
 def test_without_nvml_it_measures(card: Card, folder: Path) -> None:
     status, shown, row = run(card, folder, "test_triad.py", NVML="absent")
     assert status == 0, shown
-    assert row["gbps"] > 25
+    assert row["gbps"] > 6
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_no_usable_card_is_one_line(judged: Any, settings: dict[str, object], li
 
 
 def test_a_full_card_is_one_line(card: Card, folder: Path) -> None:
-    status, shown, _ = run(card, folder, "test_triad.py", MEMORY_BYTES=16 << 20)
+    status, shown, _ = run(card, folder, "test_triad.py", MEMORY_BYTES=4 << 20)
     assert status == 1
     assert "does not fit the GPU's memory" in shown
     assert "Traceback" not in shown
@@ -166,7 +166,8 @@ def test_a_full_card_is_one_line(card: Card, folder: Path) -> None:
 
 def test_a_lost_context_is_told_once_and_for_the_tests_behind(card: Card, tmp_path: Path) -> None:
     (tmp_path / "test_wild.py").write_text(WILD)
-    status, shown, _ = run(card, tmp_path)
+    as_a_users = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "", "PYTEST_ADDOPTS": "-p no:cacheprovider"}
+    status, shown, _ = run(card, tmp_path, env=as_a_users)
     assert status == 1
     assert "the GPU context is lost, a kernel read or wrote outside its arrays" in shown
     assert "Traceback" not in shown

@@ -26,6 +26,13 @@ REASONS_TO_SKIP = (
 # One of each way to launch; test_suite.py runs all.
 OPERATIONS = "copy-plain-float32 or triad-wide or gemm-library-float32 or host_to_device"
 SHORT = "--bandwidth-max-time=0.02 --bandwidth-min-samples=8 --bandwidth-precision=5%"
+# Without what takes no part, nor assertions rewritten in each of twenty processes.
+PLAIN = (
+    "-p no:xdist -p no:randomly -p no:benchmark -p no:hypothesispytest -p no:unraisableexception",
+    "--assert=plain",
+)
+# A memory of 10 GB/s and a cache as much smaller: what takes a time moves an eighth of the data.
+SMALL = {"BUS_BITS": 8, "L2_BYTES": 1 << 17}
 # No time: it takes what a real card does not, and as long as other processes let it.
 PART_SECONDS = 3000
 
@@ -44,15 +51,12 @@ class Session:
 
 def run_session(card: Card, folder: Path, part: str, addopts: str, *more: str) -> Session:
     deselected = (f"--deselect=tests/gpu/{nodeid}" for nodeid in NOT_HERE)
-    environment = card.environment({})
     environment = {
-        "PYTHONPATH": os.pathsep.join((environment["PYTHONPATH"], str(TESTS / "support"))),
-        "PYTEST_ADDOPTS": " ".join(
-            ("-p no:xdist -p no:randomly -p no:benchmark -p no:unraisableexception", addopts, *deselected)
-        ),
+        "PYTHONPATH": os.pathsep.join((card.environment(SMALL)["PYTHONPATH"], str(TESTS / "support"))),
+        "PYTEST_ADDOPTS": " ".join((*PLAIN, addopts, *deselected)),
     }
     args = ["benchmarks/gpu_session.py", part, f"--out={folder / 'results'}", f"--part-seconds={PART_SECONDS}", *more]
-    return Session(card.run(args, {}, cwd=REPOSITORY, env=environment), folder)
+    return Session(card.run(args, SMALL, cwd=REPOSITORY, env=environment), folder)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +72,7 @@ def first(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
 @pytest.fixture(scope="module")
 def suite(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
     folder = new_folder()
-    written = f"--suite=--baselines {folder / 'baselines'} --docs {folder / 'docs'} --mib 8"
+    written = f"--suite=--baselines {folder / 'baselines'} --docs {folder / 'docs'} --mib 1"
     return run_session(shared_card, folder, "suite", f"-p small_suite {SHORT} -k '{OPERATIONS}'", written)
 
 

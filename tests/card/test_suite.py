@@ -6,9 +6,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-from card_processes import TESTS, Card
+from card_processes import ALONE, TESTS, Card
 
-PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
 SHORT = ("--bandwidth-max-time=0.01", "--bandwidth-min-samples=3", "--bandwidth-precision=5%")
 # So that no sample needs a flush.
 L2_BYTES = 64 << 10
@@ -17,10 +16,11 @@ L2_BYTES = 64 << 10
 def run_suite(card: Card, folder: Path, *more: str, **settings: object) -> tuple[dict[str, str], dict[str, Any]]:
     """Run the suite; return why each test skipped, "" where it did not, and the rows of what was measured."""
     results, junit = folder / "out.json", folder / "junit.xml"
-    args = ["-m", "pytest", *PLAIN, "-p", "small_suite", "--pyargs", "pytest_bandwidth.suite", *SHORT]
+    args = ["-m", "pytest", "-p", "small_suite", "--pyargs", "pytest_bandwidth.suite", *SHORT]
     args += ["--bandwidth-device=cuda", f"--bandwidth-json={results}", f"--junitxml={junit}", *more]
     paths = [card.environment({})["PYTHONPATH"], str(TESTS / "support")]
-    done = card.run(args, {"L2_BYTES": L2_BYTES, **settings}, cwd=folder, env={"PYTHONPATH": os.pathsep.join(paths)})
+    env = {**ALONE, "PYTHONPATH": os.pathsep.join(paths)}
+    done = card.run(args, {"L2_BYTES": L2_BYTES, **settings}, cwd=folder, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     cases = {case.attrib["name"]: case.find("skipped") for case in ET.parse(junit).iter("testcase")}
     reasons = {name: "" if skipped is None else skipped.attrib["message"] for name, skipped in cases.items()}

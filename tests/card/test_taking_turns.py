@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from card_processes import PROGRAMS, Card
+from card_processes import ALONE, PROGRAMS, Card
 
 PLUS_ONE = """
 def test_plus_one(bandwidth):
@@ -25,8 +25,8 @@ def test_a_run_names_the_process_that_it_waited_for(card: Card, tmp_path: Path) 
         try:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
-            plain = ("-p", "no:cacheprovider", "-p", "no:benchmark", "-o", "bandwidth_lock_timeout=0.1")
-            done = card.run(["-m", "pytest", *plain, "--bandwidth-device=cuda"], {}, cwd=tmp_path)
+            args = ("-o", "bandwidth_lock_timeout=0.1", "--bandwidth-device=cuda")
+            done = card.run(["-m", "pytest", *args], {}, cwd=tmp_path, env=ALONE)
         finally:
             holder.kill()
     assert done.returncode == 1, done.stdout + done.stderr

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from card_processes import Card
+from card_processes import ALONE, Card
 
 TROUBLES = """
 import threading
@@ -77,7 +77,6 @@ def test_wild_after_its_measurement(bandwidth, copied):
 def test_next(bandwidth, copied):
     pass
 """
-PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
 LOST = "the GPU context is lost, a kernel read or wrote outside its arrays"
 
 
@@ -85,8 +84,10 @@ LOST = "the GPU context is lost, a kernel read or wrote outside its arrays"
 def shown(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder: Path = tmp_path_factory.mktemp("user")
     (folder / "test_troubles.py").write_text(TROUBLES)
-    args = ("--bandwidth-device=cuda", "--bandwidth-max-time=0.05", "-W", "error")
-    done = shared_card.run(["-m", "pytest", *PLAIN, *args], {"DEVICES": 2, "L2_BYTES": 1 << 16}, cwd=folder)
+    # Destructors that raise are errors, too.
+    args = ("--bandwidth-device=cuda", "--bandwidth-max-time=0.05", "-p", "unraisableexception", "-W", "error")
+    settings = {"DEVICES": 2, "L2_BYTES": 1 << 16}
+    done = shared_card.run(["-m", "pytest", *args], settings, cwd=folder, env=ALONE)
     assert done.returncode == 1
     return done.stdout + done.stderr
 

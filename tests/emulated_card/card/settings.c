@@ -55,6 +55,7 @@ static card_settings read_settings(void) {
     s.model.memory_bytes = (uint64_t)card_setting_number("MEMORY_BYTES", (double)model->memory_bytes);
     s.model.l2_bytes = (uint64_t)card_setting_number("L2_BYTES", (double)model->l2_bytes);
     s.model.sm_count = (uint32_t)card_setting_number("SM_COUNT", model->sm_count);
+    s.model.bus_bits = (uint32_t)card_setting_number("BUS_BITS", model->bus_bits);
     s.devices = (int)card_setting_number("DEVICES", 1);
     if (s.devices < 0 || s.devices > CARD_DEVICES_AT_MOST) s.devices = CARD_DEVICES_AT_MOST;
     s.cuda_version = (int)card_setting_number("CUDA_VERSION", 13020);
