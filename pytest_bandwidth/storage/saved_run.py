@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.verdict import Status
@@ -77,6 +78,7 @@ def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
     return checked(parsed(data, str(path)), str(path))
 
 
+@gc_disabled()  # what a run holds stays: of a fleet's, looking through it again and again is a fifth of the time
 def parsed(data: bytes, name: str) -> object:
     """Return what JSON text says. Raises UsageError, one line with the name, where it is none."""
     try:
@@ -85,6 +87,7 @@ def parsed(data: bytes, name: str) -> object:
         raise UsageError(f"{name}: found no JSON, expected a document that --bandwidth-json wrote") from None
 
 
+@gc_disabled()
 def checked(document: object, name: str) -> tuple[dict[str, Any], list[Outcome]]:
     """Return document and rows of an already parsed mapping; raises UsageError like `load_run`."""
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
