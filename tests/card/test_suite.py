@@ -9,8 +9,9 @@ from typing import Any
 from card_processes import ALONE, TESTS, Card
 
 SHORT = ("--bandwidth-max-time=0.01", "--bandwidth-min-samples=3", "--bandwidth-precision=5%")
-# So that no sample needs a flush.
-L2_BYTES = 64 << 10
+# Little memory, and so small arrays; so few multiprocessors that a probe's threads still take several elements each,
+# and so small a cache that no sample needs a flush.
+SMALL = {"MEMORY_BYTES": 4 << 30, "BUS_BITS": 16, "SM_COUNT": 2, "L2_BYTES": 16 << 10}
 
 
 def run_suite(card: Card, folder: Path, *more: str, **settings: object) -> tuple[dict[str, str], dict[str, Any]]:
@@ -20,7 +21,7 @@ def run_suite(card: Card, folder: Path, *more: str, **settings: object) -> tuple
     args += ["--bandwidth-device=cuda", f"--bandwidth-json={results}", f"--junitxml={junit}", *more]
     paths = [card.environment({})["PYTHONPATH"], str(TESTS / "support")]
     env = {**ALONE, "PYTHONPATH": os.pathsep.join(paths)}
-    done = card.run(args, {"L2_BYTES": L2_BYTES, **settings}, cwd=folder, env=env)
+    done = card.run(args, {**SMALL, **settings}, cwd=folder, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     cases = {case.attrib["name"]: case.find("skipped") for case in ET.parse(junit).iter("testcase")}
     reasons = {name: "" if skipped is None else skipped.attrib["message"] for name, skipped in cases.items()}
