@@ -166,8 +166,7 @@ def test_a_full_card_is_one_line(card: Card, folder: Path) -> None:
 
 def test_a_lost_context_is_told_once_and_for_the_tests_behind(card: Card, tmp_path: Path) -> None:
     (tmp_path / "test_wild.py").write_text(WILD)
-    as_a_users = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "", "PYTEST_ADDOPTS": "-p no:cacheprovider"}
-    status, shown, _ = run(card, tmp_path, env=as_a_users)
+    status, shown, _ = run(card, tmp_path)
     assert status == 1
     assert "the GPU context is lost, a kernel read or wrote outside its arrays" in shown
     assert "Traceback" not in shown

@@ -342,31 +342,32 @@ class CudaDevice:
 
         Waits for all work first: raises DeviceLost where it poisons the context, of which freeing would only warn.
         """
-        if self._guard.lost is None:
-            try:
-                with self._current():
-                    self._runtime.wait_device()
-                    self._probes.release()
-                    self._runtime.release_memory()
-                    self._free_pool()
-                return
-            except DeviceLost:
-                self._keep()
-                raise
-        self._keep()
+        if self._guard.lost is not None:
+            self._keep()
+            return
+        with self._current():
+            self._runtime.wait_device()
+            self._probes.release()
+            self._runtime.release_memory()
+            self._free_pool()
 
     def _keep(self) -> None:
         """Have nothing of a lost context destroyed, and what CuPy itself keeps not complain about it at the end."""
         if not _UNDESTROYABLE:
             atexit.register(mute_lost_context)
-        _UNDESTROYABLE.append(self)
+        if self not in _UNDESTROYABLE:
+            _UNDESTROYABLE.append(self)
 
     @contextmanager
     def _current(self) -> Iterator[None]:
         """Make this device the current one, and notice errors that poison its context."""
         # The guard outside: on a lost context the device's own exit raises, which would hide what the guard has to say.
-        with self._guard.watch(), self._cupy.cuda.Device(self._index):
-            yield
+        try:
+            with self._guard.watch(), self._cupy.cuda.Device(self._index):
+                yield
+        except DeviceLost:
+            self._keep()
+            raise
 
     def _is_array(self, value: Any) -> bool:
         return isinstance(value, self._cupy.ndarray)
