@@ -55,4 +55,4 @@ def test_each_of_several_that_are_compared_tells_its_code(bandwidth):
         {"bound": bandwidth.bind(*launch), "numpy": lambda: np.copyto(y, x)}, reads=x, writes=y
     )
     assert compared["bound"].code == launched.code
-    assert not compared["numpy"].code.known()
+    assert compared["numpy"].code.function not in (None, launched.code.function)

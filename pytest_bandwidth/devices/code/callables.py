@@ -1,4 +1,4 @@
-"""Identify a callable's code: by what the test says of it, or by itself where it is a Numba function."""
+"""Identify a callable's code: by what the test says of it, or by itself where it tells what it does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.code.launch import are_plain, arguments_digest
 from pytest_bandwidth.devices.code.numba_functions import function_digest
+from pytest_bandwidth.devices.code.python_functions import known_function
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 
 
@@ -19,7 +20,12 @@ def callable_code(
     """
     if said is not None:
         return MeasuredCode(CodeIdentity(function=digest("said", said), launch=arguments_digest(args, keywords)))
-    found = function_digest(function) if are_plain((*args, *keywords.values())) else None
-    if found is None:
+    given = (*args, *keywords.values())
+    found = function_digest(function) if are_plain(given) else None
+    if found is not None:
+        return MeasuredCode(CodeIdentity(function=found, launch=arguments_digest(args, keywords)))
+    known = known_function(function, given)
+    if known is None:
         return MeasuredCode()
-    return MeasuredCode(CodeIdentity(function=found, launch=arguments_digest(args, keywords)))
+    launch = arguments_digest((*args, *known.held), keywords)
+    return MeasuredCode(CodeIdentity(function=known.digest, launch=launch))

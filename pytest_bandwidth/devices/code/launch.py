@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
 # A GPU serves memory by lines of 128 bytes: where in one an array begins changes what is asked of it.
 LINE_BYTES = 128
-_SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None))
+SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None))
 
 
 def launch_digest(launch: Launch, *settings: str) -> str:
@@ -39,7 +39,7 @@ def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
 
 def are_plain(args: Iterable[Any]) -> bool:
     """Return whether arguments are arrays, scalars, texts, or tuples of such: all that decides what is done is told."""
-    return all(are_plain(a) if isinstance(a, tuple) else isinstance(a, _SCALARS) or _is_array(a) for a in args)
+    return all(are_plain(a) if isinstance(a, tuple) else isinstance(a, SCALARS) or _is_array(a) for a in args)
 
 
 def _argument(argument: Any) -> str:
@@ -50,7 +50,7 @@ def _argument(argument: Any) -> str:
         return f"array {argument.dtype} {tuple(argument.shape)} {_strides(argument)} {_offset(argument)}"
     if isinstance(argument, tuple):
         return f"({', '.join(map(_argument, argument))})"
-    if isinstance(argument, _SCALARS):
+    if isinstance(argument, SCALARS):
         return f"{type(argument).__name__} {argument!r}"
     return f"{type(argument).__module__}.{type(argument).__qualname__}"
 

@@ -168,12 +168,3 @@ def test_a_call_is_told_by_its_arguments():
         assert not found.is_same(first, by="sass")
     assert code(kernel, small, object()) == UNKNOWN_CODE
     assert code(kernel, small, [1.0]) == UNKNOWN_CODE
-
-
-def test_what_the_test_says_identifies_any_callable():
-    first = code(np.sum, np.zeros(4), said=b"cubin")
-    assert first.is_same(code(np.max, np.ones(4), said="cubin"), by="sass")
-    assert not first.is_same(code(np.sum, np.zeros(4), said=b"another"), by="sass")
-    assert not first.is_same(code(np.sum, np.zeros(5), said=b"cubin"), by="sass")
-    assert not first.is_same(code(np.sum, np.zeros(4), said=b"cubin", axis=0), by="sass")
-    assert code(np.sum, np.zeros(4)) == UNKNOWN_CODE

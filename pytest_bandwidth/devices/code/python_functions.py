@@ -1,0 +1,150 @@
+"""Identify a function of Python's that works with NumPy, with Numba's functions, and with plain values alone.
+
+What it calls in NumPy is known by NumPy's version, what it calls of the user's by its bytecode, and so on. The arrays
+and scalars that it was made with are its arguments. Where anything else takes part (another module, an object, a file,
+a name that it sets for others) the code counts as unknown.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import operator
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from pytest_bandwidth.devices.code.launch import SCALARS
+from pytest_bandwidth.devices.code.numba_functions import function_digest, is_dispatcher
+from pytest_bandwidth.devices.code.walk import Unknown, Walk
+from pytest_bandwidth.domain.code.identity import digest
+
+_STANDARD = ("math", "cmath", operator.add.__module__, "operator")
+# Nothing that reads what is not seen here, or runs what comes from elsewhere.
+_BUILTINS = frozenset(
+    {"abs", "all", "any", "bool", "bytes", "complex", "dict", "divmod", "enumerate", "filter", "float", "frozenset"}
+    | {"int", "isinstance", "len", "list", "map", "max", "min", "next", "iter", "pow", "range", "reversed", "round"}
+    | {"set", "slice", "sorted", "str", "sum", "tuple", "zip"}
+)
+# What in NumPy runs others' code.
+_FOREIGN = frozenset({"ctypeslib", "f2py", "testing"})
+_SETS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_BUILD_CLASS"})
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFunction:
+    """Hold what a function is known by, and the arrays and scalars that it was made with."""
+
+    digest: str
+    held: tuple[object, ...]
+
+
+def known_function(function: object, arguments: Iterable[object] = ()) -> KnownFunction | None:
+    """Identify a function that is called with such arguments; None where what decides what it does cannot be told."""
+    walk = _Called()
+    try:
+        if not all(map(_is_argument, arguments)):
+            return None
+        parts = list(walk.value(function))
+    except (Unknown, RecursionError):
+        return None
+    return KnownFunction(digest(platform.python_version(), np.__version__, *parts), tuple(walk.held))
+
+
+class _Called(Walk):
+    """Walks through code that Python runs; keeps what it was made with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[object] = []
+
+    def _held(self, value: Any) -> Iterator[str]:
+        if isinstance(value, (list, tuple)):
+            yield f"{type(value).__name__} {len(value)}"
+            for item in value:
+                yield from self._held(item)
+        elif _is_argument(value):
+            self.held.append(value)
+            yield "argument"
+        else:
+            yield from self.value(value)
+
+    def _object(self, value: Any) -> Iterator[str]:
+        if is_dispatcher(value):
+            found = function_digest(value)
+            if found is None:
+                raise Unknown
+            yield found
+        elif _is_array(value):
+            yield from self._held(value)
+        elif isinstance(value, partial):
+            yield "partial"
+            for part in (value.func, *value.args):
+                yield from self._held(part)
+            for name, part in value.keywords.items():
+                yield name
+                yield from self._held(part)
+        elif isinstance(value, BuiltinFunctionType) and not isinstance(value.__self__, ModuleType):
+            yield f"method {value.__name__}"
+            yield from self._held(value.__self__)
+        elif isinstance(value, ModuleType):
+            if not _is_of(value.__name__):
+                raise Unknown
+            yield f"module {value.__name__}"
+        elif _is_known(value):
+            yield f"{type(value).__name__} {getattr(value, '__module__', '')}.{_name(value)}"
+        elif isinstance(value, FunctionType):
+            yield from self.function(value)
+        else:
+            raise Unknown
+
+    def _code(self, code: CodeType, module: Mapping[str, Any]) -> Iterator[str]:
+        if any(name in _FOREIGN or (name.startswith("__") and name.endswith("__")) for name in code.co_names):
+            raise Unknown
+        for instruction in dis.get_instructions(code):
+            if instruction.opname in _SETS:
+                raise Unknown
+            if instruction.opname == "IMPORT_NAME" and not _is_of(instruction.argval):
+                raise Unknown
+        yield digest(getattr(code, "co_exceptiontable", b""))
+        yield from super()._code(code, module)
+
+    def _is_builtin(self, name: str) -> bool:
+        return name in _BUILTINS
+
+
+def _is_argument(value: object) -> bool:
+    """Return whether it is a scalar, a text or an array of NumPy's: no subclass or element that does as it likes."""
+    if isinstance(value, tuple):
+        return all(map(_is_argument, value))
+    return isinstance(value, SCALARS) or _is_array(value)
+
+
+def _is_array(value: object) -> bool:
+    return type(value) is np.ndarray and not value.dtype.hasobject
+
+
+def _is_known(value: Any) -> bool:
+    """Return whether it is a function or type of NumPy's or Python's own, known by its name."""
+    if isinstance(value, np.ufunc):
+        return getattr(np, value.__name__, None) is value  # others make some of their own
+    if isinstance(value, FunctionType):  # functools.wraps copies __module__ from another
+        return _is_of(str(value.__globals__.get("__name__"))) and "<" not in _name(value)
+    module = getattr(value, "__module__", None) or ""
+    if module == "builtins":
+        return _name(value) in _BUILTINS and getattr(builtins, _name(value), None) is value
+    return isinstance(value, (BuiltinFunctionType, type, type(np.sum))) and _is_of(module)
+
+
+def _name(value: Any) -> str:
+    return str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
+
+
+def _is_of(module: str) -> bool:
+    top, *inner = module.split(".")
+    return (top == "numpy" and _FOREIGN.isdisjoint(inner)) or module in _STANDARD

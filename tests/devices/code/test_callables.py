@@ -1,0 +1,169 @@
+"""Callables identify themselves where what they do can be told: by NumPy, plain values and functions of their own."""
+
+import functools
+import math
+import operator
+import os
+import time
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.devices.code.callables import callable_code
+from pytest_bandwidth.domain.code.identity import UNKNOWN_CODE
+
+N = 64
+SOURCE = '''
+import math
+import numpy as np
+
+FACTOR = 3.0
+
+def helper(x):
+    return x * FACTOR
+
+def kernel(y, x):
+    """Say what it does."""
+    for part in range(2):
+        np.multiply(helper(x), math.sqrt(2.0), out=y)
+    return [one for one in (y, x) if one.any()]
+'''
+UNCHANGED = {
+    "a comment": SOURCE.replace("FACTOR = 3.0", "FACTOR = 3.0  # a comment"),
+    "another docstring": SOURCE.replace("Say what it does.", "Say it in other words."),
+    "lines": SOURCE.replace("\ndef", "\n\n\ndef"),
+    "an unused name": SOURCE + "\nUNUSED = object()\n",
+}
+CHANGED = {
+    "an operation": SOURCE.replace("multiply", "add"),
+    "a number": SOURCE.replace("2.0", "2.5"),
+    "a global": SOURCE.replace("FACTOR = 3.0", "FACTOR = 3.5"),
+    "a helper": SOURCE.replace("x * FACTOR", "x / FACTOR"),
+    "what goes on inside": SOURCE.replace("one.any()", "one.all()"),
+    "how often": SOURCE.replace("range(2)", "range(3)"),
+}
+UNKNOWN = {
+    "another module": SOURCE.replace("import math", "import os as math"),
+    "an object": SOURCE.replace("FACTOR = 3.0", "FACTOR = object()"),
+    "a class of one's own": SOURCE.replace("FACTOR = 3.0", "class Factor: pass\nFACTOR = Factor"),
+    "a list that anybody changes": SOURCE.replace("FACTOR = 3.0", "FACTOR = [3.0]"),
+    "a missing name": SOURCE.replace("FACTOR = 3.0", ""),
+    "a file": SOURCE.replace("multiply(helper(x)", "multiply(open(x)"),
+    "code of a text": SOURCE.replace("multiply(helper(x)", "multiply(eval('x')"),
+    "a name that it sets": SOURCE.replace("    for part", "    global FACTOR\n    FACTOR = 4\n    for part"),
+    "a library": SOURCE.replace("np.multiply", "np.ctypeslib.load_library"),
+    "an import of another module": SOURCE.replace("    for part", "    import subprocess\n    for part"),
+    "a class": SOURCE.replace("    for part", "    class Own: pass\n    for part"),
+    "a ufunc of one's own": SOURCE.replace("FACTOR = 3.0", "FACTOR = np.frompyfunc(len, 1, 1)"),
+    "what is reached by force": SOURCE.replace("multiply(helper(x)", "multiply(helper.__globals__"),
+}
+
+
+def code(function, *args, said=None, **keywords):
+    return callable_code(function, args, keywords, said).identity
+
+
+def code_of(text):
+    names = {"__name__": "users_own"}
+    exec(text, names)
+    return code(names["kernel"], np.zeros(N), np.zeros(N))
+
+
+@pytest.mark.parametrize("edit", UNCHANGED)
+def test_an_edit_that_changes_no_code_leaves_its_identity(edit):
+    assert UNCHANGED[edit] != SOURCE
+    assert code_of(UNCHANGED[edit]).is_same(code_of(SOURCE), by="sass")
+
+
+@pytest.mark.parametrize("edit", CHANGED)
+def test_an_edit_that_changes_code_changes_its_identity(edit):
+    assert CHANGED[edit] != SOURCE
+    assert code_of(CHANGED[edit]).changes_since(code_of(SOURCE)) == ("the kernel's code changed",)
+
+
+@pytest.mark.parametrize("edit", UNKNOWN)
+def test_what_cannot_be_told_is_unknown(edit):
+    assert UNKNOWN[edit] != SOURCE
+    assert code_of(UNKNOWN[edit]) == UNKNOWN_CODE
+
+
+def test_what_a_function_was_made_with_are_its_arguments():
+    def made(y, x, factor=2.0):
+        return lambda: np.multiply(x, factor, out=y)
+
+    first = code(made(np.zeros(N), np.zeros(N)))
+    assert first.is_same(code(made(np.ones(N), np.ones(N))), by="sass")
+    for other in (
+        made(np.zeros(N), np.zeros(N), 3.0),
+        made(np.zeros(N), np.zeros(N, "float32")),
+        made(np.zeros(N), np.zeros(2 * N)[::2]),
+        made(*[np.zeros(N)] * 2),
+    ):
+        (said,) = code(other).changes_since(first)
+        assert said.startswith("the launch changed")
+    assert code(made(np.zeros(N), np.zeros(N, object))) == UNKNOWN_CODE
+    assert code(made(np.zeros(N), np.ma.zeros(N))) == UNKNOWN_CODE
+
+
+def test_lists_and_tuples_of_arrays_are_told_by_what_they_hold():
+    def made(*arrays):
+        calls = [(np.add, *arrays), (np.sum, arrays[0])]
+        return lambda: [function(*args) for function, *args in calls]
+
+    one, two = np.zeros(N), np.zeros(N)
+    assert code(made(one, two)).is_same(code(made(two, one)), by="sass")
+    assert not code(made(one, two)).is_same(code(made(one, one)), by="sass")
+    assert not code(made(one, two)).is_same(code(made(one, two, two)), by="sass")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(np.sum, np.add, np.copyto, np.linalg.norm, np.add.reduce, np.zeros(N).sum, math.fsum, operator.neg, sum),
+        *(functools.partial(np.sum, axis=0), functools.partial(np.add, np.ones(N)), lambda x: x, np.float32),
+    ],
+)
+def test_what_is_known_by_its_name_or_all_of_its_parts(function):
+    assert code(function, np.zeros(N)).function is not None
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(time.sleep, os.stat, open, exec, getattr, object(), np.random.default_rng().random, np.vectorize(len)),
+        *(np.frompyfunc(len, 1, 1), np.ctypeslib.load_library, functools.partial(os.stat), print),
+        functools.wraps(np.sum)(functools.lru_cache(lambda x: x)),
+    ],
+)
+def test_what_is_not_is_unknown(function):
+    assert code(function, np.zeros(N)) == UNKNOWN_CODE
+
+
+def test_a_wrapper_is_not_taken_for_what_it_wraps():
+    @functools.wraps(np.sum)
+    def wrapper(x):
+        return os.stat(x)
+
+    assert code(wrapper, np.zeros(N)) == UNKNOWN_CODE
+
+
+def test_a_function_that_calls_itself_ends():
+    def twice(x, depth=2):
+        return twice(x, depth - 1) if depth else np.sum(x)
+
+    assert code(twice, np.zeros(N)).function is not None
+
+
+def test_arguments_of_others_are_unknown():
+    assert code(lambda x: x.sum(), object()) == UNKNOWN_CODE
+    assert code(lambda x: x.sum(), np.ma.zeros(N)) == UNKNOWN_CODE
+    assert code(np.sum, np.zeros(N), axis=0).is_same(code(np.sum, np.ones(N), axis=0), by="sass")
+    assert not code(np.sum, np.zeros(N), axis=0).is_same(code(np.sum, np.zeros(N), axis=None), by="sass")
+
+
+def test_what_the_test_says_identifies_any_callable():
+    first = code(time.sleep, np.zeros(4), said=b"cubin")
+    assert first.is_same(code(np.max, np.ones(4), said="cubin"), by="sass")
+    assert not first.is_same(code(time.sleep, np.zeros(4), said=b"another"), by="sass")
+    assert not first.is_same(code(time.sleep, np.zeros(5), said=b"cubin"), by="sass")
+    assert not first.is_same(code(time.sleep, np.zeros(4), said=b"cubin", axis=0), by="sass")
