@@ -3,7 +3,7 @@
 Every kind of kernel that users measure on a host: streams, reductions, rows, NumPy on one thread, what computes; of
 `cuda_src/`, of NumPy and users' own Numba functions. The tests lie in a git repository of their own, whose only commit
 is what the baselines are taken of. A drop is a change in its working tree: the kernel works 1/(1 − drop) times as much
-as it declares, in the same arrays.
+as it declares, in the same arrays. So is an edit that costs nothing: the same work from within one function more.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ import numba
 import numpy as np
 import pytest
 
-from drop import DROP
+from drop import DROP, EDITED
 from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.devices.open import open_device
@@ -137,7 +137,7 @@ def work(kernel, device, launched):
     # In the same arrays whatever the drop: memory's speed depends on where they lie to each other.
     whole, rest = divmod(round(units / (1 - DROP)), units)
     calls = [first(n) for n in (*[units] * whole, rest) if n]
-    if len(calls) == 1:
+    if len(calls) == 1 and not EDITED:
         return calls[0], reads, writes
     return (lambda: [function(*args) for function, *args in calls],), reads, writes
 
@@ -222,15 +222,18 @@ class Arena:
         if code != 0:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
-    def judge(self, beside: str, drop: float, *, ours_first: bool) -> None:
-        """Have both tools judge every kernel, slowed by `drop`; `beside` names the circumstance in the tally."""
-        self._slow_down(drop)
+    def judge(self, beside: str, drop: float, *, ours_first: bool, edited: bool = False) -> None:
+        """Have both tools judge every kernel, slowed by `drop`; `beside` names the circumstance in the tally.
+
+        edited: whether the code is another, though no slower.
+        """
+        self._slow_down(drop, edited=edited)
         turns = (self._judge_ours, self._judge_theirs)
         for turn in turns if ours_first else reversed(turns):
             turn(beside, drop)
 
-    def _slow_down(self, drop: float) -> None:
-        (self.folder / "drop.py").write_text(f"DROP = {drop!r}\n")
+    def _slow_down(self, drop: float, *, edited: bool = False) -> None:
+        (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {edited or drop > 0!r}\n")
 
     def _judge_ours(self, beside: str, drop: float) -> None:
         document = self.folder / "ours.json"

@@ -1,14 +1,15 @@
-"""Judge every kind of kernel by this plugin and by pytest-benchmark, side by side: unchanged, and slower by drops.
+"""Judge every kind of kernel by this plugin and by pytest-benchmark, side by side: unchanged, edited, and slower.
 
-    python benchmarks/gate.py                                # short: unchanged and 10 % slower, once each
+    python benchmarks/gate.py                                # short: unchanged, edited and 10 % slower, once each
     python benchmarks/gate.py --judged 40 --dropped 8        # 440 unchanged rows: hours
     python benchmarks/gate.py --judged 8 --drop 3% --tolerance 2% --kernel triad --kernel sum
 
 As in CI: in a git repository, with --bandwidth-strict, every run a fresh process (benchmarks/arena.py has the kernels,
 and how they are slowed). Baselines: five fresh processes for this plugin, one saved run for pytest-benchmark, renewed
-for every ten rounds. The two tools take turns. Prints false alarms on identical code, found drops, what got no verdict,
-and seconds, with one-sided 95 % limits; in the end, by kinds of kernels. What was judged otherwise than it should be
-is told while it runs, and so is the table so far: an end by Ctrl-C loses nothing.
+for every ten rounds. The two tools take turns. Unchanged code is the baseline's, known as such by its hash; edited code
+is another that does the same in the same time, so that pairs of processes have to tell. Prints false alarms on both,
+found drops, what got no verdict, and seconds, with one-sided 95 % limits; in the end, by kinds of kernels. What was
+judged otherwise than it should be is told while it runs, and so is the table so far: an end by Ctrl-C loses nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
 ROUNDS_PER_BASELINE = 10
-QUIET = "quiet"
+UNCHANGED, EDITED = "unchanged", "edited"
 # This code lost nothing, or it lost something: all else leaves the user without an answer.
 FINE, RED = ("UNCHANGED", "WITHIN", "IMPROVED"), "REGRESSED"
 
 
 def result(kept: Tally, kernels: Sequence[str], drops: Sequence[float]) -> str:
     """Compare the judges over all kernels and by kinds of them."""
-    heads = ("kernels", "judged by", "red, unchanged", "no verdict", *(f"found {format_percent(d)}" for d in drops[1:]))
+    alarms = (head for name in (UNCHANGED, EDITED) for head in (f"red, {name}", "no verdict"))
+    heads = ("kernels", "judged by", *alarms, *(f"found {format_percent(d)}" for d in drops[1:]))
     kinds = {kind: [k for k in kernels if KERNELS[k] == kind] for kind in dict.fromkeys(KERNELS[k] for k in kernels)}
     lines = []
     for name, members in (("all", list(kernels)), *kinds.items()):
@@ -46,11 +48,12 @@ def result(kept: Tally, kernels: Sequence[str], drops: Sequence[float]) -> str:
 
 
 def cells(kept: Tally, judge: str, kernels: Sequence[str], drops: Sequence[float]) -> Iterator[str]:
-    unchanged = kept.count(judge, [QUIET], kernels, drops[0])
-    yield limited(unchanged[RED], unchanged.total(), at_most=True)
-    yield str(unchanged.total() - unchanged[RED] - fine(unchanged)) if judge == OURS else ""
+    for name in (UNCHANGED, EDITED):
+        as_fast = kept.count(judge, [name], kernels, drops[0])
+        yield limited(as_fast[RED], as_fast.total(), at_most=True)
+        yield str(as_fast.total() - as_fast[RED] - fine(as_fast)) if judge == OURS else ""
     for drop in drops[1:]:
-        slowed = kept.count(judge, [QUIET], kernels, drop)
+        slowed = kept.count(judge, [EDITED], kernels, drop)
         passed = f", {fine(slowed)} passed" if judge == OURS else ""
         yield limited(slowed[RED], slowed.total(), at_most=False) + passed
 
@@ -71,21 +74,29 @@ def limited(count: int, judged: int, *, at_most: bool) -> str:
 def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
     """Tell the seconds of a row, start-up and settling included, of unchanged and of slowed kernels."""
     for judge in JUDGES[:2]:
-        for drop in drops:
-            seconds = kept.seconds.get((judge, QUIET, drop))
+        for name, drop in rounds_of(drops):
+            seconds = kept.seconds.get((judge, name, drop))
             if seconds:
                 told = f"median {median(seconds):.1f}, mean {fmean(seconds):.1f}, at most {max(seconds):.1f}"
-                yield f"- {judge.split(',')[0]}, {said(drop)}: seconds a row, means of {len(seconds)} runs: {told}"
+                row = f"{judge.split(',')[0]}, {said(name, drop)}"
+                yield f"- {row}: seconds a row, means of {len(seconds)} runs: {told}"
 
 
-def said(drop: float) -> str:
-    return f"{format_percent(drop)} slower" if drop else "unchanged"
+def rounds_of(drops: Sequence[float]) -> list[tuple[str, float]]:
+    """Return what is judged in a round: code as it was, and edited, without a drop and with each."""
+    return [(UNCHANGED, 0.0), *((EDITED, drop) for drop in drops)]
+
+
+def said(name: str, drop: float) -> str:
+    return f"{format_percent(drop)} slower" if drop else name
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=int, default=1, help="rounds of unchanged code (default: 1)")
-    parser.add_argument("--dropped", type=int, help="rounds of each drop, of so many at most (default: as many)")
+    parser.add_argument(
+        "--dropped", type=int, help="rounds of edited code and of each drop, of so many at most (default: as many)"
+    )
     parser.add_argument("--drop", action="append", help="drop to inject (default: 10%%; long runs take 5%% and 10%%)")
     parser.add_argument("--kernel", action="append", choices=tuple(KERNELS), help="kernel to judge (default: all)")
     parser.add_argument("--tolerance", default="5%")
@@ -103,10 +114,12 @@ def main() -> None:
             for i in range(options.judged):
                 if i % ROUNDS_PER_BASELINE == 0:
                     arena.take_baselines()
-                asked = drops if evenly(i, options.judged, dropped) else drops[:1]
-                for drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
-                    arena.judge(QUIET, drop, ours_first=i % 2 == 0)
-                counts = "; ".join(f"{said(d)}: {dict(kept.count(OURS, [QUIET], kernels, d))}" for d in drops)
+                asked = rounds_of(drops) if evenly(i, options.judged, dropped) else rounds_of(())
+                for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
+                    arena.judge(name, drop, ours_first=i % 2 == 0, edited=name == EDITED)
+                counts = "; ".join(
+                    f"{said(n, d)}: {dict(kept.count(OURS, [n], kernels, d))}" for n, d in rounds_of(drops)
+                )
                 now = datetime.now(timezone.utc)
                 print(f"… {now:%H:%M} UTC, {i + 1} of {options.judged}; {counts}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
@@ -117,9 +130,9 @@ def main() -> None:
     print(f"arrays of {options.mib} MiB\n")
     print(result(kept, kernels, drops), end="\n\n")
     print("\n".join(spent(kept, drops)))
-    for drop in drops:
-        counts = kept.count(OURS, [QUIET], kernels, drop)
-        print(f"- {said(drop)}: {', '.join(f'{n} {status}' for status, n in counts.most_common())}")
+    for name, drop in rounds_of(drops):
+        counts = kept.count(OURS, [name], kernels, drop)
+        print(f"- {said(name, drop)}: {', '.join(f'{n} {status}' for status, n in counts.most_common())}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Measure what other processes do to verdicts: kinds of kernels × kinds of neighbours, unchanged and slowed code.
+"""Measure what other processes do to verdicts: kinds of kernels × kinds of neighbours, edited and slowed code.
 
-    python benchmarks/neighbours.py                              # 200 unchanged rows beside each kind: some hours
+    python benchmarks/neighbours.py                              # 200 rows as fast beside each kind: some hours
     python benchmarks/neighbours.py --judged 1 --drop 10% --kernel triad --kernel sum --kernel attention   # minutes
 
 Baselines are taken while nothing disturbs, five fresh processes for this plugin and one saved run for
 pytest-benchmark, renewed for every ten rounds. A round has each kind of neighbour start, both tools judge all kernels
-beside it, in turns, and the neighbours go (benchmarks/arena.py has the kernels, and how they are slowed). The
+beside it, in turns, and the neighbours go (benchmarks/arena.py has the kernels, and how they are slowed). All code is
+edited: what is known to be the baseline's is UNCHANGED whoever is beside it. The
 neighbours are those of tests/support/neighbours.py, and two more: `run`, a second run of these tests, which takes turns
 with the first by the device's lock; and `quota`, one in a container's place: with a lock of its own, and half of the
 processors' time by a control group, where this user may make one. Prints Markdown.
@@ -78,7 +79,7 @@ def result(kept: Tally, kinds: Sequence[str], kernels: Sequence[str], drops: Seq
     """Compare the judges in a table, with rows for each kind of neighbours or for each kernel."""
     of_kinds = each == "neighbours"
     heads = [f"{what} {format_percent(drop)}" for what in ("found", "passed") for drop in drops[1:]]
-    head = (each, "judged by", "red, unchanged", "INVALID, unchanged", *heads, *(["seconds a row"] * of_kinds))
+    head = (each, "judged by", "red, as fast", "INVALID, as fast", *heads, *(["seconds a row"] * of_kinds))
     lines = []
     for name in kinds if of_kinds else kernels:
         for judge in JUDGES:
@@ -91,10 +92,10 @@ def result(kept: Tally, kinds: Sequence[str], kernels: Sequence[str], drops: Seq
 def cells(
     kept: Tally, judge: str, kinds: Sequence[str], kernels: Sequence[str], drops: Sequence[float]
 ) -> Iterator[str]:
-    """Give red and INVALID of unchanged code, then what was found of each drop, then what passed of it."""
-    unchanged = kept.count(judge, kinds, kernels, drops[0])
-    yield f"{unchanged['REGRESSED']} of {unchanged.total()}"
-    yield str(unchanged["INVALID"]) if judge == OURS else ""
+    """Give red and INVALID of code that is as fast, then what was found of each drop, then what passed of it."""
+    as_fast = kept.count(judge, kinds, kernels, drops[0])
+    yield f"{as_fast['REGRESSED']} of {as_fast.total()}"
+    yield str(as_fast["INVALID"]) if judge == OURS else ""
     slowed = [kept.count(judge, kinds, kernels, drop) for drop in drops[1:]]
     yield from (f"{found['REGRESSED']} of {found.total()}" for found in slowed)
     yield from (str(sum(found[status] for status in ("UNCHANGED", "WITHIN", "IMPROVED"))) for found in slowed)
@@ -102,7 +103,7 @@ def cells(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--judged", type=int, default=40, help="rounds of unchanged code (default: 40)")
+    parser.add_argument("--judged", type=int, default=40, help="rounds of code that is as fast (default: 40)")
     parser.add_argument("--dropped", type=int, help="rounds of each drop, of so many at most (default: as many)")
     parser.add_argument("--drop", action="append", help="drop to inject (default: 5%% 10%%)")
     parser.add_argument("--kind", action="append", choices=EVERY_KIND, help="kind of neighbours (default: all)")
@@ -131,9 +132,9 @@ def main() -> None:
                 second = kind in (RUN, QUOTA)
                 with second_run(arena.folder, group if kind == QUOTA else None) if second else beside(kind):
                     for drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
-                        arena.judge(kind, drop, ours_first=i % 2 == 0)
+                        arena.judge(kind, drop, ours_first=i % 2 == 0, edited=True)
                 red = kept.count(OURS, [kind], kernels, 0.0)
-                print(f"… {i + 1} of {options.judged}, {kind}: unchanged {dict(red)}", file=sys.stderr, flush=True)
+                print(f"… {i + 1} of {options.judged}, {kind}: as fast {dict(red)}", file=sys.stderr, flush=True)
     ended = datetime.now(timezone.utc)
     print(f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
     print(f"{os.cpu_count()} processors; tolerance {options.tolerance}, arrays of {options.mib} MiB\n")

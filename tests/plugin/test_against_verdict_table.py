@@ -1,6 +1,7 @@
 """What `--bandwidth-against` can say of a test, each at its exact boundary, and once with `--bandwidth-strict`.
 
 As in test_verdict_table.py sample times are scripted; all else is real: git's worktree, pytest's processes in pairs.
+They follow each other, as on a GPU, since the scripted host has no memory for both; some are repeated in turn.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ MOST_PAIRS = 2 * PAIRS
 _HALF_WIDTH = t_quantile(0.999, MOST_PAIRS - 1) * math.sqrt(MOST_PAIRS / (MOST_PAIRS - 1)) / math.sqrt(MOST_PAIRS)
 EDGE_OF_NOISE = -math.log1p(-TOLERANCE) / _HALF_WIDTH
 
+SMALL_MEMORY, LARGE_MEMORY = 2 * BYTES, 100 * BYTES
+
 # The n-th process that measures a test in its tree takes the n-th of that tree's figures.
 SITE = f"""
 import os, sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest_bandwidth.devices.open as opening
-from scripted import ScriptedDevice
+from scripted import SCRIPTED_IDENTITY, ScriptedDevice
 
 turns = {{}}
 
@@ -54,7 +58,10 @@ def script(which):
         return {BYTES} / figures[turn(name, kern.TREE) % len(figures)] / 1e9
     return seconds
 
-opening.open_device = lambda name: ScriptedDevice(script("kernel"), script("probe"), probe_bytes={BYTES})
+identity = replace(SCRIPTED_IDENTITY, memory_bytes=int(os.environ["MEMORY_BYTES"]))
+opening.open_device = lambda name: ScriptedDevice(
+    script("kernel"), script("probe"), probe_bytes={BYTES}, identity=identity
+)
 """
 
 
@@ -89,6 +96,7 @@ FAILS = {"REGRESSED"}
 FAILS_STRICTLY = FAILS | {"INSUFFICIENT", "INVALID"}
 # Strict runs change what fails and no status: the first case of each status.
 ONE_OF_EACH = tuple({case.status: name for name, case in reversed(CASES.items())}.values())
+IN_TURN = ("within", "regressed")
 
 
 def kernels(tree: str, figures: dict[str, dict[str, tuple[float, ...]]]) -> str:
@@ -102,11 +110,19 @@ def plainly(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def strictly(tmp_path_factory):
-    tests = (f"test_all.py::test_{name}" for name in ONE_OF_EACH)
-    return judged(tmp_path_factory.mktemp("strict"), "--bandwidth-strict", *tests)
+    return judged(tmp_path_factory.mktemp("strict"), "--bandwidth-strict", *nodes(ONE_OF_EACH))
 
 
-def judged(folder, *args):
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory):
+    return judged(tmp_path_factory.mktemp("in_turn"), *nodes(IN_TURN), memory_bytes=LARGE_MEMORY)
+
+
+def nodes(names):
+    return [f"test_all.py::test_{name}" for name in names]
+
+
+def judged(folder, *args, memory_bytes=SMALL_MEMORY):
     """Return status, pytest's word and reason of each test in one run."""
     site = folder / "site"
     site.mkdir()
@@ -114,7 +130,8 @@ def judged(folder, *args):
     repo = folder / "repo"
     repo.mkdir()
     (repo / "pytest.ini").write_text("[pytest]\naddopts = -p no:unraisableexception\npythonpath = .\n")
-    tests = (f"def test_{name}(bandwidth):\n    bandwidth(len, 'abc', reads={BYTES})\n" for name in CASES)
+    # id is no function whose code would be known, and the same in both trees.
+    tests = (f"def test_{name}(bandwidth):\n    bandwidth(id, 'abc', reads={BYTES})\n" for name in CASES)
     (repo / "test_all.py").write_text("import kern\n" + "\n".join(tests))
     figures = {f"test_{name}": {"kernel": case.kernel, "probe": case.probe} for name, case in CASES.items()}
     hundreds = {name: {"kernel": (100.0,), "probe": (100.0,)} for name in figures}
@@ -131,6 +148,7 @@ def judged(folder, *args):
         "PYTHONPATH": f"{site}{os.pathsep}{SUPPORT}",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "TMPDIR": str(folder),
+        "MEMORY_BYTES": str(memory_bytes),
     }
     environment.pop("PYTEST_ADDOPTS", None)
     done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, check=False)
@@ -153,3 +171,10 @@ def test_strict_fails_what_could_not_be_judged(strictly, name):
     status, word, reason = strictly[f"test_{name}"]
     assert status == CASES[name].status, reason
     assert word == ("FAILED" if status in FAILS_STRICTLY else "PASSED")
+
+
+@pytest.mark.parametrize("name", IN_TURN)
+def test_processes_in_turn_are_judged_alike(in_turn, plainly, name):
+    status, word, reason = in_turn[f"test_{name}"]
+    assert (status, word) == plainly[f"test_{name}"][:2]
+    assert "in 2 pairs of fresh processes in turn (" in reason
