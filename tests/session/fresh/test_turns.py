@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pytest_bandwidth.devices import own_processes
+from pytest_bandwidth.session.fresh import turns
 from pytest_bandwidth.session.fresh.child import LINE_VARIABLE, Child, ChildRequest, ParentLine
 from pytest_bandwidth.session.fresh.turns import GO, STOP, Beside, Conductor, drops, processor_of, take_turns
 
@@ -121,10 +122,11 @@ def test_processes_meet_in_every_round(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")
-def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
+def test_each_turn_begins_after_a_pause_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
     ours, theirs = socket.socketpair()
     monkeypatch.setenv(LINE_VARIABLE, str(theirs.detach()))
-    asked, allowed = [], os.sched_getaffinity(0)
+    asked, paused, allowed = [], [], os.sched_getaffinity(0)
+    monkeypatch.setattr(turns.time, "sleep", paused.append)
     monkeypatch.setattr(os, "sched_setaffinity", lambda of, processors: asked.append((of, set(processors))))
 
     def answer():
@@ -140,6 +142,7 @@ def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held
         assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
         line.close()
     assert asked == [(0, {1}), (0, allowed)] * 2
+    assert paused == [turns.PAUSE_SECONDS] * 2
 
 
 def test_one_that_dies_leaves_the_other_to_itself(tmp_path):
