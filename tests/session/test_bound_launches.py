@@ -2,13 +2,9 @@
 
 import numpy as np
 import pytest
+from bandwidths import bandwidth_on
 
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.session.fixture import Bandwidth
-from pytest_bandwidth.session.fresh.child import Invocation
-from pytest_bandwidth.session.run import Run
-from pytest_bandwidth.session.settings import Settings
 
 N = 1 << 12
 
@@ -16,8 +12,7 @@ N = 1 << 12
 @pytest.fixture(params=["cpu", "traffic"])
 def bandwidth(request, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = Run(Settings(device=request.param), Invocation((), tmp_path, as_module=True), tmp_path)
-    return Bandwidth(run, MarkerOptions(max_time=0.01, min_samples=3), tmp_path / "test_it.py")
+    return bandwidth_on(request.param, tmp_path)
 
 
 def launch_of(bandwidth):

@@ -1,0 +1,17 @@
+"""A `bandwidth` fixture of a run of its own, for tests that measure on a device of their choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.session.fixture import Bandwidth
+from pytest_bandwidth.session.fresh.child import Invocation
+from pytest_bandwidth.session.run import Run
+from pytest_bandwidth.session.settings import Settings
+
+
+def bandwidth_on(device: str, folder: Path) -> Bandwidth:
+    """Return what measures on the device by a few short samples; files it leaves lie in the folder."""
+    run = Run(Settings(device=device), Invocation((), folder, as_module=True), folder)
+    return Bandwidth(run, MarkerOptions(max_time=0.01, min_samples=3), folder / "test_it.py")
