@@ -3,7 +3,8 @@
 ``python benchmarks/scale.py [ENTRIES …]`` (10,000 and 100,000 without arguments) prints a Markdown table.
 ``python benchmarks/scale.py --tests N`` runs N small tests on the traffic device instead: updating, judged, and
 judged by two workers of pytest-xdist, in turn with as many empty tests without the plugin. It prints the median seconds
-of each, from start to end, with what processors spent on it, and what they are to each other.
+of each, from start to end, with what processors spent on it, and what they are to each other. ``--threads`` sets how
+many threads each test's kernel has.
 Each figure is the median of three fresh processes (`--repeat`); memory is the process's peak, the interpreter included.
 Every entry has ten runs, as after ten updates, and settings, bytes and an anchor. The files lie on whatever $TMPDIR is.
 """
@@ -79,7 +80,7 @@ STEPS = {
 }
 
 
-# As small as a test of a kernel gets: 1,024 threads, one measurement.
+# One measurement of one element a thread.
 _TESTS = """
 import numpy as np
 import pytest
@@ -92,8 +93,9 @@ SOURCE = '''extern "C" __global__ void scale(const float* a, float* b, int n) {{
 
 @pytest.mark.parametrize("number", range({tests}))
 def test_scale(bandwidth, number):
-    a, b = bandwidth.random(1024, "float32"), bandwidth.empty(1024, "float32")
-    bandwidth.launch(bandwidth.kernel(SOURCE, "scale"), 4, 256, (a, b, np.int32(1024)), reads=a, writes=b)
+    a, b = bandwidth.random({threads}, "float32"), bandwidth.empty({threads}, "float32")
+    kernel = bandwidth.kernel(SOURCE, "scale")
+    bandwidth.launch(kernel, {threads} // 256, 256, (a, b, np.int32({threads})), reads=a, writes=b)
 """
 # As many that do nothing: what pytest and xdist take themselves.
 _EMPTY = """
@@ -119,7 +121,7 @@ RUNS = {
 }
 
 
-def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
+def time_tests(tests: int, threads: int, repeat: int) -> dict[str, tuple[float, float]]:
     """Median seconds, and processors' seconds, of so many small tests on the traffic device, by RUNS; alternated."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in RUNS}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
@@ -129,7 +131,7 @@ def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pytest.ini").write_text("[pytest]\nbandwidth_baseline = b.yaml\n")
         for half, count in zip(_HALVES, (tests - tests // 2, tests // 2), strict=True):
-            Path(folder, half).write_text(_TESTS.format(tests=count))
+            Path(folder, half).write_text(_TESTS.format(tests=count, threads=threads))
         Path(folder, "test_empty.py").write_text(_EMPTY.format(tests=tests))
 
         def run(at_once: tuple[tuple[str, ...], ...]) -> None:
@@ -144,8 +146,9 @@ def time_tests(tests: int, repeat: int) -> dict[str, tuple[float, float]]:
                     raise subprocess.CalledProcessError(process.returncode, process.args)
 
         run(RUNS["update"])  # compiles loops
-        for _ in range(repeat):
-            for name, at_once in RUNS.items():
+        runs = list(RUNS.items())
+        for i in range(repeat):
+            for name, at_once in runs if i % 2 == 0 else reversed(runs):
                 began, spent = time.perf_counter(), _spent_by_children()
                 run(at_once)
                 seconds[name].append((time.perf_counter() - began, _spent_by_children() - spent))
@@ -157,9 +160,9 @@ def _spent_by_children() -> float:
     return times.children_user + times.children_system
 
 
-def print_tests(tests: int, repeat: int) -> None:
+def print_tests(tests: int, threads: int, repeat: int) -> None:
     """Print what `time_tests` finds."""
-    found = time_tests(tests, repeat)
+    found = time_tests(tests, threads, repeat)
     print("| tests | run | seconds | ms per test | processors' seconds |")
     print("|---|---|---|---|---|")
     for name, (seconds, spent) in found.items():
@@ -222,12 +225,17 @@ def main() -> None:
     parser.add_argument(
         "--tests", type=int, metavar="N", help="time N small tests of the traffic device in place of that"
     )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", default=1024, help="of each such test, a multiple of 256 (default: 1024)"
+    )
     parser.add_argument("--repeat", type=int, default=3, help="processes of which the median counts (default: 3)")
     options = parser.parse_args()
     sizes = options.entries
+    if options.threads < 256 or options.threads % 256:
+        parser.error(f"--threads={options.threads} is not a multiple of 256, the threads of a block")
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} CPUs, {RUNS_PER_ENTRY} runs per entry\n")
     if options.tests is not None:
-        print_tests(options.tests, options.repeat)
+        print_tests(options.tests, options.threads, options.repeat)
         return
     print("| entries | file | step | seconds | µs per entry | peak memory |")
     print("|---|---|---|---|---|---|")
