@@ -12,7 +12,7 @@ import pytest
 
 from pytest_bandwidth.session import hooks
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
-from pytest_bandwidth.session.options import add_options, given, marker_help
+from pytest_bandwidth.session.options import add_marker, add_options, given
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.fixture import Bandwidth
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", marker_help())
+    add_marker(config)
     if given(config):
         from pytest_bandwidth.session.settings import settings_of
 

@@ -10,8 +10,6 @@ from dataclasses import fields
 
 import pytest
 
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
-
 # Options of pytest after which no test's body runs.
 RUNS_NOTHING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setuponly", "setupplan")
 _FIELD = re.compile(r"^ *(\w+(?:, \w+)*): ", re.MULTILINE)
@@ -62,8 +60,16 @@ def dest(name: str) -> str:
     return f"bandwidth_{name.replace('-', '_')}"
 
 
+def add_marker(config: pytest.Config) -> None:
+    """Declare the marker: in full where `pytest --markers` asks, else by name, as every run of pytest needs it."""
+    line = marker_help() if config.getoption("markers", default=False) else "bandwidth(...): see pytest --markers"
+    config.addinivalue_line("markers", line)
+
+
 def marker_help() -> str:
     """Describe the marker as `pytest --markers` shows it, from the fields of MarkerOptions and their meanings."""
+    from pytest_bandwidth.domain.judging.marker import MarkerOptions
+
     meanings = described(MarkerOptions)
     arguments = ", ".join(f"{field.name}=" for field in fields(MarkerOptions))
     return f"bandwidth({arguments}): limits and budget of a memory-bandwidth test (pytest-bandwidth). " + " ".join(

@@ -20,12 +20,12 @@ HEAVY = (
 def test_costs_no_heavy_module_where_it_is_not_used(project, monkeypatch, ini):
     if ini:
         pytest.importorskip("duckdb")
-    with (project.path / "pytest.ini").open("a") as file:
-        file.write(f"\n{ini}\n")
+    project.file("pytest.ini", f"[pytest]\n{ini}\n")  # without the project's own options
     project.file("test_plain.py", "def test_plain(): pass\n")
+    heavy = HEAVY if ini else (*HEAVY, "pytest_bandwidth.domain")  # an option's value is checked at once
     project.file(
         "conftest.py",
-        f"import sys\ndef pytest_unconfigure():\n    print('HEAVY', [n for n in {HEAVY!r} if n in sys.modules])\n",
+        f"import sys\ndef pytest_unconfigure():\n    print('HEAVY', [n for n in {heavy!r} if n in sys.modules])\n",
     )
     # Other plugins may load NumPy themselves, so they stay out.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

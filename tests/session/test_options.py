@@ -11,6 +11,6 @@ def test_the_marker_tells_all_of_its_arguments():
 
 
 def test_without_docstrings_the_marker_is_declared_all_the_same(monkeypatch):
-    """As under python -OO, where every run of pytest declares it."""
+    """As under python -OO."""
     monkeypatch.setattr(MarkerOptions, "__doc__", None)
     assert marker_help().startswith("bandwidth(min_gbps=, ")

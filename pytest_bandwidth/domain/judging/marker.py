@@ -1,7 +1,4 @@
-"""Hold the arguments of `@pytest.mark.bandwidth(...)`.
-
-Loaded in every pytest run, for the marker's help: it imports nothing of weight.
-"""
+"""Hold the arguments of `@pytest.mark.bandwidth(...)`."""
 
 from __future__ import annotations
 
