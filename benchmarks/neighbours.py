@@ -31,11 +31,9 @@ from arena import JUDGES, KERNELS, OURS, Arena, Tally, command, environment, eve
 
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "tests" / "support")]
-
-from neighbours import KINDS, beside  # noqa: E402
-from quota import quota_group  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from neighbours import KINDS, beside
+from quota import quota_group
 
 ROUNDS_PER_BASELINE = 10
 RUN, QUOTA = "run", "quota"

@@ -311,5 +311,5 @@ class MeasuringRun(ABC):
             progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why}")
         progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why}")
         started = time.monotonic()
-        time.sleep(NAP_SECONDS)
+        time.sleep(NAP_SECONDS)  # other processes do not tell when they end
         self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - max(time.monotonic() - started, NAP_SECONDS))

@@ -46,7 +46,8 @@ def test_the_code_is_that_which_cupy_compiled(card: Card, tmp_path: Path, with_p
         del found["template"]
     for case, (loaded, said, unknown) in found.items():
         assert unknown is None, case
-        assert said == loaded != None, case  # noqa: E711
+        assert loaded is not None, case
+        assert said == loaded, case
     assert len({said for _, said, _ in found.values()}) == len(found)
 
 

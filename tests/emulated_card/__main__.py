@@ -5,9 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).parents[1])
-
-from emulated_card.environment import card_environment  # noqa: E402
+sys.path.pop(0)
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from emulated_card.environment import card_environment
 
 if __name__ == "__main__":
     settings = {name[14:]: value for name, value in os.environ.items() if name.startswith("EMULATED_CARD_")}

@@ -26,6 +26,7 @@ SMALLEST = {
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "memory_speed.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
     "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
+    "probe_kinds.py": (("--minutes=0", "--mib=1", "--kernel=serial"), r"\| serial \| computes \|"),
     "neighbours.py": (
         ("--judged=1", "--dropped=0", "--mib=8", "--kernel=triad", "--kind=steady"),
         r"\| steady \| pytest-benchmark, min:5% \| \d of 1 \|",
@@ -47,7 +48,9 @@ ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),
-    **dict.fromkeys(("overhead.py", "memory_speed.py", "neighbours.py", "placement.py", "run_delay.py"), MEASURES),
+    **dict.fromkeys(
+        ("overhead.py", "memory_speed.py", "neighbours.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES
+    ),
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),

@@ -131,7 +131,7 @@ def ray_processors(proc: Path = Path("/proc"), seconds: float = WATCHING_SECONDS
     before = _ray_seconds(proc)
     if before is None:
         return None
-    time.sleep(seconds)
+    time.sleep(seconds)  # what is used is told as a sum: two readings, some time apart
     after = _ray_seconds(proc) or {}
     return sum(used - before.get(pid, used) for pid, used in after.items()) / seconds
 

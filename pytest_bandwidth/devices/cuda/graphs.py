@@ -122,6 +122,7 @@ def _refusing(what: str, reasons: str) -> Iterator[None]:
 
 def _is_of_capture(error: BaseException) -> bool:
     """Return whether CUDA refuses something while a stream is captured, or CuPy, which has no number for that."""
+    # CuPy's own words are of these very types; CUDA's errors, which are subclasses of RuntimeError, have a number.
     if type(error) in (RuntimeError, NotImplementedError):
         return any(words in str(error) for words in ("is capturing", "stream capture"))
     return status_of(error) in CAPTURING

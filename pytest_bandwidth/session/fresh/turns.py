@@ -61,7 +61,7 @@ class _Turns:
     def _say(self, said: Mapping[str, Any]) -> str:
         answer = self.line.answer_to(json.dumps(said)).strip()
         if answer == GO:
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)  # OpenMP's threads in the other process spin before they sleep
             if self.processor is not None:
                 _move_to(self.processor)
         return answer

@@ -74,7 +74,7 @@ with one:
     start = one.record()
     add((1,), (1,), (x, np.int32(6)))
     end = one.record()
-time.sleep(0.02)
+time.sleep(0.02)  # the card's time passes: what waits has not ended all the same
 seen["held"] = one.done
 flags[0] = 1
 one.synchronize()
@@ -112,6 +112,6 @@ one.synchronize()
 seen["graph"] = [untouched, int(x.get()[0])]
 
 before = time.perf_counter()
-time.sleep(0.01)
+time.sleep(0.01)  # in virtual time, as is asked below
 seen["slept"] = time.perf_counter() - before
 print(json.dumps(seen))
