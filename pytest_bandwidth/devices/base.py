@@ -268,11 +268,13 @@ class OldCode:
     calls: what to sample beside the work: the old code and, where the driver compiled that and not the work's own
     kernel, the new code as the driver compiles it, so that both are of one compiler. resources: the old code's.
     restore: gives the launch's arrays back what they held before the old code ran.
+    host_args: copies the launch's arguments, arrays as NumPy's.
     """
 
     calls: tuple[Call, ...]
     resources: KernelResources | None
     restore: Call
+    host_args: Callable[[], tuple[Any, ...]]
 
 
 @runtime_checkable

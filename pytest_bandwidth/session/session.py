@@ -327,7 +327,9 @@ def _causes(judged: Judged, *, against: bool) -> tuple[str, ...]:
         return ()
     old = judged.old_resources if verdict.code in (OLD_KERNEL, dram.ROSE) else None
     in_turns, timed = verdict.code == PAIRS and not against, verdict.code != dram.ROSE
-    return likely_causes(judged.measurement, judged.entry, old, in_turns=in_turns, timed=timed)
+    return likely_causes(
+        judged.measurement, judged.entry, old, sectors=judged.old_sectors, in_turns=in_turns, timed=timed
+    )
 
 
 def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthSession:

@@ -106,7 +106,8 @@ def test_the_changed_kernel_alone_regresses_by_old_beside_new(card: Card, folder
     assert changed["code"] == "old-kernel"
     assert "below the old kernel, which took turns with it on the same arrays in 3 fresh processes" in changed["reason"]
     accesses = "in its code, loads of 32 bits 5 → 10, stores of 32 bits 5 → 6"
-    assert f"Likely cause: the kernel's code changed; {accesses}; registers " in changed["message"]
+    sectors = "sectors of 32 bytes 256 → 272 a block"
+    assert f"Likely cause: the kernel's code changed; {accesses}; {sectors}; registers " in changed["message"]
     assert len(changed["fresh"]) == 3
 
 

@@ -44,7 +44,7 @@ from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_f
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
-from pytest_bandwidth.devices.cuda.old_code import KeptArrays, keep_arrays, kernel_of_ptx
+from pytest_bandwidth.devices.cuda.old_code import KeptArrays, host_copies, keep_arrays, kernel_of_ptx
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
@@ -232,7 +232,13 @@ class CudaDevice:
             for call in calls:
                 self.run(replace(workload, call=call))
             self._restore(kept)
-            return OldCode(tuple(calls), self.resources(before), lambda: self._restore(kept))
+            resources = self.resources(before)
+            return OldCode(tuple(calls), resources, lambda: self._restore(kept), lambda: self._host_copies(args))
+
+    def _host_copies(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        with self._current():
+            self._runtime.wait_device()
+            return host_copies(self._cupy, args, self._is_array)
 
     def _restore(self, kept: KeptArrays) -> None:
         with self._current():

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.domain.code.ptx_entry import entry_of
 from pytest_bandwidth.domain.errors import KernelError
+
+# Where an array begins inside so many bytes decides which sectors and lines its elements lie in.
+_ALIGNED_BYTES = 256
 
 
 def kernel_of_ptx(cupy: Any, ptx: str, like: Any) -> Any:
@@ -57,3 +62,22 @@ def keep_arrays(cupy: Any, arrays: Iterable[Any]) -> KeptArrays:
         copy.copy_from_device(array.data, nbytes)
         pairs.append((array, copy, nbytes))
     return KeptArrays(tuple(pairs))
+
+
+def host_copies(cupy: Any, args: Sequence[Any], is_array: Callable[[Any], bool]) -> tuple[Any, ...]:
+    """Return a launch's arguments with NumPy copies of contiguous arrays, of arrays that are the same memory one copy.
+
+    They begin at the same place of `_ALIGNED_BYTES` as those on the device.
+    """
+    copies: dict[tuple[int, int], Any] = {}
+
+    def copied(array: Any) -> Any:
+        place = array.data.ptr, array.nbytes
+        if place not in copies:
+            start = array.data.ptr % _ALIGNED_BYTES
+            raw = np.empty(start + array.nbytes, np.uint8)
+            raw[start:] = cupy.asnumpy(array).reshape(-1).view(np.uint8)
+            copies[place] = raw[start:]
+        return copies[place].view(array.dtype).reshape(array.shape)
+
+    return tuple(copied(arg) if is_array(arg) else arg for arg in args)

@@ -37,18 +37,22 @@ def likely_causes(
     entry: Entry | None,
     old: Mapping[str, int] | None = None,
     *,
+    sectors: Mapping[str, int] | None = None,
     in_turns: bool = False,
     timed: bool = True,
 ) -> tuple[str, ...]:
     """Return sentences, the most telling first; empty where nothing that is recorded has changed.
 
     old: what the compiler gave the entry's code where that ran beside the new: nothing but code differs then.
+    sectors: what a block asked of memory by the entry's code, `then`, and by the new one, `now`.
     in_turns: whether processes of the entry's commit took turns with those of this code, which says the same.
     timed: whether it is time that changed: the probe's tells nothing of counts.
     """
     if entry is None:
         return ()
     causes = list(measurement.code.changes_since(identity_of_plain(entry.code)))
+    if sectors is not None and sectors["then"] != sectors["now"]:
+        causes.append(f"sectors of 32 bytes {sectors['then']:,} → {sectors['now']:,} a block")
     resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
     for name, text in _RESOURCES.items():
         then, now = (entry.resources if old is None else old).get(name), resources.get(name)

@@ -44,6 +44,7 @@ class Judged:
 
     profile: the path of a profiler's report on it; None where none was taken.
     old_resources: what the compiler gave the old code that ran beside it; None where none did.
+    old_sectors: what a block asked for by that code, `then`, and by the new one, `now`; None where it is not counted.
     """
 
     measurement: Measurement
@@ -52,6 +53,7 @@ class Judged:
     fresh: tuple[FreshRow, ...] = ()
     profile: str | None = None
     old_resources: Mapping[str, int] | None = None
+    old_sectors: Mapping[str, int] | None = None
 
 
 def pools_of(baseline: Baseline | None) -> Pools:

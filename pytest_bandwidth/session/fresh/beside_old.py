@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, Go, rows_of
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
-from pytest_bandwidth.session.fresh.old_kernel import DROP, RESOURCES, TROUBLE, OldKernel
+from pytest_bandwidth.session.fresh.old_kernel import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.storage.baseline.code_files import folder_of, read_ptx
 
 # So many processes of one test are started at most: those whose figures are invalid tell nothing.
@@ -61,6 +61,7 @@ class OldKernels:
         self._peak, self._timeout_seconds = peak, timeout_seconds
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
+        self._sectors: dict[str | None, Mapping[str, int]] = {}
         self._seen: dict[str | None, list[BesideOld]] = {}
 
     def __call__(self, suspects: Mapping[str, Suspect]) -> LastWords:
@@ -94,7 +95,9 @@ class OldKernels:
         """Return a judged measurement with what its processes saw, before what further ones did."""
         label = judged.measurement.label
         rows = (*self._rows.get(label, ()), *judged.fresh)
-        return replace(judged, fresh=rows, old_resources=self._resources.get(label))
+        return replace(
+            judged, fresh=rows, old_resources=self._resources.get(label), old_sectors=self._sectors.get(label)
+        )
 
     def at_hand(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
         """Return the entry's code to run beside a measurement; None where it has none, or none other than the new.
@@ -128,7 +131,7 @@ class OldKernels:
                 break
             self._tell(f"suspect: fresh process {number} of at most {LOOKS[-1]}, beside the old kernel")
             try:
-                told = self._run(unsettled.values())
+                told = self._run([replace(old, counts=number == 1) for old in unsettled.values()])
             except BandwidthError as error:
                 trouble.update(dict.fromkeys(unsettled, " ".join(str(error).split())))
                 break
@@ -141,9 +144,8 @@ class OldKernels:
     def _is_enough(self, label: str | None, tolerance: float) -> bool:
         return is_enough([one.drop for one in self._seen.get(label, [])], tolerance)
 
-    def _run(self, olds: Iterable[OldKernel]) -> dict[str | None, str]:
+    def _run(self, asked: Sequence[OldKernel]) -> dict[str | None, str]:
         """Run one process; return why old code cannot run, by label. Raises BandwidthError where nothing came of it."""
-        asked = list(olds)
         with self._lock(), self._start(asked) as child:
             child.wait_until_ready(self._timeout_seconds)
             begun = time.monotonic()
@@ -156,6 +158,8 @@ class OldKernels:
             if row is None:
                 continue
             said = row["detail"].get(OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            if said.get(SECTORS):
+                self._sectors[old.label] = said[SECTORS]
             if TROUBLE in said:
                 trouble[old.label] = said[TROUBLE]
             elif why_no_evidence(row, self._peak) is None:

@@ -19,12 +19,13 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.session.fresh.child import report_to_parent
+from pytest_bandwidth.session.fresh.sectors import sectors_of_both
 
 # Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
 # In what is told of it in a row's `detail`.
-DROP, RESOURCES, TROUBLE = "drop", "resources", "trouble"
+DROP, RESOURCES, SECTORS, TROUBLE = "drop", "resources", "sectors", "trouble"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,14 @@ class OldKernel:
     """Ask for old code beside the measurement of that label.
 
     old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
+    counts: whether to count the sectors that each asks for, too, which is the same in every process.
     """
 
     label: str | None
     old: str
     new: str
     seconds: float
+    counts: bool = False
 
 
 def measure_beside(
@@ -58,11 +61,12 @@ def measure_beside(
     try:
         measured = measure(replace(workload, interleaved=old.calls, setup_for_all=True))
         old.restore()
+        sectors = _sectors(asked, workload, old)
         device.run(replace(workload, interleaved=()))
     except DeviceLost as error:
         _give_up(asked, f"where old and new take turns one of them faults: {_first_line(error)}")
     alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
-    return _told(alone, _seen(measured.rounds, old))
+    return _told(alone, {**_seen(measured.rounds, old), SECTORS: sectors})
 
 
 def _seen(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
@@ -73,6 +77,14 @@ def _seen(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
         return {TROUBLE: "no round counted in which both ran"}
     resources = recorded_resources(asdict(old.resources)) if old.resources is not None else {}
     return {DROP: median(math.log(n / b) for n, b in zip(now, before, strict=True)), RESOURCES: resources}
+
+
+def _sectors(asked: OldKernel, workload: Workload, old: OldCode) -> Mapping[str, int] | None:
+    if not asked.counts or workload.launch is None:
+        return None
+    if workload.setup is not None:
+        workload.setup()
+    return sectors_of_both(asked.old, asked.new, workload.launch, old.host_args)
 
 
 def _told(measurement: Measurement, said: Mapping[str, Any]) -> Measurement:

@@ -49,7 +49,7 @@ def told(monkeypatch):
 
 
 def test_the_drop_is_told_and_the_new_code_runs_last(told):
-    device = Device(lambda d: OldCode((lambda: d.done.append("old"),), None, lambda: d.done.append("restored")))
+    device = Device(lambda d: OldCode((lambda: d.done.append("old"),), None, lambda: d.done.append("restored"), tuple))
     measured = beside(device)
     assert measured.detail["old-kernel"]["drop"] != 0
     assert device.done[-2:] == ["restored", "new"]
