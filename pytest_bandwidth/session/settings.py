@@ -121,7 +121,7 @@ def _device_name(text: str) -> str:
     raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu or traffic")
 
 
-def _profile(text: str) -> str:
+def _suite(text: str) -> str:
     if text not in ("quick", "full"):
         raise ValueError(f"found {text[:40]!r}, expected quick or full")
     return text
@@ -140,7 +140,7 @@ def _ratio(text: str) -> float:
     return value
 
 
-def _settled(text: str) -> str:
+def _settle(text: str) -> str:
     if text not in ("suspects", "unsure", "never"):
         raise ValueError(f"found {text[:40]!r}, expected suspects, unsure or never")
     return text
@@ -170,6 +170,22 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+def _share(text: str) -> float:
+    """Return a share of the probe: may pass 1, since a kernel may beat a plain copy."""
+    from pytest_bandwidth.domain.rounds import LARGEST_SHARE  # kept out of start-up
+
+    percent = text.strip().endswith("%")
+    try:
+        value = float(text.strip().rstrip("%")) / (100 if percent else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= LARGEST_SHARE:
+        raise ValueError(
+            f"found {text[:40]!r}, expected a share of the probe, such as 0.9 or 90%, of {LARGEST_SHARE:.0%} at most"
+        )
+    return value
+
+
 # Options that are absent here are switches.
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "baseline": _path,
@@ -177,14 +193,14 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "tolerance": parse_fraction,
     "runs": _count(1),
     "confirm": _count(0),
-    "settle": _settled,
+    "settle": _settle,
     "against": str,
     "pairs": _count(2),
     "max-time": _seconds,
     "min-samples": _count(1),
     "precision": _positive_fraction,
     "traffic-timeout": _seconds,
-    "suite": _profile,
+    "suite": _suite,
     "counters": _profiler,
     "html": _path,
     "json": _path,
@@ -290,6 +306,7 @@ def _overrides(place: str, other: str) -> bool:
 _MARKER_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "min_gbps": parse_gbps,
     "min_utilization": _positive_fraction,
+    "min_relative": _share,
     "tolerance": parse_fraction,
     "judged_on": _figure,
     "max_time": _seconds,
@@ -317,24 +334,7 @@ def read_marker(marks: list[pytest.Mark]) -> MarkerOptions:
 def _marker_value(name: str, value: object) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise UsageError(f"bandwidth marker: {name}={value!r}, expected a number or text")
-    parse = _MARKER_PARSERS.get(name, _share)
     try:
-        return parse(str(value))
+        return _MARKER_PARSERS[name](str(value))
     except ValueError as error:
         raise UsageError(f"bandwidth marker: {name}: {error}") from None
-
-
-def _share(text: str) -> float:
-    """Return a share of the probe: may pass 1, since a kernel may beat a plain copy."""
-    from pytest_bandwidth.domain.rounds import LARGEST_SHARE  # kept out of start-up
-
-    percent = text.strip().endswith("%")
-    try:
-        value = float(text.strip().rstrip("%")) / (100 if percent else 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= LARGEST_SHARE:
-        raise ValueError(
-            f"found {text[:40]!r}, expected a share of the probe, such as 0.9 or 90%, of {LARGEST_SHARE:.0%} at most"
-        )
-    return value
