@@ -289,7 +289,7 @@ class OldCodeDevice(Protocol):
         """
 
     def run(self, workload: Workload) -> object:
-        """As `Device.run`."""
+        """Do as `Device.run` does."""
 
 
 @runtime_checkable

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Pattern = Literal["coalesced", "misaligned", "strided", "random", "broadcast"]
-SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)

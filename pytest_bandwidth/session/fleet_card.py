@@ -32,7 +32,7 @@ class CardPlaces:
 
 
 class CurrentTest:
-    """As a plugin of pytest: note the test that runs, for the caller's table."""
+    """Note, as a plugin of pytest, the test that runs, for the caller's table."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

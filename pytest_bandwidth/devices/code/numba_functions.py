@@ -61,7 +61,7 @@ def _versions() -> Iterator[str]:
 
 
 class _Compiled(Walk):
-    """Walks through code that Numba compiles."""
+    """Walk through code that Numba compiles."""
 
     def value(self, value: Any) -> Iterator[str]:
         if isinstance(value, np.ndarray) and value.nbytes <= LARGEST_ARRAY_BYTES and not value.dtype.hasobject:
@@ -100,7 +100,7 @@ class _Compiled(Walk):
 
 
 class _Generating(_Compiled):
-    """Walks through code that generates code for Numba, whose functions and classes may be anybody's."""
+    """Walk through code that generates code for Numba, whose functions and classes may be anybody's."""
 
     def _own(self, value: Any) -> Iterator[str]:
         if isinstance(value, FunctionType):

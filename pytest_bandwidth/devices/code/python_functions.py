@@ -57,7 +57,7 @@ def known_function(function: object, arguments: Iterable[object] = ()) -> KnownF
 
 
 class _Called(Walk):
-    """Walks through code that Python runs; keeps what it was made with."""
+    """Walk through code that Python runs; keep what it was made with."""
 
     def __init__(self) -> None:
         super().__init__()

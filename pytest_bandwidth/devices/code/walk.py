@@ -21,11 +21,11 @@ _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 class Unknown(Exception):
-    """What decides what is done cannot be told."""
+    """Raised where what decides what is done cannot be told."""
 
 
 class Walk(ABC):
-    """Yields texts that identify what one function uses; what was seen before is named by its number.
+    """Yield texts that identify what one function uses; what was seen before is named by its number.
 
     seen: what another walk saw, of which this one is a part.
     """

@@ -10,6 +10,8 @@ it they are NumPy's own operations, on one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -168,8 +170,6 @@ def _threading_layer(numba: Any) -> str:
         return str(numba.threading_layer())
     except ValueError:  # not started yet
         pass
-    from importlib.util import find_spec
-
     asked = str(numba.config.THREADING_LAYER)
     pools = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}
     if asked in pools:
@@ -181,8 +181,6 @@ def _threading_layer(numba: Any) -> str:
 
 
 def _loads(pool: str) -> bool:
-    from importlib import import_module
-
     try:
         import_module(f"numba.np.ufunc.{pool}")
     except ImportError:  # its library, such as libgomp or TBB, is not there

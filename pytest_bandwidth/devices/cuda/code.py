@@ -33,7 +33,7 @@ class _Source(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """What NVRTC made of a source; the cubin is empty where the driver compiles the PTX."""
+    """Hold what NVRTC made of a source; the cubin is empty where the driver compiles the PTX."""
 
     ptx: str
     cubin: bytes

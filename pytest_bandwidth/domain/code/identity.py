@@ -18,7 +18,7 @@ _HASH = re.compile(rf"[0-9a-f]{{{DIGITS}}}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class CodeIdentity:
-    """Hashes of what ran; None where that is not known.
+    """Hold hashes of what ran; None where that is not known.
 
     ptx: a kernel's PTX in its normal form (`ptx_normal_form`). sass: its machine code for this device, with its
     constants. launch: grid, block, shared memory, each argument's type and size, scalars' values.
@@ -74,7 +74,7 @@ UNKNOWN_CODE = CodeIdentity()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCode:
-    """The identity of what is measured, and a kernel's PTX in its normal form, which an update keeps.
+    """Hold the identity of what is measured, and a kernel's PTX in its normal form, which an update keeps.
 
     unknown: why a kernel cannot be identified.
     """

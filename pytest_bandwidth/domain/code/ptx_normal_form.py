@@ -36,7 +36,7 @@ _NUMBERED = re.compile(r"%([A-Za-z_]+)(\d+)\b", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PtxModule:
-    """A kernel's normal form. data: the definitions of the variables that it uses, as they stand in `text`."""
+    """Hold a kernel's normal form. data: the definitions of the variables that it uses, as they stand in `text`."""
 
     text: str
     data: tuple[str, ...]
@@ -80,7 +80,7 @@ def ptx_digest(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A function or a variable of a module, or its declaration."""
+    """Hold a function or a variable of a module, or its declaration."""
 
     name: str
     text: str

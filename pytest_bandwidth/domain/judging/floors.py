@@ -22,7 +22,7 @@ class Floors:
     min_relative: float | None = None
 
     def missed(self, figures: Metrics) -> tuple[str, float, float] | None:
-        """Name, limit and observation of the first floor that the figures miss."""
+        """Return name, limit and observation of the first floor that the figures miss."""
         for name, limit in self._asked():
             value = _figure(name, figures)
             if value is not None and value < limit:

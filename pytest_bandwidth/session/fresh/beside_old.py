@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
@@ -38,8 +37,6 @@ from pytest_bandwidth.storage.baseline.code_files import folder_of, read_ptx
 # So many processes of one test are started at most: those whose figures are invalid tell nothing.
 MOST_PROCESSES = LOOKS[-1] + 2
 _NOT_BESIDE = "the old kernel did not run beside it"
-
-Row = Mapping[str, Any]
 
 
 class OldKernels:
