@@ -110,7 +110,12 @@ def test_a_fleets_history_is_asked_by_card():
 
 @pytest.mark.parametrize(
     ("table", "row"),
-    [("--constants", "prior 2 %"), ("--files", "two alike, always pooled"), ("--longer", "3 × the rounds")],
+    [
+        ("--constants", "prior 2 %"),
+        ("--files", "two alike, always pooled"),
+        ("--longer", "3 × the rounds"),
+        ("--estimators", "mean without outliers"),
+    ],
 )
 def test_other_tables_of_the_simulation(table, row):
     result = run(sys.executable, ROOT / "benchmarks/judge_simulation.py", table, "--trials=4", "--spread=2%", cwd=ROOT)
