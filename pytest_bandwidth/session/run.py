@@ -32,9 +32,9 @@ from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldC
 from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.beside_old import OldKernels
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
+from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
-from pytest_bandwidth.session.fresh.old_kernel import OldKernel
 from pytest_bandwidth.session.fresh.probe import probe_alone
 from pytest_bandwidth.session.measuring import (
     FRESH_SECONDS_LEAST,

@@ -30,8 +30,8 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, Go, rows_of
+from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
-from pytest_bandwidth.session.fresh.old_kernel import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.storage.baseline.code_files import folder_of, read_ptx
 
 # So many processes of one test are started at most: those whose figures are invalid tell nothing.

@@ -16,8 +16,8 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, ParentLine, tell_counted, tell_reached
+from pytest_bandwidth.session.fresh.child_beside_old import OldKernel, measure_beside
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
-from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
 from pytest_bandwidth.session.fresh.turns import Beside
 from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
 from pytest_bandwidth.session.progress import Progress

@@ -9,8 +9,8 @@ from scripted import ScriptedDevice, repeat
 from pytest_bandwidth.devices.base import Budget, OldCode, Workload
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.session.fresh import old_kernel
-from pytest_bandwidth.session.fresh.old_kernel import OldKernel, measure_beside
+from pytest_bandwidth.session.fresh import child_beside_old
+from pytest_bandwidth.session.fresh.child_beside_old import OldKernel, measure_beside
 
 ASKED = OldKernel("a", "old", "new", 1e-3)
 
@@ -43,8 +43,8 @@ def told(monkeypatch):
     def end(status):
         raise Ended(status)
 
-    monkeypatch.setattr(old_kernel, "report_to_parent", rows.extend)
-    monkeypatch.setattr(old_kernel.os, "_exit", end)
+    monkeypatch.setattr(child_beside_old, "report_to_parent", rows.extend)
+    monkeypatch.setattr(child_beside_old.os, "_exit", end)
     return rows
 
 
@@ -80,9 +80,9 @@ def test_a_fault_ends_the_process_with_its_reason(told):
 
 def test_code_that_hangs_ends_the_process(told, monkeypatch):
     gave_up = threading.Event()
-    monkeypatch.setattr(old_kernel, "HANGS_SECONDS", 0.01)
-    monkeypatch.setattr(old_kernel, "HANGS_FACTOR", 1.0)
-    monkeypatch.setattr(old_kernel.os, "_exit", lambda _: gave_up.set())
+    monkeypatch.setattr(child_beside_old, "HANGS_SECONDS", 0.01)
+    monkeypatch.setattr(child_beside_old, "HANGS_FACTOR", 1.0)
+    monkeypatch.setattr(child_beside_old.os, "_exit", lambda _: gave_up.set())
 
     def hang(_):
         assert gave_up.wait(60)

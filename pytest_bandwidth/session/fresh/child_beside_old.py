@@ -1,4 +1,4 @@
-"""In a fresh process, let a kernel's old code take turns with the new one; a fault of the old one ends the process."""
+"""Let a kernel's old code take turns with the new one in this fresh process, which a fault of the old one ends."""
 
 from __future__ import annotations
 
