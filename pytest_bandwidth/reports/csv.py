@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.reports.pairs import PrecisionPair, precision_of, precision_pairs
+from pytest_bandwidth.reports.related import PrecisionPair, precision_of, precision_pairs
 from pytest_bandwidth.reports.text_safe import clean
 from pytest_bandwidth.reports.values import number, text
 

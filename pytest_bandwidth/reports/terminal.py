@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.validity import OF_OTHERS
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.dram import dram_text
 from pytest_bandwidth.reports.names import names_among, natural, without_common_part
-from pytest_bandwidth.reports.pairs import PrecisionPair, precision_pairs
+from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.text_safe import padded, printable, width_of
 
 # Colours by meaning, as pytest's terminal writer names them.

@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
 from pytest_bandwidth.reports.charts.common import WIDE_ONLY, base, log_encoding, test_name, tooltip, unique
 from pytest_bandwidth.reports.charts.theme import Spec
-from pytest_bandwidth.reports.pairs import precision_pairs, size_sweeps
+from pytest_bandwidth.reports.related import precision_pairs, size_sweeps
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.storage.saved_run import RunDocument
 

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, for
 from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
 from pytest_bandwidth.reports.dram import dram_text
 from pytest_bandwidth.reports.html.detail_charts import figure_name, own_figure, runs_of, samples_of
-from pytest_bandwidth.reports.pairs import precision_of
+from pytest_bandwidth.reports.related import precision_of
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.text_safe import clean, one_line, prose, scalar_text
 from pytest_bandwidth.reports.values import mapping, number, sequence, text

@@ -9,7 +9,7 @@ import pytest
 import run_documents
 
 from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.reports.pairs import precision_of, precision_pairs, size_sweeps
+from pytest_bandwidth.reports.related import precision_of, precision_pairs, size_sweeps
 
 OUTCOME = run_documents.outcomes(1)[0]
 
