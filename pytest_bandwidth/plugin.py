@@ -1,4 +1,4 @@
-"""Register hooks and the fixture, nothing else.
+"""Register pytest's hooks and the fixture, choose the tests that run, and hand over to `session`.
 
 Imports no NumPy, YAML, Jinja2 or device library: those come when bandwidth tests have been collected.
 """
