@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,6 @@ def test_small(bandwidth):
     bandwidth(lambda: bandwidth.xp.copyto(y, x), reads=x, writes=y)
 """
 SHORT = "--bandwidth-max-time=0.02"
-INJECTION = Path(stand_in_profilers.__file__).with_name("nvtx_injection.c")
 
 
 @pytest.fixture
@@ -42,9 +40,7 @@ def injection(tmp_path: Path) -> Path:
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("no gcc to build what NVTX loads for a profiler: install gcc")
-    library = tmp_path / "nvtx_injection.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-Werror", "-o", library, INJECTION], check=True)
-    return library
+    return stand_in_profilers.built_injection(tmp_path, compiler)
 
 
 def test_what_kernels_move_is_counted_inside_of_the_range_alone(card: Card, tmp_path: Path, injection: Path) -> None:

@@ -2,13 +2,16 @@
 
 import os
 import re
+import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+import stand_in_profilers
 from card_processes import TESTS, Card
 
 from pytest_bandwidth.storage.baseline import load
@@ -49,11 +52,14 @@ class Session:
         return self.folder / "results"
 
 
-def run_session(card: Card, folder: Path, part: str, addopts: str, *more: str) -> Session:
+def run_session(
+    card: Card, folder: Path, part: str, addopts: str, *more: str, env: Mapping[str, str] = MappingProxyType({})
+) -> Session:
     deselected = (f"--deselect=tests/gpu/{nodeid}" for nodeid in NOT_HERE)
     environment = {
         "PYTHONPATH": os.pathsep.join((card.environment(SMALL)["PYTHONPATH"], str(TESTS / "support"))),
         "PYTEST_ADDOPTS": " ".join((*PLAIN, addopts, *deselected)),
+        **env,
     }
     args = ["benchmarks/gpu_session.py", part, f"--out={folder / 'results'}", f"--part-seconds={PART_SECONDS}", *more]
     return Session(card.run(args, SMALL, cwd=REPOSITORY, env=environment), folder)
@@ -71,9 +77,15 @@ def first(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
 
 @pytest.fixture(scope="module")
 def suite(shared_card: Card, new_folder: Callable[[], Path]) -> Session:
-    folder = new_folder()
+    folder, compiler = new_folder(), shutil.which("gcc")
+    assert compiler is not None, "the card is built with it"
+    stand_in_profilers.install(folder / "bin", "ncu")
+    profiled = {
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "NVTX_INJECTION64_PATH": str(stand_in_profilers.built_injection(folder, compiler)),
+    }
     written = f"--suite=--baselines {folder / 'baselines'} --docs {folder / 'docs'} --mib 1"
-    return run_session(shared_card, folder, "suite", f"-p small_suite {SHORT} -k '{OPERATIONS}'", written)
+    return run_session(shared_card, folder, "suite", f"-p small_suite {SHORT} -k '{OPERATIONS}'", written, env=profiled)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +129,10 @@ def test_the_page_shows_each_operation_and_says_what_it_is(suite: Session) -> No
     assert "over 10 fresh processes" in text
     assert "Left out" not in text
     assert len(re.findall(r"^\| \S*test_operation\[", text, re.MULTILINE)) >= 4
+    counted = text.partition("## What DRAM moved")[2].partition("## Selftest")[0]
+    ratios = [float(found) for found in re.findall(r"^\| \S*test_operation\[.* ([\d.]+) \|$", counted, re.MULTILINE)]
+    assert len(ratios) >= 5, counted
+    assert all(abs(ratio - 1) < 0.05 for ratio in ratios), counted
     assert len(re.findall(r"cupyx.profiler.benchmark \| [\d.]+ \|$", text, re.MULTILINE)) == 2
 
 
