@@ -51,7 +51,6 @@ from pytest_bandwidth.storage import baseline as baseline_files
 
 # A process that only tells its tests' code runs each once.
 TELL_SECONDS_EACH = 10.0
-_PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Run(MeasuringRun):
@@ -141,7 +140,7 @@ class Run(MeasuringRun):
         """Return what the revision said of a test's code, by label; its file is asked once, for all tests beside."""
         if self.revision is None or self.settings.disable:
             return NOTHING_TOLD
-        if self.device.identity.counts_only and self.revision.counterpart(_PACKAGE) is not None:
+        if self.device.identity.counts_only and self.revision.holds_plugin:
             return NOTHING_TOLD  # the plugin that counts is itself another one there
         timeout = FRESH_SECONDS_LEAST + len(test.beside) * TELL_SECONDS_EACH
         worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, test.file, timeout)

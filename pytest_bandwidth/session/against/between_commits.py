@@ -37,7 +37,6 @@ from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
 from pytest_bandwidth.session.settings import Settings
 
 _LOCK_SECONDS = 600.0
-_PACKAGE = Path(__file__).resolve().parent.parent.parent
 _CLEARED = (Status.WITHIN, Status.IMPROVED, Status.UNCHANGED)
 # What is wrong with one commit, and not with the machine.
 _OF_A_COMMIT = (NothingThere, FreshProcessFailed, ForeignImport, UsageError)
@@ -157,7 +156,7 @@ class AgainstGood:
 
     def _tells(self, tree: Worktrees) -> Rows:
         """Return what the commit says of its code; nothing where it has to be measured all the same."""
-        if self.device.counts_only and self.good.counterpart(_PACKAGE) is not None:
+        if self.device.counts_only and self.good.holds_plugin:
             return {}  # the plugin that counts is itself another one there
         self._tell(f"what code the test runs at {tree.revision.commit[:SHORT_HASH]}")
         with self._held(), suppress(NothingThere):
@@ -184,7 +183,7 @@ class AgainstGood:
             rows = by_label(sides.head())
             wanted = self._wanted(rows, but)
             return {label: self._by_counts(row) for label, row in wanted.items()} | self._missing(rows, but)
-        in_turn = self.device.on_host and self.good.counterpart(_PACKAGE) is None
+        in_turn = self.device.on_host and not self.good.holds_plugin
         taken = PairsTaken(sides, self._tell, self._held, in_turn)
         taken.take()
         rows = taken.pairs[0].head

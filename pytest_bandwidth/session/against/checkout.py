@@ -26,6 +26,7 @@ PREFIX = "pytest-bandwidth-tree-"
 LARGEST_MARK_BYTES = 65_536
 SHORT_HASH = 10
 _HAS_OWNERS = hasattr(os, "getuid")
+_PACKAGE = Path(__file__).resolve().parent.parent.parent
 _LOCK, _MARK, _TREE = "owner.lock", "mark.json", "tree"
 
 
@@ -45,6 +46,11 @@ class Revision:
         """Return the same path in the commit's tree; None for one outside the repository."""
         resolved, top = path.resolve(), Path(self.top)
         return Path(self.tree, resolved.relative_to(top)) if resolved.is_relative_to(top) else None
+
+    @property
+    def holds_plugin(self) -> bool:
+        """Return whether this package itself stands in the commit's tree: one that may count and sample otherwise."""
+        return self.counterpart(_PACKAGE) is not None
 
 
 class CheckedOut:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
@@ -38,7 +37,6 @@ ATTEMPTS_FACTOR = 2
 EXTENSION = 2
 # Two processes with a test's arrays, the probe's as large, and what makes caches cold, beside the test's own process.
 MEMORY_FACTOR = 8
-_PACKAGE = Path(__file__).resolve().parent.parent.parent
 _UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
 
 Rows = Mapping[str | None, Outcome]
@@ -202,7 +200,7 @@ def can_take_turns(measurements: Collection[Measurement], revision: Revision) ->
 
     On a GPU each would keep memory of it; a plugin of the other revision need not know how to take turns.
     """
-    if revision.counterpart(_PACKAGE) is not None or not all(one.device.on_host for one in measurements):
+    if revision.holds_plugin or not all(one.device.on_host for one in measurements):
         return False
     bytes_moved = sum(one.bytes_moved for one in measurements)
     return all(MEMORY_FACTOR * bytes_moved <= (one.device.memory_bytes or math.inf) for one in measurements)
