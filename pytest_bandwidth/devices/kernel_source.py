@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pytest_bandwidth.devices.base import KernelSource
 from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.kernel_signature import without_comments
 from pytest_bandwidth.domain.errors import KernelError
 from pytest_bandwidth.domain.text import shown
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 # In a wheel the kernels lie inside the package, in a checkout beside it.
 _SHIPPED_FOLDERS = (_PACKAGE / "cuda_src", _PACKAGE.parent / "cuda_src")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(
     r"__global__\s+(?:(?:static|inline|extern|const)\s+|__launch_bounds__\s*\([^()]*\)\s*)*void\s+"
     r"(?:__launch_bounds__\s*\([^()]*\)\s*)?([A-Za-z_]\w*)\s*\("
@@ -38,7 +38,7 @@ def shipped_files() -> list[str]:
 
 def kernel_names(text: str) -> list[str]:
     """List the __global__ functions in CUDA C++ text, in order; those that macros make are not seen."""
-    return _KERNEL.findall(_COMMENT.sub(" ", text))
+    return _KERNEL.findall(without_comments(text))
 
 
 def include_folders(options: Sequence[str]) -> tuple[Path, ...]:

@@ -6,13 +6,14 @@ the figure where they share little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import LARGEST_SHARE, is_share_told
+from pytest_bandwidth.domain.statistics import median_known
 from pytest_bandwidth.domain.units import format_percent
 
 METRICS: tuple[Metric, ...] = ("relative", "gbps")
@@ -68,9 +69,9 @@ def middle_of(seen: Sequence[Metrics]) -> Metrics:
     """Return each figure's median, over those of one process or more that hold it."""
     return Metrics(
         median(figures.gbps for figures in seen),
-        _median_of(figures.relative for figures in seen),
-        _median_of(figures.probe_gbps for figures in seen),
-        _median_of(figures.utilization for figures in seen),
+        median_known(figures.relative for figures in seen),
+        median_known(figures.probe_gbps for figures in seen),
+        median_known(figures.utilization for figures in seen),
     )
 
 
@@ -106,11 +107,6 @@ def disbelief(figures: Metrics) -> str:
         f"{format_percent(figures.relative)} of the probe's bandwidth, past {format_percent(LARGEST_SHARE)}, tell "
         "nothing: the probe was hindered, or less moved than was declared"
     )
-
-
-def _median_of(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _holds_share(entry: Entry) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, takewhile
 from statistics import median
 from typing import Literal
+
+from pytest_bandwidth.domain.statistics import median_known
 
 TrendFigure = Literal["relative", "gbps", "sectors"]
 # Counts are exact, and a device that is slow as a whole hardly moves kernel ÷ probe.
@@ -162,17 +164,12 @@ def _commit_row(runs: Sequence[Point], changes: tuple[Level, ...]) -> CommitRow:
         runs[0].commit_name,
         runs[0].at,
         len(runs),
-        _median(point.gbps for point in runs),
-        _median(point.relative for point in runs),
-        _median(point.sectors for point in runs),
+        median_known(point.gbps for point in runs),
+        median_known(point.relative for point in runs),
+        median_known(point.sectors for point in runs),
         changes,
     )
 
 
 def _known(value: float | None) -> bool:
     return value is not None and value > 0
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

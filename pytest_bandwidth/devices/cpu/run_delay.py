@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.rounds import RUN_DELAY
 
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
 # to 10 ms wait for nothing; 1 % or 10 % keep about as many beside others and quiet: benchmarks/run_delay.py.
-LARGEST_SHARE = 0.03
+LARGEST_WAITED_SHARE = 0.03
 LONGEST_RECORD = 64
 # Of the files that a process may have open, tests need some: of 1,024 mostly.
 MOST_THREADS = 256
@@ -79,6 +79,6 @@ def longest_wait(before: dict[str, float], after: dict[str, float]) -> float | N
 
 def why_disturbed(seconds: float, waited: float | None) -> Finding | None:
     """Return why a sample of so many seconds does not count; None where it does."""
-    if waited is None or waited <= LARGEST_SHARE * seconds:
+    if waited is None or waited <= LARGEST_WAITED_SHARE * seconds:
         return None
     return Finding(RUN_DELAY, "a thread was ready to run and waited for a processor")

@@ -12,6 +12,11 @@ _QUALIFIERS = re.compile(r"\b(?:const|volatile|struct|typename|__restrict__|__re
 _MANGLED = re.compile(r"^_Z(?:N.*?)?(\d+)(\w+)")
 
 
+def without_comments(source: str) -> str:
+    """Return C++ text with a blank in place of each comment."""
+    return _COMMENT.sub(" ", source)
+
+
 def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
     """Return the names of `kernel`'s `count` parameters; ``argument 0`` … where the source does not tell.
 
@@ -33,7 +38,7 @@ def held_by_value(source: str, kernel: str, count: int) -> tuple[str, ...]:
 @functools.lru_cache(256)
 def _parameters(source: str, kernel: str, count: int) -> tuple[tuple[str, str, str], ...]:
     """Find name, pointed-at type and own type of each parameter. Cached: launches repeat and sources are long."""
-    text = _COMMENT.sub(" ", source[:1_000_000])
+    text = without_comments(source[:1_000_000])
     for match in re.finditer(rf"\b{re.escape(source_name(kernel))}\s*\(", text):
         inside = _until_closing(text, match.end())
         if inside is None:

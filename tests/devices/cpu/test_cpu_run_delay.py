@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pytest_bandwidth.devices.cpu import run_delay
-from pytest_bandwidth.devices.cpu.run_delay import LARGEST_SHARE, RunDelay, longest_wait, why_disturbed
+from pytest_bandwidth.devices.cpu.run_delay import LARGEST_WAITED_SHARE, RunDelay, longest_wait, why_disturbed
 
 ACCOUNTED = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="the system keeps no such account")
 
@@ -85,8 +85,8 @@ def test_a_system_without_it_is_no_error(tmp_path):
 @pytest.mark.parametrize(
     ("seconds", "waited", "disturbed"),
     [
-        (1.0, LARGEST_SHARE, False),
-        (1.0, 1.01 * LARGEST_SHARE, True),
+        (1.0, LARGEST_WAITED_SHARE, False),
+        (1.0, 1.01 * LARGEST_WAITED_SHARE, True),
         (1e-6, 0.0, False),
         (1e-6, 1e-6, True),
     ],
