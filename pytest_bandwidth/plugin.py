@@ -176,6 +176,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     # Looked up after the body, which may have asked for it by request.getfixturevalue.
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is None:
+        session = item.config.stash.get(_SESSION, None)
+        if session is not None:
+            session.judge_without_fixture(item)
         return result
     from pytest_bandwidth.session.session import one_line_failures
 

@@ -80,6 +80,8 @@ class Bandwidth:
         self._folders = (test_file.parent, run.root)
         self.measurements: dict[str | None, Measurement] = {}
         self.tags: dict[str, Any] = {}
+        # Whether the test called for a measurement: one whose error the test caught leaves nothing to judge.
+        self.called = False
         # Once the test is over nothing judges what is measured.
         self.ended = False
 
@@ -177,6 +179,7 @@ class Bandwidth:
         for kernels so short that their launch takes longer. Elsewhere it changes nothing. Not with setup or doubled.
         Raises UsageError for arguments that the kernel would misread, and where CUDA captures no graph of it.
         """
+        self.called = True
         refuse_beside_graph(graph, setup, doubled)
         launch = checked_launch(kernel, grid, block, args, shared_mem)
         declaration = self._declared(reads, writes, flop, precision)
@@ -217,8 +220,9 @@ class Bandwidth:
         explain: run it once more, untimed, as `explain` does: where its operators move other bytes than are declared, a
         finding says so. The figure stays that of the declared bytes.
         """
+        self.called = True
         if not callable(function):
-            raise UsageError(f"bandwidth(...): found a {type(function).__name__}, expected a callable")
+            raise UsageError(f"bandwidth(...): found an object of type {type(function).__name__}, expected a callable")
         refuse_setup_beside_graph(graph, setup)
         refuse_near_misses(kwargs, reads, writes)
         said = checked_code(code)
@@ -285,6 +289,7 @@ class Bandwidth:
         graph: on a GPU, time each from a CUDA graph of its own, as for one callable.
         Each is a measurement labelled with its name, judged like any other. Raises UsageError.
         """
+        self.called = True
         if not isinstance(functions, Mapping) or len(functions) < 2 or not all(map(callable, functions.values())):
             raise UsageError("compare: expected a mapping of names to two callables or more, each without arguments")
         checked_switch("graph", graph)

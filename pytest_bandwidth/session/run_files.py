@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.session.device_report import apart
 from pytest_bandwidth.session.settings import Settings
-from pytest_bandwidth.storage.atomic import write_whole
+from pytest_bandwidth.storage.atomic import real_path, write_whole
 
 BUNDLE_NAME = "bandwidth_report"
 KINDS = ("json", "csv", "html")
@@ -29,12 +29,13 @@ def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) 
     written_by: dict[Path, str] = {}
     for name in KINDS:
         if getattr(settings, name) is not None:
-            where = (folder / getattr(settings, name)).resolve()
+            where = real_path(folder / getattr(settings, name))
             other = written_by.setdefault(where, options[name])
             if other != options[name]:
                 raise UsageError(f"{options[name]}: found {where}, which {other} writes, expected another file")
     if settings.baseline is not None:
-        baseline = (folder / settings.baseline).resolve()
+        _refuse_unreachable(options["baseline"], folder / settings.baseline)
+        baseline = real_path(folder / settings.baseline)
         for where, option in written_by.items():
             if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
                 raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
@@ -49,6 +50,7 @@ def check_writable(option: str, target: Path, *, a_file: bool) -> None:
     """Raise UsageError where the file or folder that an option names cannot be written; nothing is made."""
     if a_file and os.path.isdir(target):
         raise UsageError(f"{option}: found the folder {target}, expected a file to write")
+    _refuse_unreachable(option, target)
     nearest = target.parent if a_file else target
     while not os.path.exists(nearest) and nearest != nearest.parent:
         nearest = nearest.parent
@@ -56,6 +58,18 @@ def check_writable(option: str, target: Path, *, a_file: bool) -> None:
         raise UsageError(f"{option}: found the file {nearest}, expected a folder to write in")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"{option}: found the folder {nearest}, where this user may not write, expected another")
+
+
+def _refuse_unreachable(option: str, target: Path) -> None:
+    """Raise UsageError for links in a circle and names too long; what is not there is made when it is written."""
+    try:
+        os.stat(target)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    except OSError as problem:
+        raise UsageError(
+            f"{option}: found {target}, which cannot be opened ({problem.strerror}), expected another"
+        ) from None
 
 
 def write_files(

@@ -134,6 +134,11 @@ class BandwidthSession:
         if not fixture.measurements:
             if self._run.strict and item.get_closest_marker("bandwidth") is not None:
                 pytest.fail("marked bandwidth, and measured nothing: there is nothing to judge", pytrace=False)
+            if self._run.strict and fixture.called:
+                pytest.fail(
+                    "called bandwidth, caught its error, and measured nothing: there is nothing to judge; let it raise",
+                    pytrace=False,
+                )
             return
         judged = self._judged(item, fixture)
         messages = self._record(item, fixture, judged)
@@ -143,6 +148,21 @@ class BandwidthSession:
         if len(expected) == len(messages):
             pytest.xfail(f"{expected[0]} (baseline): {next(iter(messages.values()))}")
         pytest.fail("\n".join(messages.values()), pytrace=False)
+
+    def judge_without_fixture(self, item: pytest.Item) -> None:
+        """With strict, fail a test that is marked itself and took no fixture: its floors would hold nothing.
+
+        A marker of its class or module, or one that a conftest.py adds, may be for others.
+        """
+        marks = getattr(getattr(item, "function", None), "pytestmark", ())
+        if self._problem is not None or self._run.settings.disable or not self._run.strict:
+            return
+        if any(mark.name == "bandwidth" for mark in marks):
+            pytest.fail(
+                "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge; "
+                "take it, or remove the marker",
+                pytrace=False,
+            )
 
     def judge_failed(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge what was counted in a test whose body failed, and show it with the failure: it may be why.

@@ -20,6 +20,14 @@ class NotOnDisk(OSError):
     """Raised where a file has its name, but a power cut may take that away again: the disk failed."""
 
 
+def real_path(path: Path) -> Path:
+    """Return the path without symbolic links; one of a loop of links stays, for what opens it to refuse.
+
+    `Path.resolve` raises RuntimeError for such a loop before Python 3.13, which is no OSError.
+    """
+    return Path(os.path.realpath(path))
+
+
 @contextmanager
 def replacing(path: Path, *, durable: bool = False, partial_name: str | None = None) -> Iterator[Path]:
     """Give the path of a hidden file beside `path`, not there yet; what is written to it becomes `path` in the end.
@@ -65,7 +73,7 @@ def write_whole(
         with open(path, "wb") as stream:
             stream.write(data)
         return
-    target = Path(os.path.realpath(path)) if keep and path.is_symlink() else path
+    target = real_path(path) if keep and path.is_symlink() else path
     with replacing(target, durable=durable, partial_name=partial_name) as partial:
         # A new file, never one that somebody laid there, nor what a link leads to.
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

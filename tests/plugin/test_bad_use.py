@@ -46,7 +46,7 @@ A = "    a = bandwidth.random(64)\n"
             A + "    bandwidth(lambda: None, reads=object())",
             r"test_wrong\.py:6: a builtins\.object in reads= or writes= is no array",
         ),
-        (A + "    bandwidth(a, reads=a)", r"found a ndarray, expected a callable"),
+        (A + "    bandwidth(a, reads=a)", r"found an object of type ndarray, expected a callable"),
         (A + "    bandwidth(lambda: None, reads=a, flop=-1)", r"flop=-1, expected"),
         (A + "    bandwidth(lambda: None, reads=a, label='')", r"label='', expected printable text"),
         (A + "    bandwidth(lambda: None, reads=a, setup=3)", r"setup=3, expected a callable"),
@@ -290,6 +290,45 @@ def test_a_marked_test_that_measures_nothing_fails_with_strict(project):
     result = project.run_here("--bandwidth-strict")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*marked bandwidth, and measured nothing: there is nothing to judge"])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "bandwidth(len, [], reads=-1)",
+        "bandwidth.launch(None, 1, 1, (), reads=8)",
+        "bandwidth.compare({'a': 1, 'b': 2}, reads=8)",
+    ],
+)
+def test_a_test_that_catches_the_error_of_its_only_measurement_fails_with_strict(project, call):
+    caught = f"    try:\n        {call}\n    except Exception:\n        pass\n"
+    project.file("test_caught.py", f"def test_caught(bandwidth):\n{caught}")
+    project.run_here().assert_outcomes(passed=1)
+    result = project.run_here("--bandwidth-strict")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["called bandwidth, caught its error, and measured nothing: *; let it raise"])
+
+
+def test_a_test_that_is_marked_itself_and_takes_no_fixture_fails_with_strict(project):
+    project.file(
+        "test_unasked.py",
+        "import pytest\n\n@pytest.mark.bandwidth(min_gbps=5)\ndef test_marked():\n    pass\n\n"
+        "@pytest.mark.bandwidth(min_gbps=5)\nclass TestMany:\n    def test_other(self):\n        pass\n",
+    )
+    project.run_here().assert_outcomes(passed=2)
+    result = project.run_here("--bandwidth-strict")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["marked bandwidth, and does not take the fixture `bandwidth`: *remove the marker"])
+    project.run_here("--bandwidth-disable").assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("option", ["json", "html", "csv", "dir", "history", "profile", "baseline"])
+def test_a_path_that_is_a_link_to_itself_is_refused_before_any_test(project, option):
+    project.file("test_sum.py", COPY)
+    (project.path / "loop").symlink_to("loop")
+    result = project.run_here(f"--bandwidth-{option}=loop", *(["--bandwidth-update"] if option == "baseline" else []))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --bandwidth-{option}: found *loop, which cannot be opened (Too many levels*"])
 
 
 def test_an_output_that_is_a_link_is_written_through(project):

@@ -122,7 +122,7 @@ class CpuDevice:
 
         if not isinstance(launch.kernel, HostKernel) or self._threads is None:
             found = type(launch.kernel).__name__
-            raise UsageError(f"launch: found a {found}, expected a kernel from bandwidth.kernel(...)")
+            raise UsageError(f"launch: found an object of type {found}, expected a kernel from bandwidth.kernel(...)")
         x, y, z = launch.grid
         return launch.kernel.bound(launch.args, x * y * z, self._threads)
 

@@ -142,7 +142,8 @@ class TrafficDevice:
         del stream  # launches are executed one after the other
         if not isinstance(launch.kernel, TrafficKernel):
             raise UsageError(
-                f"launch: found a {type(launch.kernel).__name__}, expected a kernel from bandwidth.kernel(...)"
+                f"launch: found an object of type {type(launch.kernel).__name__}, "
+                "expected a kernel from bandwidth.kernel(...)"
             )
         return lambda: self._execute(launch, None, lambda _: None)
 

@@ -12,6 +12,7 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import MAX_SHARE
+from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.baseline.code_files import folder_of, ptx_hashes, write_ptx
 from pytest_bandwidth.storage.baseline.edit import edited
 from pytest_bandwidth.storage.baseline.locate import check_device, device_of
@@ -101,7 +102,7 @@ def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_
 
 def _real(path: Path) -> Path:
     """Return the file behind a symbolic link: that is replaced, not the link."""
-    return path.resolve()
+    return real_path(path)
 
 
 def _refuse_repeated(updates: Sequence[Entry]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.history.database import (
     database,
     first_line,
@@ -91,7 +92,7 @@ def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[History]:
-    resolved = folder.resolve()
+    resolved = real_path(folder)
     found = listing(resolved)
     if not found.files:
         raise UsageError(f"{folder}: found no runs, expected a folder that --bandwidth-history wrote to")

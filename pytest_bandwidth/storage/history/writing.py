@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.history.columns import COLUMNS, columns_of, run_id_of
 from pytest_bandwidth.storage.history.database import copy_to, database
 from pytest_bandwidth.storage.history.files import add, run_file, sweep
@@ -23,7 +24,7 @@ def append(folder: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome
     """
     values = columns_of(document, outcomes)
     _make(folder)
-    folder = folder.resolve()
+    folder = real_path(folder)
     target = run_file(folder, run_id_of(document))
     if target.exists():
         raise UsageError(f"{target}: is there already, expected a run that the history has not")

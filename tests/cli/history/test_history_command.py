@@ -231,6 +231,14 @@ def test_figures_and_moments_that_no_run_has_are_passed_over(command, tmp_path, 
         assert command("history", folder, *arguments).status == 0
 
 
+def test_a_folder_that_is_a_link_to_itself_is_refused_in_one_line(command, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    said = command("history", loop)
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert "Too many levels of symbolic links" in said.err
+
+
 @pytest.mark.parametrize("missing", ["duckdb", "ruptures"])
 def test_what_is_missing_is_said_in_one_line(command, folder, monkeypatch, missing):
     real = importlib.util.find_spec
