@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.ptx_diff import access_changes, ptx_diff
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.storage.baseline.code_files import folder_of, read_ptx
+from pytest_bandwidth.storage.baseline.code_files import needed_ptx
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,7 @@ def code_change(measurement: Measurement, entry: Entry | None, baseline: Path | 
     if baseline is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
         return NO_CHANGE
     try:
-        old = read_ptx(baseline, then)
+        old = needed_ptx(baseline, then)
     except BaselineError as error:
         return CodeChange(unknown=f"the code changed, how cannot be shown: {error}")
-    if old is None:
-        missing = f"found no {folder_of(baseline) / f'{then}.ptx'}, commit it with the baseline"
-        return CodeChange(unknown=f"the code changed, how cannot be shown: {missing}")
     return CodeChange(ptx_diff(old, measurement.ptx), access_changes(old, measurement.ptx))

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.errors import BandwidthError, BaselineError
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
 from pytest_bandwidth.domain.judging.by_code.old_kernel import (
     LOOKS,
@@ -32,7 +32,7 @@ from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, Go, rows_of
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
-from pytest_bandwidth.storage.baseline.code_files import folder_of, read_ptx
+from pytest_bandwidth.storage.baseline.code_files import needed_ptx
 
 # So many processes of one test are started at most: those whose figures are invalid tell nothing.
 MOST_PROCESSES = LOOKS[-1] + 2
@@ -106,13 +106,7 @@ class OldKernels:
             return None
         if then.launch is None or measurement.code.launch != then.launch:
             raise BandwidthError("the launch changed as well: grid, block, shared memory or arguments")
-        try:
-            old = read_ptx(self._baseline, then.ptx)
-        except BaselineError as error:
-            raise BandwidthError(str(error)) from None
-        if old is None:
-            missing = folder_of(self._baseline) / f"{then.ptx}.ptx"
-            raise BandwidthError(f"found no {missing}, commit it with the baseline")
+        old = needed_ptx(self._baseline, then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)
         if unsafe is not None:
             raise BandwidthError(unsafe)

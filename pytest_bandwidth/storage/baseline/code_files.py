@@ -67,6 +67,14 @@ def read_ptx(baseline: Path, name: str) -> str | None:
     return text
 
 
+def needed_ptx(baseline: Path, name: str) -> str:
+    """Return the module of that hash. Raises BaselineError as `read_ptx` does, and where there is none."""
+    found = read_ptx(baseline, name)
+    if found is None:
+        raise BaselineError(f"found no {folder_of(baseline) / f'{name}.ptx'}, commit it with the baseline")
+    return found
+
+
 def problems_of(baseline: Path, entries: Iterable[Entry]) -> list[Problem]:
     """Return what is wrong with the PTX of a baseline's entries, each file once; that one is missing is no problem."""
     problems: list[Problem] = []

@@ -47,6 +47,9 @@ def test_an_update_writes_the_ptx_that_its_entries_name(path):
     assert files(path) == {f"{HASH_OF_ONE}.ptx"}
     assert code_files.read_ptx(path, HASH_OF_ONE) == ONE
     assert code_files.read_ptx(path, HASH_OF_TWO) is None
+    assert code_files.needed_ptx(path, HASH_OF_ONE) == ONE
+    with pytest.raises(BaselineError, match=rf"found no .*{HASH_OF_TWO}\.ptx, commit it with the baseline"):
+        code_files.needed_ptx(path, HASH_OF_TWO)
     assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
     read = baseline_files.load(path).entries["t.py::one"]
     assert read == replace(entry("t.py::one", HASH_OF_ONE), gbps=100.0)
