@@ -1,4 +1,6 @@
-"""Parse and format numbers with units, as people write and read them. Inside the package: bytes, seconds and fractions.
+"""Parse and format numbers with units, and moments, as people write and read them.
+
+Inside the package: bytes, seconds and fractions.
 
 GB are 10⁹ bytes and GiB 2³⁰ bytes throughout.
 """
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import datetime, timezone
 
 GB = 10**9
 
@@ -26,6 +29,7 @@ MAX_SHARE = 10.0
 # An exabyte per second, which no memory comes near; figures computed from it stay finite.
 MAX_GBPS = 1e9
 _COUNT = re.compile(r"[0-9]{1,19}")
+_MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def _number_and_unit(text: str) -> tuple[float, str]:
@@ -154,6 +158,16 @@ def format_gbps(gbps: float) -> str:
 def format_percent(fraction: float, decimals: int = 0) -> str:
     """Return a fraction as a percentage: 0.62 → 62 %."""
     return f"{fraction * 100:.{decimals}f} %"
+
+
+def format_moment(moment: datetime) -> str:
+    """Format a moment of UTC in ISO 8601, to the second: 2026-11-21T04:00:00Z."""
+    return moment.strftime(_MOMENT)
+
+
+def parse_moment(text: str) -> datetime:
+    """Parse what `format_moment` writes. Raises ValueError for anything else."""
+    return datetime.strptime(text, _MOMENT).replace(tzinfo=timezone.utc)
 
 
 def counted(count: int, noun: str) -> str:

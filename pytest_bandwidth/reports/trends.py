@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from pytest_bandwidth.domain.trend import CommitRow, Level, Trend, TrendFigure, by_commit, newest_commit
-from pytest_bandwidth.domain.units import counted, digits, format_percent
+from pytest_bandwidth.domain.units import counted, digits, format_moment, format_percent
 from pytest_bandwidth.reports.summary import signed_percent
 
 FIGURE_WORDS = {"relative": "share of the probe, %", "gbps": "GB/s", "sectors": "sectors of 32 bytes"}
@@ -81,7 +81,7 @@ def trend_plain(trend: Trend) -> dict[str, Any]:
         "runs": [
             {
                 "run_id": point.run_id,
-                "at": f"{point.at:%Y-%m-%dT%H:%M:%SZ}",
+                "at": format_moment(point.at),
                 "commit": point.commit,
                 "uncommitted": point.uncommitted,
                 "serial": point.serial,
@@ -104,7 +104,7 @@ def _level_plain(trend: Trend, level: Level) -> dict[str, Any]:
         "value": level.value,
         "change": level.change,
         "commit": first.commit,
-        "at": f"{first.at:%Y-%m-%dT%H:%M:%SZ}",
+        "at": format_moment(first.at),
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from pytest_bandwidth import __version__
+from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
 from pytest_bandwidth.session.options import OPTIONS
 
@@ -32,7 +33,7 @@ def describe(root: Path, started: float) -> dict[str, object]:
         "uncommitted_changes": has_uncommitted_changes(root),
         "command": own_command(sys.argv),
         "ci": bool(os.environ.get("CI")),
-        "started_at": _moment(datetime.fromtimestamp(started, timezone.utc)),
+        "started_at": format_moment(datetime.fromtimestamp(started, timezone.utc)),
     }
 
 
@@ -56,16 +57,12 @@ def own_command(argv: Sequence[str]) -> str:
 
 def now() -> str:
     """Tell the moment: UTC in ISO 8601, to the second."""
-    return _moment(datetime.now(timezone.utc))
+    return format_moment(datetime.now(timezone.utc))
 
 
 def new_run_id() -> str:
     """Make a name that sorts by time and is unique: 20261121T040000Z-3f2c1ab9."""
     return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}"
-
-
-def _moment(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _versions() -> dict[str, str]:

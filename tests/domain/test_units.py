@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime, timezone
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -175,3 +176,15 @@ def test_bytes(text, count):
 def test_what_is_no_number_of_bytes(text):
     with pytest.raises(ValueError, match="found"):
         units.parse_bytes(text)
+
+
+def test_a_moment_is_read_as_it_is_written() -> None:
+    moment = datetime(2026, 11, 21, 4, 0, 59, tzinfo=timezone.utc)
+    assert units.format_moment(moment) == "2026-11-21T04:00:59Z"
+    assert units.parse_moment("2026-11-21T04:00:59Z") == moment
+
+
+@pytest.mark.parametrize("text", ["", "2026-11-21", "2026-11-21T04:00:59", "2026-13-21T04:00:59Z"])
+def test_what_is_no_moment(text):
+    with pytest.raises(ValueError, match="does not match"):
+        units.parse_moment(text)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.reports.csv import Cell, written
 from pytest_bandwidth.reports.export.timings import METRICS, TimedRun
 
@@ -23,7 +24,7 @@ def render_csv_long(runs: Sequence[TimedRun]) -> str:
     for run in runs:
         device = run.device
         fixed: tuple[Cell, ...] = (
-            *(run.run_id, f"{run.started_at:%Y-%m-%dT%H:%M:%SZ}", run.commit, run.host),
+            *(run.run_id, format_moment(run.started_at), run.commit, run.host),
             *(device.kind, device.name, device.serial),
         )
         for outcome in run.outcomes:

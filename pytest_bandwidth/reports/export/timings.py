@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from statistics import median, quantiles
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.domain.units import counted, parse_moment
 from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument
-
-_MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ def _quartiles(outcome: Outcome, metric: Metric) -> tuple[float | None, float | 
 
 def _moment(value: object, name: str) -> datetime:
     try:
-        return datetime.strptime(_text(value), _MOMENT).replace(tzinfo=timezone.utc)
+        return parse_moment(_text(value))
     except ValueError:
         raise UsageError(
             f"{name}: environment.started_at is {shown(value)}, expected a moment like 2026-11-21T04:00:00Z"

@@ -6,18 +6,17 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.text import shown
+from pytest_bandwidth.domain.units import parse_moment
 from pytest_bandwidth.storage.schema_check import LARGEST_COUNT
 
 TEXT_AT_MOST = 20_000
 # A run's id is its file's name.
 _RUN_ID = re.compile(r"(?!merged-)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 _SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
 
 Document = Mapping[str, Any]
@@ -137,7 +136,7 @@ def _environment(document: Document, name: str, kind: type) -> object:
 def _moment(document: Document) -> str:
     value = document["environment"].get("started_at")
     try:
-        return datetime.strptime(value, _MOMENT).replace(tzinfo=timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        return parse_moment(value).strftime("%Y-%m-%d %H:%M:%S")
     except (TypeError, ValueError):
         raise UsageError(
             f"environment.started_at is {shown(value)}, expected a moment like 2026-11-21T04:00:00Z"
