@@ -226,7 +226,9 @@ class MeasuringRun(ABC):
         if self._lost is not None:
             raise DeviceLost(f"not measured: {self._lost}")
         if self._measuring:
-            raise UsageError("bandwidth was called by what is being measured: measure one of the two, outside of it")
+            raise UsageError(
+                "bandwidth was called by what is measured, or another thread meanwhile: measure one at a time"
+            )
         self._measuring = True
         try:
             yield

@@ -17,6 +17,14 @@ _START_OF_LINE = "\r\x1b[2K"
 BAR_WIDTH = 30
 
 
+def begin_line(reporter: pytest.TerminalReporter) -> None:
+    """End the terminal's line where it holds text; pytest's own `ensure_newline` knows of no text after `-q`."""
+    reporter.ensure_newline()
+    writer = reporter.config.get_terminal_writer()
+    if writer.width_of_current_line:
+        writer.line()
+
+
 class ProgressLine:
     """Write to the terminal behind pytest's output capture, over itself."""
 
@@ -42,7 +50,7 @@ class ProgressLine:
         """Write a line that stays, where no person watches."""
         if not self._watched and self._reporter is not None:
             with self._uncaptured():
-                self._reporter.ensure_newline()
+                begin_line(self._reporter)
                 self._reporter.write_line(printable(text))
                 self._reporter.flush()
 

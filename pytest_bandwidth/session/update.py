@@ -31,6 +31,7 @@ from pytest_bandwidth.session.environment import now
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
+from pytest_bandwidth.session.progress import begin_line
 from pytest_bandwidth.session.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -210,7 +211,7 @@ def _teller(config: pytest.Config) -> Callable[[str], None]:
 
 
 def _tell(reporter: pytest.TerminalReporter, text: str) -> None:
-    reporter.ensure_newline()
+    begin_line(reporter)
     reporter.write_line(text)
 
 

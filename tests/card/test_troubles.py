@@ -95,7 +95,7 @@ def shown(shared_card: Card, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("test", "line"),
     [
-        ("test_nested", "bandwidth was called by what is being measured: measure one of the two, outside of it"),
+        ("test_nested", "bandwidth was called by what is measured, or another thread meanwhile: measure one at a time"),
         ("test_capture", "a stream is recording a graph, and nothing can be waited for meanwhile"),
         ("test_other_card", "nothing ran on the timed stream"),
         ("test_thread_with_a_stream_of_its_own", "nothing ran on the timed stream"),

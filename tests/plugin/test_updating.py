@@ -199,6 +199,22 @@ def test_a_baseline_that_cannot_be_written_is_told_by_its_rows(project):
     assert summary.explanation == "Not written to the baseline: the update failed."
 
 
+@pytest.mark.parametrize("quiet", [[], ["-q"]])
+def test_what_is_told_after_the_tests_has_lines_of_its_own(project, quiet):
+    project.file("test_one.py", "def test_one():\n    pass\n")
+    project.file(
+        "conftest.py",
+        "from pytest_bandwidth.session.progress import begin_line\n\n"
+        "def pytest_sessionfinish(session):\n"
+        "    reporter = session.config.pluginmanager.get_plugin('terminalreporter')\n"
+        "    for text in ('run 2', 'run 3'):\n"
+        "        begin_line(reporter)\n"
+        "        reporter.write_line(text)\n",
+    )
+    result = project.run(*quiet, "-p", "no:randomly")
+    result.stdout.fnmatch_lines(["*[[]100%[]]", "run 2", "run 3"], consecutive=True)
+
+
 def test_an_interrupt_between_tests_ends_the_run_and_leaves_the_baseline_as_it_was(project):
     project.file("test_copy.py", f"{COPY}\n\ndef test_more():\n    raise KeyboardInterrupt\n")
     result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3", "-p", "no:randomly")

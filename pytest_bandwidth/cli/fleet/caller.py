@@ -23,6 +23,7 @@ from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.device_report import DeviceReport
 from pytest_bandwidth.session.environment import describe, new_run_id
 from pytest_bandwidth.session.options import RUNS_NOTHING
+from pytest_bandwidth.session.progress import begin_line
 from pytest_bandwidth.session.publish import publish, show
 from pytest_bandwidth.session.run_files import check_outputs
 from pytest_bandwidth.session.settings import Settings, places_of, settings_of
@@ -227,7 +228,7 @@ def _teller(config: pytest.Config) -> Callable[[str], None]:
 
     def tell(text: str) -> None:
         if reporter is not None:
-            reporter.ensure_newline()
+            begin_line(reporter)
             reporter.write_line(printable(text))
 
     return tell
