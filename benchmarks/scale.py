@@ -146,9 +146,11 @@ def time_tests(tests: int, threads: int, repeat: int) -> dict[str, tuple[float, 
                     raise subprocess.CalledProcessError(process.returncode, process.args)
 
         run(RUNS["update"])  # compiles loops
-        runs = list(RUNS.items())
         for i in range(repeat):
-            for name, at_once in runs if i % 2 == 0 else reversed(runs):
+            first, second, *others = RUNS
+            # Those that are held against each other follow each other, now the one first, now the other.
+            for name in (first, second, *others) if i % 2 == 0 else (second, first, *others):
+                at_once = RUNS[name]
                 began, spent = time.perf_counter(), _spent_by_children()
                 run(at_once)
                 seconds[name].append((time.perf_counter() - began, _spent_by_children() - spent))

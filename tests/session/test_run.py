@@ -184,7 +184,7 @@ def test_a_measurement_inside_another_is_refused_and_later_ones_are_not(run):
     run.device = ScriptedDevice()
     plain = Workload(lambda: None, Traffic(BYTES, 0))
     nested = Workload(lambda: run.measure(plain, MarkerOptions(max_time=0.1), SEEN), Traffic(BYTES, 0))
-    with pytest.raises(UsageError, match="called by what is being measured"):
+    with pytest.raises(UsageError, match="called by what is measured"):
         run.measure(nested, MarkerOptions(max_time=0.1), SEEN)
     assert run.measure(plain, MarkerOptions(max_time=0.1), SEEN).seconds
 

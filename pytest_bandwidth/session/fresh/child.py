@@ -390,6 +390,8 @@ def _wait_for_end(pid: int, timeout_seconds: float) -> None:
     with suppress(OSError):  # a sandbox that knows no such call
         process = os.pidfd_open(pid)
         try:
-            select.select([process], [], [], timeout_seconds)
+            ended = select.poll()  # select() takes no number above 1,023
+            ended.register(process, select.POLLIN)
+            ended.poll(timeout_seconds * 1e3)
         finally:
             os.close(process)

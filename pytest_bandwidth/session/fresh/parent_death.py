@@ -56,7 +56,9 @@ def _end_with_ancestor(pid: int) -> None:
 
 
 def _end_group_after(process: int) -> None:
-    select.select([process], [], [])
+    ended = select.poll()  # select() takes no number above 1,023
+    ended.register(process, select.POLLIN)
+    ended.poll()
     _end_group()
 
 

@@ -27,6 +27,20 @@ from pytest_bandwidth.session.fresh.child import (
 )
 
 
+@pytest.fixture
+def many_files_open():
+    """Have numbers of further files lie above 1,023, which select() does not take."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = 4096 if hard == resource.RLIM_INFINITY else min(hard, 4096)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    yield
+    for file in opened:
+        os.close(file)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def invocation(tmp_path, code):
     """A stand-in for pytest: a module of that name in the folder, which python -m finds first."""
     (tmp_path / "pytest.py").write_text(code)
@@ -92,6 +106,7 @@ run_child([sys.executable, "-c", profiler], Path(), ChildRequest("cpu"), 600, di
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux's handles of processes")
+@pytest.mark.usefixtures("many_files_open")
 def test_a_child_that_counts_ends_its_hanging_profiler_first(tmp_path, monkeypatch):
     """The profiler has a process group of its own, which whoever ends the child does not know."""
     folders = tmp_path / "folders"

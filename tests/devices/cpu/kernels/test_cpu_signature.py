@@ -132,7 +132,7 @@ class TestRefused:
 
 def test_something_else_than_a_kernel():
     with pytest.raises(
-        UsageError, match=r"found a builtin_function_or_method, expected a kernel from bandwidth.kernel"
+        UsageError, match=r"found an object of type builtin_function_or_method, expected a kernel from bandwidth.kernel"
     ):
         cpu().launcher(Launch(print, (1, 1, 1), (1, 1, 1), ()), None)
 
