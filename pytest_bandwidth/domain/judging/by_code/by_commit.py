@@ -43,7 +43,7 @@ def judge_by_commit(suspect: Suspect, paired: Verdict, heads: Sequence[Metrics],
     fresh = judge_by_fresh(first, case, seen, max(confirm, 1), Floors(), None)
     if fresh.status is Status.REGRESSED:
         differs = what_differs(case.measurement, suspect.entry)
-        reason = f"the code is not why: {paired.reason}; but {drop_sentence(fresh)}; {differs}"
+        reason = f"it lost more than its code explains: {paired.reason}; but {drop_sentence(fresh)}; {differs}"
         return replace(fresh, status=Status.DEVICE, code=BY_COMMIT, reason=reason)
     status = Status.WITHIN if first.status is Status.SUSPECT else paired.status
     return replace(paired, status=status, reason=f"{moved(first, 'the baseline')} here, {paired.reason}")

@@ -78,3 +78,10 @@ def test_what_stays_unsure_says_why_and_takes_no_fresh_process():
     found = judge_test({KEY: measured(90.0)}, FIVE, limits, again(None), never_probe, ways=ways)
     assert found[KEY].verdict.status is Status.INSUFFICIENT
     assert found[KEY].verdict.reason.endswith("; its commit is gone")
+
+
+def test_a_device_that_lost_more_than_the_code_clears_the_code_of_the_rest_alone():
+    lost = replace(PAIRED, reason="4.9 % below the commit in 4 pairs (at least 3.9 % with 99.9 % confidence)")
+    verdict = judge_by_commit(suspect_of(), lost, heads(*(70.0,) * 4), 3)
+    assert verdict.status is Status.DEVICE
+    assert verdict.reason.startswith(f"it lost more than its code explains: {lost.reason}; but ")
