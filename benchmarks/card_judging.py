@@ -1,15 +1,18 @@
-"""Judge on the emulated card, by real runs of pytest: unchanged kernels, slower kernels, a slower card.
+"""Judge on the emulated card, by real runs of pytest: unchanged kernels, slower kernels, a slower card, neighbours.
 
     python benchmarks/card_judging.py                              # 100 unchanged tests, 20 of each drop: half an hour
     python benchmarks/card_judging.py --judged 10 --slowed 5 --slower 10%
+    python benchmarks/card_judging.py --neighbour 2000/10000 --neighbour 500/20000      # µs that another has, of how many
 
 Needs what the emulated card needs (tests/emulated_card/README.md). A baseline of five fresh processes holds each
 test; then processes of five tests each are judged by it, suspects in fresh processes of their own. The kernels take
 turns in each process: copy, scale, add, triad and write, of 0.5 MiB arrays and larger. Unchanged ones run in one block
 more than in the baseline: the same code passes by itself, and here the rule is to decide. Times are virtual, with the
-card's own noise, so that a machine that is busy changes nothing. Prints Markdown: the statuses, and beside them what
-the rule finds on drawn noise of the same size (docs/method.md). Ends with 1 where an unchanged kernel is red, or where
-the slower card is not told in one line.
+card's own noise, so that a machine that is busy changes nothing. With --neighbour another process, which NVML does not
+tell of, takes turns with ours on the card, and kernels take a millisecond, triad ten: as much longer than its probe as
+what computes. Prints Markdown: the statuses, and beside them what
+the rule finds on drawn noise of the same size (docs/method.md). Ends with 1 where an unchanged kernel is red, where
+the slower card is not told in one line, or where a slower kernel passes beside a neighbour.
 """
 
 from __future__ import annotations
@@ -60,14 +63,20 @@ def test_stream(bandwidth, kernel, size):
     grid = int(os.environ["GRID"])
     bandwidth.launch(bandwidth.kernel("stream.cu", kernel), grid, 256, args, reads=inputs or 0, writes=out)
 """
+# Beside neighbours a kernel takes about as long as contexts' slices of time do.
+LONG = {"MEMORY_PACE": 0.02}
+LONG_KERNEL, LONGER = "triad_f32", 10
+LONG_SECONDS = 1.0
 KERNELS = ("copy_f32", "scale_f32", "add_f32", "triad_f32", "write_f32")
 
 
 class Arena:
     """Keep a user's folder: tests of some sizes, and their baseline. state: of the card, to which each run adds."""
 
-    def __init__(self, folder: Path, sizes: int) -> None:
+    def __init__(self, folder: Path, sizes: int, settle: str, seconds: float = 0.05, **always: object) -> None:
         self._folder, self._state = folder, folder / "card"
+        self._always = always
+        self._given = (f"--bandwidth-settle={settle}", f"--bandwidth-max-time={seconds}")
         self._state.mkdir()
         (folder / "pytest.ini").write_text("[pytest]\n")
         text = TEST.replace("{sizes}", str(sizes)).replace("{tolerance}", f"{100 * TOLERANCE}%")
@@ -87,13 +96,13 @@ class Arena:
         from emulated_card.environment import card_environment  # found once `main` has said where
 
         plain = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:benchmark", "-p", "no:xdist")
-        ours = ("--bandwidth-device=cuda", "--bandwidth-baseline=base.yaml", "--bandwidth-max-time=0.05")
+        ours = ("--bandwidth-device=cuda", "--bandwidth-baseline=base.yaml", *self._given)
         document = self._folder / "out.json"
         document.unlink(missing_ok=True)
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *plain, *ours, f"--bandwidth-json={document}", *args],
             cwd=self._folder,
-            env={**card_environment(self._state, {"L2_BYTES": 1 << 16, **settings}), "GRID": str(grid)},
+            env={**card_environment(self._state, {"L2_BYTES": 1 << 16, **self._always, **settings}), "GRID": str(grid)},
             capture_output=True,
             text=True,
             check=False,
@@ -114,6 +123,28 @@ def judged(arena: Arena, tests: int, **settings: object) -> tuple[Counter[str], 
         shares += [row["relative"] for row in rows]
         print(f"… {statuses.total()} of {tests}: {dict(statuses)}", file=sys.stderr, flush=True)
     return statuses, shares
+
+
+def beside_neighbours(neighbours: Sequence[str], tests: int, slower: Sequence[float], settle: str) -> bool:
+    """Judge beside each neighbour, and print a row for each and each drop; return whether all is as it should be."""
+    well = True
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = -(-tests // len(KERNELS))
+        arena = Arena(Path(folder), sizes, settle, LONG_SECONDS, **LONG, SLOW_KERNELS=factors(0.0))
+        arena.take_baseline()
+        print("| µs of others ÷ period | kernels | tests | statuses |\n|---|---|---|---|")
+        for neighbour in neighbours:
+            for drop in (0.0, *slower):
+                found, _ = judged(arena, tests, NEIGHBOUR=neighbour, SLOW_KERNELS=factors(drop))
+                what = f"{format_percent(drop)} slower" if drop else "unchanged"
+                print(f"| {neighbour} | {what} | {found.total()} | {counted(found)} |", flush=True)
+                well &= not (found["WITHIN"] if drop else found["REGRESSED"])
+    return well
+
+
+def factors(slower: float) -> str:
+    """Return how much longer each kernel takes, as the card is asked for it."""
+    return ",".join(f"{kernel}={(1 + slower) * (LONGER if kernel == LONG_KERNEL else 1)}" for kernel in KERNELS)
 
 
 def promised(drop: float, spread: float) -> float:
@@ -145,21 +176,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=int, default=100, help="unchanged tests (default: 100; by fives)")
     parser.add_argument("--slowed", type=int, default=20, help="tests of each slower kernel (default: 20; by fives)")
+    parser.add_argument("--neighbour", action="append", metavar="BUSY/PERIOD", help="judge beside another process, µs")
+    parser.add_argument("--settle", default="suspects", help="as --bandwidth-settle (default: suspects)")
     parser.add_argument("--slower", action="append", help="by how much longer they take (default: 3%% 5%% 10%%)")
     options = parser.parse_args()
+    slower = [parse_fraction(given) for given in options.slower or ["3%", "5%", "10%"]]
     sys.path.insert(0, str(TESTS))  # for emulated_card
+    if options.neighbour:
+        drops = slower if options.slower else [0.1]
+        return 0 if beside_neighbours(options.neighbour, options.slowed, drops, options.settle) else 1
     with tempfile.TemporaryDirectory() as folder:
-        arena = Arena(Path(folder), max(options.judged, options.slowed) // len(KERNELS))
+        arena = Arena(Path(folder), max(options.judged, options.slowed) // len(KERNELS), options.settle)
         arena.take_baseline()
         unchanged, shares = judged(arena, options.judged)
         spread = spread_of(shares)
         print(f"tolerance {format_percent(TOLERANCE, 1)}, {RUNS} runs; shares differ by {format_percent(spread, 2)}\n")
         print("| kernels | tests | REGRESSED | by the rule on drawn noise | statuses |\n|---|---|---|---|---|")
         print(row("unchanged", unchanged, promised(0.0, spread)), flush=True)
-        for slower in map(parse_fraction, options.slower or ["3%", "5%", "10%"]):
-            factors = ",".join(f"{kernel}={1 + slower}" for kernel in KERNELS)
-            found, _ = judged(arena, options.slowed, SLOW_KERNELS=factors)
-            print(row(f"{format_percent(slower)} slower", found, promised(1 - 1 / (1 + slower), spread)), flush=True)
+        for drop in slower:
+            found, _ = judged(arena, options.slowed, SLOW_KERNELS=",".join(f"{k}={1 + drop}" for k in KERNELS))
+            print(row(f"{format_percent(drop)} slower", found, promised(1 - 1 / (1 + drop), spread)), flush=True)
         status, shown, rows = arena.judge(0, MEMORY_PACE=SLOW_CARD)
         told = device_lines(shown)
         down = Counter(r["status"] for r in rows)
@@ -170,8 +206,11 @@ def main() -> int:
 
 def row(what: str, statuses: Counter[str], expected: float) -> str:
     many = statuses.total()
-    counts = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-    return f"| {what} | {many} | {statuses['REGRESSED']} | {format_percent(expected, 1)} | {counts} |"
+    return f"| {what} | {many} | {statuses['REGRESSED']} | {format_percent(expected, 1)} | {counted(statuses)} |"
+
+
+def counted(statuses: Counter[str]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in statuses.most_common())
 
 
 if __name__ == "__main__":

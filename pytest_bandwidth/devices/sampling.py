@@ -13,7 +13,16 @@ from pytest_bandwidth.devices.memory_speed import wait_for_memory
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.rounds import FEWEST_ROUNDS, RUN_DELAY, Dropped, Rounds, StopReason, too_few_undisturbed
+from pytest_bandwidth.domain.rounds import (
+    FEWEST_ROUNDS,
+    HELD_UP,
+    RUN_DELAY,
+    Dropped,
+    Rounds,
+    StopReason,
+    rounds_held_up,
+    too_few_undisturbed,
+)
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.validity import why_invalid
@@ -27,6 +36,7 @@ MOST_ROUNDS = 10_000
 # Dropping and re-measuring goes on for as long again as a measurement may take, but never for more samples than this.
 MOST_DROPPED = 1_000
 PROGRESS_SECONDS = 0.5
+SOMETHING_ELSE = Finding(HELD_UP, "something else had the GPU meanwhile, as the probe tells by its time")
 
 
 class MeasuringDevice(Device, TimedDevice, Protocol):
@@ -87,6 +97,14 @@ class _Tally:
         self.spoilt = [taken for taken in self.spoilt if not _only_waited(taken)]
         self.disturbed = 0
 
+    def drop_held_up(self) -> None:
+        """Put those rounds aside in which something else had the GPU, as the probe tells by its time."""
+        beside = [(taken, taken.probe) for taken in self.kept if taken.probe is not None]
+        places = rounds_held_up([taken.kernel.seconds for taken, _ in beside], [probe.seconds for _, probe in beside])
+        for taken in [beside[place][0] for place in places]:
+            self.kept.remove(taken)
+            self.spoilt.append(replace(taken, kernel=replace(taken.kernel, drop=SOMETHING_ELSE)))
+
     @property
     def attempts(self) -> int:
         return len(self.kept) + len(self.spoilt)
@@ -119,7 +137,7 @@ def measure_timed(device: MeasuringDevice, workload: Workload, budget: Budget, p
     Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
     """
     resources = device.resources(workload.launch) if workload.launch is not None else None
-    sampled = take_rounds(device, workload, budget, progress)
+    sampled = take_rounds(device, workload, budget, progress, on_gpu=device.identity.on_gpu)
     measurement = Measurement(
         label=workload.label,
         traffic=workload.traffic,
@@ -147,9 +165,12 @@ def run_untimed(workload: Workload, synchronize: Call) -> object:
     return value
 
 
-def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progress: Progress) -> Sampled:
+def take_rounds(
+    device: TimedDevice, workload: Workload, budget: Budget, progress: Progress, *, on_gpu: bool = False
+) -> Sampled:
     """Sample a workload and its probe as the budget says; without a sample that counts, `stop` is `no-samples`.
 
+    on_gpu: whether the probe tells by its time that something else had the device; a host accounts for that itself.
     Raises whatever the workload raises, and OutOfMemory where the probe does not fit.
     """
     last: list[object] = [None]
@@ -175,6 +196,8 @@ def take_rounds(device: TimedDevice, workload: Workload, budget: Budget, progres
         tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
         after = device.conditions()
     ended = device.now()
+    if on_gpu:
+        tally.drop_held_up()
     kept = tally.kept
     return Sampled(
         Rounds(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
@@ -16,6 +18,17 @@ RUN_DELAY = "run-delay"
 # undisturbed; beside builds, three quarters are.
 FEWEST_ROUNDS = 3
 LEAST_UNDISTURBED_SHARE = 0.1
+# Why a round on a GPU was dropped: something else had the card meanwhile. Contexts take turns there, by slices of a
+# millisecond or so. A probe of the same card in the same state differs by a few per cent from sample to sample, so one
+# that took longer by this factor, and by as much time, tells of such slices. Then a sample is held up that is longer
+# than the fastest by half of what the probe lost at least, and by more than samples differ of themselves. Chosen on the
+# emulated card (benchmarks/card_judging.py --neighbour), and not yet tried on hardware.
+HELD_UP = "held-up"
+HELD_UP_FACTOR = 1.25
+HELD_UP_SECONDS = 50e-6
+OWN_DIFFERENCE = 1.03
+# From so many slices in a kernel's run on, by those in the probe's, its fastest may be held up as well.
+MOST_SLICES = 0.5
 
 
 def is_share_told(share: float | None) -> bool:
@@ -60,10 +73,14 @@ class Rounds:
     wall_seconds: float = field(default=0.0, compare=False)
 
     @property
+    def disturbed(self) -> int:
+        """Return how many rounds were dropped because a thread waited, or something else had the GPU."""
+        return sum(d.code in (RUN_DELAY, HELD_UP) for d in self.dropped)
+
+    @property
     def too_disturbed(self) -> bool:
-        """Return whether so many rounds were dropped for waiting threads that the others are few or a lucky choice."""
-        disturbed = sum(d.code == RUN_DELAY for d in self.dropped)
-        return too_few_undisturbed(len(self.kernel_seconds), disturbed)
+        """Return whether so many rounds were dropped as disturbed that the others are few or a lucky choice."""
+        return too_few_undisturbed(len(self.kernel_seconds), self.disturbed)
 
     @property
     def seconds(self) -> float | None:
@@ -85,6 +102,23 @@ class Rounds:
         return median(share * p / k for k, p in zip(self.kernel_seconds, self.probe_seconds, strict=True))
 
 
+def rounds_held_up(kernel_seconds: Sequence[float], probe_seconds: Sequence[float]) -> list[int]:
+    """Return the places of the rounds on a GPU in which something else had it while kernel or probe were to run."""
+    fastest = min(probe_seconds, default=math.inf)
+    least = max(HELD_UP_FACTOR * fastest, fastest + HELD_UP_SECONDS)
+    lost = [seconds - fastest for seconds in probe_seconds if seconds >= least]
+    if not lost:
+        return []
+    alone = min(kernel_seconds)
+    if len(lost) / len(probe_seconds) * alone / fastest > MOST_SLICES:
+        return list(range(len(kernel_seconds)))
+    # By one limit, or what is left of the one would be faster than what is left of the other.
+    half = min(lost) / 2
+    most = [max(OWN_DIFFERENCE * seconds, seconds + half) for seconds in (alone, fastest)]
+    rounds = enumerate(zip(kernel_seconds, probe_seconds, strict=True))
+    return [i for i, taken in rounds if any(seconds >= limit for seconds, limit in zip(taken, most, strict=True))]
+
+
 def too_few_undisturbed(kept: int, disturbed: int) -> bool:
-    """Say whether rounds without waiting threads are too few, or too small a share, to stand for the workload."""
+    """Say whether undisturbed rounds are too few, or too small a share, to stand for the workload."""
     return disturbed > 0 and (kept < FEWEST_ROUNDS or kept < LEAST_UNDISTURBED_SHARE * (kept + disturbed))

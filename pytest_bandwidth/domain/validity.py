@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.rounds import LARGEST_SHARE, RUN_DELAY
+from pytest_bandwidth.domain.rounds import HELD_UP, LARGEST_SHARE, RUN_DELAY
 from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, format_percent
 
 CLOCK, ABOVE_PEAK, ABOVE_PROBE = "clock", "above-peak", "above-probe"
@@ -22,7 +22,7 @@ CLOCK, ABOVE_PEAK, ABOVE_PROBE = "clock", "above-peak", "above-probe"
 OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE)
 OTHERS = "others"
 # What passes by itself when other processes end.
-OF_OTHERS = (OTHERS, RUN_DELAY)
+OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
 TAKEN_AGAIN = "taken-again"
 # Of so many caches' worth of writes, what a cache keeps is less than a sixteenth.
 ENOUGH_CACHES = 16
@@ -42,7 +42,7 @@ def why_invalid(measurement: Measurement) -> Finding | None:
     """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None where it is not."""
     rounds = measurement.rounds
     if not rounds.kernel_seconds:
-        if rounds.too_disturbed and all(d.code == RUN_DELAY for d in rounds.dropped):
+        if rounds.disturbed == len(rounds.dropped) and rounds.too_disturbed:
             return _disturbed(measurement)
         reasons = sorted({d.reason for d in rounds.dropped})
         return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
@@ -59,16 +59,16 @@ def why_invalid(measurement: Measurement) -> Finding | None:
 
 
 def _disturbed(measurement: Measurement) -> Finding:
-    """Return the finding that too few rounds were undisturbed, with who used the processors where that was seen."""
+    """Return the finding that too few rounds were undisturbed, with who disturbed them where that was seen."""
     rounds = measurement.rounds
-    disturbed = sum(d.code == RUN_DELAY for d in rounds.dropped)
+    many = f"{rounds.disturbed} of {rounds.disturbed + len(rounds.kernel_seconds)} rounds"
     share = "" if rounds.run_delay is None else f", {format_percent(rounds.run_delay)} of their time"
     who = ", ".join(measurement.conditions_after.others)
-    return Finding(
-        RUN_DELAY,
-        f"its threads waited for a processor in {disturbed} of {disturbed + len(rounds.kernel_seconds)} rounds{share}"
-        f"{f' ({who})' if who else ''}",
-    )
+    seen = f" ({who})" if who else ""
+    if measurement.device.on_gpu:
+        unseen = "" if who else "; no process was seen, as in containers: give the tests a GPU of their own"
+        return Finding(HELD_UP, f"something else had the GPU in {many}{seen}, as the probe tells by its time{unseen}")
+    return Finding(RUN_DELAY, f"its threads waited for a processor in {many}{share}{seen}")
 
 
 def above_peak(measurement: Measurement) -> Finding | None:

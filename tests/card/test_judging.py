@@ -63,6 +63,33 @@ def test_slower_kernels_are_found_and_the_others_are_not(card: Card, folder: Pat
     assert shown.count("the kernel, not the device") == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("slower", "allowed"), [(1.0, {"WITHIN", "INVALID"}), (1.1, {"REGRESSED", "INVALID"})])
+def test_a_neighbour_that_nobody_tells_of_makes_no_regression_and_hides_none(
+    card: Card, tmp_path: Path, slower: float, allowed: set[str]
+) -> None:
+    """Kernels of half a millisecond and of five, beside slices of 2 ms in each 10 ms: the second has one every time."""
+    (tmp_path / "test_stream.py").write_text(STREAM)
+    slow = {"MEMORY_PACE": 0.04}
+    written, shown, _ = run(
+        card,
+        tmp_path,
+        "--bandwidth-update",
+        "--bandwidth-runs=5",
+        "-k",
+        "copy or add",
+        SLOW_KERNELS="add_f32=20",
+        **slow,
+    )
+    assert written == 0, shown
+    factors = f"copy_f32={slower},add_f32={20 * slower}"
+    args = ("-k", "copy or add", "--bandwidth-settle=never", "--bandwidth-max-time=0.3")
+    beside = {**slow, "NEIGHBOUR": "2000/10000", "SLOW_KERNELS": factors}
+    _, shown, statuses = run(card, tmp_path, *args, grid=OTHER_CODE, **beside)
+    assert set(statuses.values()) <= allowed, shown
+    assert "something else had the GPU in" in shown or slower > 1, shown
+
+
 def test_a_slower_card_is_one_line_and_nothing_red(card: Card, folder: Path) -> None:
     status, shown, statuses = run(card, folder, "-k", "copy or add", grid=OTHER_CODE, MEMORY_PACE=0.8)
     assert status == 0

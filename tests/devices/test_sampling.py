@@ -152,6 +152,37 @@ def test_too_few_undisturbed_rounds_are_invalid_and_the_reason_names_the_wait_an
     )
 
 
+def on_gpu(**script):
+    gpu = DeviceIdentity("cuda", "A GPU", 2**30, "g")
+    device = ScriptedDevice(identity=gpu, **script)
+    return measure_timed(device, NOTHING, replace(QUIET, min_samples=64), lambda _: None)
+
+
+def test_rounds_in_which_something_else_had_the_gpu_are_dropped():
+    beside = on_gpu(probe_script=repeat(*[1e-3] * 15, 3e-3), kernel_script=repeat(*[1e-3] * 14, 3e-3))
+    assert beside.invalid is None
+    assert set(beside.samples) == set(beside.rounds.probe_seconds) == {1e-3}
+    assert {d.code for d in beside.rounds.dropped} == {"held-up"}
+    assert [d.round for d in beside.rounds.dropped] == sorted(d.round for d in beside.rounds.dropped)
+
+
+def test_on_a_host_a_slow_probe_alone_drops_nothing():
+    assert take(ScriptedDevice(probe_script=repeat(*[1e-3] * 15, 3e-3))).dropped == ()
+
+
+def test_a_kernel_in_which_there_is_a_slice_of_others_each_time_is_invalid_and_the_reason_says_so():
+    found = on_gpu(probe_script=repeat(1e-3, 1e-3, 3e-3), kernel_script=repeat(5e-3)).invalid
+    assert found.code == "held-up"
+    assert re.fullmatch(
+        r"something else had the GPU in (\d+) of \1 rounds, as the probe tells by its time; no process was seen, as in "
+        r"containers: give the tests a GPU of their own",
+        found.text,
+    )
+    seen = (Conditions(others=("python (pid 7, 80 %)",)),)
+    named = on_gpu(probe_script=repeat(1e-3, 1e-3, 3e-3), kernel_script=repeat(5e-3), states=seen).invalid
+    assert "rounds (python (pid 7, 80 %)), as the probe tells" in named.text
+
+
 def test_who_says_how_busy_others_may_be_gets_the_disturbed_rounds_where_no_others_are_left():
     device = ScriptedDevice(kernel_script=repeat(WAITED, WAITED, dropped("sm-clock")))
     measurement = measure_timed(device, NOTHING, replace(QUIET, tolerates_run_delay=True), lambda _: None)

@@ -6,7 +6,7 @@ from statistics import median, stdev
 
 import pytest
 
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.rounds import Rounds, rounds_held_up
 from pytest_bandwidth.domain.statistics import noise, precision_of_median, quantile
 
 
@@ -46,3 +46,25 @@ def test_relative_is_the_median_of_the_rounds_ratios():
 def test_no_samples_have_no_figures():
     empty = Rounds()
     assert (empty.seconds, empty.host_seconds, empty.probe_gbps, empty.relative(100)) == (None, None, None, None)
+
+
+QUIET = [1.00e-3, 1.02e-3, 1.01e-3, 1.04e-3]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "probe", "held_up"),
+    [
+        (QUIET, QUIET, []),
+        ([1e-3, 3e-3, 1e-3, 1e-3], QUIET, []),  # the probe saw nothing: that is the kernel's own way
+        (QUIET, [1e-3, 3e-3, 1e-3, 1e-3], [1]),
+        ([1e-3, 1e-3, 2.5e-3, 1e-3], [1e-3, 3e-3, 1e-3, 1e-3], [1, 2]),  # by half of the 2 ms that the probe lost
+        ([1e-3, 1e-3, 1.9e-3, 1e-3], [1e-3, 3e-3, 1e-3, 1e-3], [1]),
+        ([1e-3] * 6, [1e-3, 3e-3, 1.5e-3, 1.24e-3, 1e-3, 1e-3], [1, 2]),  # the least loss counts, of 0.5 ms
+        (QUIET, [1e-5, 4e-5, 1e-5, 1e-5], []),  # no context's slice is as short
+        ([1e-3] * 4, [1e-3, 1.2e-3, 1e-3, 1e-3], []),  # less than the probe may differ by
+        ([3e-3] * 4, [1e-3, 3e-3, 1e-3, 1e-3], [0, 1, 2, 3]),  # in 3 ms there is most of a slice each time
+        ([], [], []),
+    ],
+)
+def test_rounds_are_held_up_where_the_probe_lost_a_slice_of_time(kernel, probe, held_up):
+    assert rounds_held_up(kernel, probe) == held_up

@@ -1,6 +1,7 @@
 #include "streams.h"
 
 #include "devices.h"
+#include "neighbour.h"
 #include "settings.h"
 
 #include <stdlib.h>
@@ -110,12 +111,12 @@ static int run_first(card_stream *stream) {
     stream->running = true;
     run_earlier(start);
     int status = run_before(stream, queued->number, &start);
-    end = start;
+    start = end = card_turn_begins(start);
     if (!status) status = queued->work->run(queued->work, stream, start, &end);
     stream->running = false;
     if (status == STOPPED) return status;
     if (status) card_lose_context(status);
-    else stream->end_ns = end;
+    else stream->end_ns = card_turn_ends(start, end);
     stream->first = queued->next;
     if (!stream->first) stream->last = NULL;
     card_work_release(queued->work);
