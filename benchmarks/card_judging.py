@@ -2,7 +2,7 @@
 
     python benchmarks/card_judging.py                              # 100 unchanged tests, 20 of each drop: half an hour
     python benchmarks/card_judging.py --judged 10 --slowed 5 --slower 10%
-    python benchmarks/card_judging.py --neighbour 2000/10000 --neighbour 500/20000      # µs that another has, of how many
+    python benchmarks/card_judging.py --neighbour 2000/10000 --neighbour 500/20000   # µs of another, in how many
 
 Needs what the emulated card needs (tests/emulated_card/README.md). A baseline of five fresh processes holds each
 test; then processes of five tests each are judged by it, suspects in fresh processes of their own. The kernels take
@@ -10,9 +10,9 @@ turns in each process: copy, scale, add, triad and write, of 0.5 MiB arrays and 
 more than in the baseline: the same code passes by itself, and here the rule is to decide. Times are virtual, with the
 card's own noise, so that a machine that is busy changes nothing. With --neighbour another process, which NVML does not
 tell of, takes turns with ours on the card, and kernels take a millisecond, triad ten: as much longer than its probe as
-what computes. Prints Markdown: the statuses, and beside them what
-the rule finds on drawn noise of the same size (docs/method.md). Ends with 1 where an unchanged kernel is red, where
-the slower card is not told in one line, or where a slower kernel passes beside a neighbour.
+what computes. Prints Markdown: the statuses, and beside them what the rule finds on drawn noise of the same size
+(docs/method.md). Ends with 1 where an unchanged kernel is red, where the slower card is not told in one line, or where
+a slower kernel passes beside a neighbour.
 """
 
 from __future__ import annotations
