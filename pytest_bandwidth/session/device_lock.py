@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import sys
 import tempfile
 import time
@@ -15,10 +14,11 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
+from pytest_bandwidth.domain.address import masked
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.storage.own_folders import HAS_OWNERS, what_is_wrong
 
-_HAS_OWNERS = hasattr(os, "getuid")
 LARGEST_HOLDER_BYTES = 4096
 # A wait is usual while another test is measured, and worth a line in a log only when it lasts.
 LONG_WAIT_SECONDS = 5.0
@@ -35,36 +35,19 @@ def lock_folder() -> Path:
     but a folder, it is XDG_RUNTIME_DIR, or /run/user/UID, where no other user can take one.
     Raises DeviceUnavailable where both are taken or cannot be written: nothing is measured without a lock.
     """
-    user = os.getuid() if _HAS_OWNERS else os.environ.get("USERNAME", "user")
+    user = os.getuid() if HAS_OWNERS else os.environ.get("USERNAME", "user")
     folder = Path(tempfile.gettempdir()) / f"pytest-bandwidth-{user}"
-    found = _what_is_wrong(folder)
+    found = what_is_wrong(folder)
     if found is None:
         return folder
-    if _HAS_OWNERS:
+    if HAS_OWNERS:
         runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}") / "pytest-bandwidth"
-        if runtime.is_absolute() and _what_is_wrong(runtime) is None:
+        if runtime.is_absolute() and what_is_wrong(runtime) is None:
             return runtime
     raise DeviceUnavailable(
         f"{folder} is not a folder of this user's, for locks that nobody else writes to ({found}): "
         "remove it, or set TMPDIR"
     )
-
-
-def _what_is_wrong(folder: Path) -> str | None:
-    """Return why locks cannot lie in a folder, which is made where it is missing; None where they can."""
-    try:
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found = folder.lstat()
-    except OSError as error:
-        return error.strerror or type(error).__name__
-    if not stat.S_ISDIR(found.st_mode):
-        return "found a link" if stat.S_ISLNK(found.st_mode) else "found a file"
-    if _HAS_OWNERS and found.st_uid != os.getuid():
-        return f"found one of the user {found.st_uid}"
-    if _HAS_OWNERS and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "found one that others may write to"
-    return None
 
 
 class DeviceLock:
@@ -114,7 +97,7 @@ class DeviceLock:
             ) from None
         try:
             with suppress(OSError):  # it only serves a message of others
-                self._holder.write_text(json.dumps({"pid": os.getpid(), "command": " ".join(sys.argv)[:400]}))
+                self._holder.write_text(json.dumps({"pid": os.getpid(), "command": masked(" ".join(sys.argv))[:400]}))
             yield
         finally:
             with suppress(OSError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from pytest_bandwidth import __version__
+from pytest_bandwidth.domain.address import masked
 from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
 from pytest_bandwidth.session.options import OPTIONS
@@ -38,7 +39,7 @@ def describe(root: Path, started: float) -> dict[str, object]:
 
 
 def own_command(argv: Sequence[str]) -> str:
-    """Keep of a command line the program and this plugin's own options: others may hold secrets.
+    """Keep of a command line the program and this plugin's own options: others may hold secrets, as addresses may.
 
     >>> own_command(["/bin/pytest", "--token=x", "--bandwidth-device", "cpu", "tests"])
     'pytest … --bandwidth-device cpu …'
@@ -48,7 +49,7 @@ def own_command(argv: Sequence[str]) -> str:
     own_value = False
     for argument in argv[1:]:
         if own_value or argument.startswith("--bandwidth-"):
-            kept.append(argument)
+            kept.append(masked(argument))
         elif kept[-1] != "…":
             kept.append("…")
         own_value = argument in values

@@ -41,6 +41,10 @@ def test_a_run_started_when_it_did(tmp_path):
         (["pytest", "--token=hunter2", "-k", "x", "--bandwidth-json=r.json"], "pytest … --bandwidth-json=r.json"),
         (["pytest", "--bandwidth-device", "cpu", "secret"], "pytest --bandwidth-device cpu …"),
         (["pytest", "--bandwidth-strict", "secret"], "pytest --bandwidth-strict …"),
+        (
+            ["pytest", "--bandwidth-history=s3://key:secret@b/h", "--bandwidth-history", "gs://b/h?secret"],
+            "pytest --bandwidth-history=s3://***@b/h --bandwidth-history gs://b/h?***",
+        ),
     ],
 )
 def test_of_the_command_line_only_the_plugins_own_options_are_kept(given, kept):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_bandwidth.storage.atomic import write_whole
+from pytest_bandwidth.storage.own_folders import cache_folder
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 _PROGRAM = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())"
@@ -71,9 +72,7 @@ def _kept(made: str) -> str:
 
 
 def _cache_file() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    version = importlib.metadata.version("vl-convert-python")
-    return Path(base) / "pytest-bandwidth" / f"vega-{version}.js"
+    return cache_folder() / f"vega-{importlib.metadata.version('vl-convert-python')}.js"
 
 
 def _read(file: Path) -> str | None:

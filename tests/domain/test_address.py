@@ -1,0 +1,71 @@
+"""Addresses are told from paths, join as absolute paths do, and show no secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.domain.address import Address, is_address, masked
+
+# An address, and how it is shown.
+SHOWN = [
+    ("s3://bucket/history", "s3://bucket/history"),
+    ("s3://bucket/history/", "s3://bucket/history"),
+    ("s3://bucket/team@home/history", "s3://bucket/team@home/history"),
+    ("s3://AKIAKEY:se/cr+et@bucket/history", "s3://***@bucket/history"),
+    ("https://token@host/history", "https://***@host/history"),
+    ("sftp://user:password@host:22/history", "sftp://***@host:22/history"),
+    ("sftp://host:22/history", "sftp://host:22/history"),
+    ("abfs://container@account.dfs.core.windows.net/h", "abfs://container@account.dfs.core.windows.net/h"),
+    ("gs://bucket/h?token=hunter2&x=1", "gs://bucket/h?***"),
+    ("gs://bucket/h#hunter2", "gs://bucket/h#***"),
+    ("file:///", "file://"),
+]
+
+
+@pytest.mark.parametrize("text", ["s3://bucket/history", "gs://b", "file:///x", "a+b.c-1://x"])
+def test_an_address_is_no_path(text):
+    assert is_address(text)
+
+
+@pytest.mark.parametrize("text", ["history", "/s3://b", "s3:/b", "C:\\x", "://x", "1://x", "simplecache::s3://b"])
+def test_a_path_is_no_address(text):
+    assert not is_address(text)
+
+
+@pytest.mark.parametrize(("url", "expected"), SHOWN)
+def test_what_is_shown_has_no_secret(url, expected):
+    address = Address(url)
+    assert str(address) == repr(address) == f"{address}" == expected
+    assert str(address / "run.parquet") == f"{expected}/run.parquet".replace("***/run.parquet", "***")
+
+
+def test_secrets_go_out_of_any_text_around_an_address():
+    text = "pytest '--bandwidth-history=s3://key:secret@bucket/h' s3://b/h?sig=secret tests/test_a.py::test[a@b]"
+    assert masked(text) == "pytest '--bandwidth-history=s3://***@bucket/h' s3://b/h?*** tests/test_a.py::test[a@b]"
+
+
+@pytest.mark.parametrize("told", ["no host secret%40word", "secret@word is wrong", "user:secret%40word", "sig is hunter2"])
+def test_secrets_go_out_of_what_a_library_says(told):
+    address = Address("sftp://user:secret%40word@host/h?sig=hunter2")
+    said = address.without_secrets(told)
+    assert "***" in said
+    assert not any(secret in said for secret in ("secret", "word", "hunter2"))
+
+
+def test_a_short_secret_does_not_eat_up_words():
+    assert Address("sftp://me@host/h").without_secrets("some message") == "some message"
+
+
+def test_an_address_joins_as_an_absolute_path_does():
+    address = Address("s3://key:secret@bucket/history")
+    assert Path("/folder") / address is address
+    assert (address / "run.parquet").url == "s3://key:secret@bucket/history/run.parquet"
+    assert (address / "run.parquet").name == "run.parquet"
+
+
+def test_addresses_are_equal_where_their_text_is():
+    assert Address("s3://b/h") == Address("s3://b/h/")
+    assert len({Address("s3://b/h"), Address("s3://b/h/"), Address("s3://b/i")}) == 2
+    assert Address("s3://b/h") != "s3://b/h"
