@@ -51,16 +51,17 @@ def _parts(address: str) -> tuple[str, str]:
 class Address:
     """Hold the address of a folder in a bucket: text that shows it, by ``str`` or ``repr``, holds no secret.
 
-    It joins as an absolute path does: ``folder / address`` is the address, ``address / name`` a name in it. url: as it
-    was given, for what opens it; name: its last part.
+    It joins as an absolute path does: ``folder / address`` is the address, ``address / name`` a file there, to show.
+    url: as it was given, for what opens it; name: the file's, else the folder's.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, file: str = "") -> None:
         scheme, sign, rest = url.partition("://")
         self.url = f"{scheme}{sign}{rest.rstrip('/')}"
+        self._file = file
 
     def __str__(self) -> str:
-        return _masked(self.url)
+        return f"{_masked(self.url)}/{self._file}" if self._file else _masked(self.url)
 
     __repr__ = __str__
 
@@ -68,17 +69,17 @@ class Address:
     def name(self) -> str:
         return str(self).rpartition("/")[2]
 
-    def __truediv__(self, name: str) -> Address:
-        return Address(f"{self.url}/{name}")
+    def __truediv__(self, file: str) -> Address:
+        return Address(self.url, file)
 
     def __rtruediv__(self, folder: PurePath) -> Address:
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Address) and other.url == self.url
+        return isinstance(other, Address) and (other.url, other._file) == (self.url, self._file)
 
     def __hash__(self) -> int:
-        return hash(self.url)
+        return hash((self.url, self._file))
 
     def without_secrets(self, text: str) -> str:
         """Return text, of what opened the address, with each secret that the address holds as ``***``."""

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 
 LONGEST_SHOWN = 60
-# Of a bucket, say: as a path it would be a folder named "s3:".
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 # Invisible, or telling lies about the text around: controls but tab and newline; format characters and line separators;
 # fillers and others that Unicode lets a font ignore (Default_Ignorable_Code_Point); surrogates; no characters.

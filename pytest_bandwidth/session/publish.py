@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.run_findings import (
     ABSENT,
     MOVED,
@@ -136,7 +137,7 @@ def _write(
         run_id if suffix is None else f"{run_id}-{suffix}",
         {**environment, **{name: said for name, said in report.environment.items() if said is not None}},
         report.device,
-        {name: str(v) if isinstance(v, Path) else v for name, v in asdict(settings).items()},
+        {name: str(v) if isinstance(v, Path | Address) else v for name, v in asdict(settings).items()},
         report.outcomes,
         report.baseline,
         report.findings,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.render import render
@@ -40,8 +41,11 @@ def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) 
             if where == baseline or (where.parent == baseline and where.suffix in (".yaml", ".yml")):
                 raise UsageError(f"{option}: found the baseline {where}, expected a file of its own")
     for name in (*KINDS, "dir", "history", "profile"):
-        path: Path | None = getattr(settings, name)
+        path: Path | Address | None = getattr(settings, name)
         if path is None:
+            continue
+        if isinstance(path, Address):
+            _check_reachable(options[name], path)
             continue
         check_writable(options[name], folder / path, a_file=name in KINDS)
 
@@ -58,6 +62,16 @@ def check_writable(option: str, target: Path, *, a_file: bool) -> None:
         raise UsageError(f"{option}: found the file {nearest}, expected a folder to write in")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(f"{option}: found the folder {nearest}, where this user may not write, expected another")
+
+
+def _check_reachable(option: str, address: Address) -> None:
+    """Raise UsageError where the history's bucket cannot be listed; what may be written is seen when it is."""
+    from pytest_bandwidth.storage.history import Bucket
+
+    try:
+        Bucket(address).sizes()
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
 
 
 def _refuse_unreachable(option: str, target: Path) -> None:

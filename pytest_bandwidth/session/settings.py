@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from pytest_bandwidth.domain.address import Address, is_address, masked
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.text import ADDRESS
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.session.fleet_card import card_places
 from pytest_bandwidth.session.options import given
@@ -57,7 +57,7 @@ class Settings:
     json: Path | None = None
     csv: Path | None = None
     dir: Path | None = None
-    history: Path | None = None
+    history: Path | Address | None = None
     profile: Path | None = None
 
     @property
@@ -165,9 +165,15 @@ def _figure(text: str) -> str:
 def _path(text: str) -> Path:
     if not text.strip():
         raise ValueError("found nothing, expected a path")
-    if ADDRESS.match(text):
-        raise ValueError(f"found the address {text!r}, expected a path: mount it, or copy what was written there")
+    if is_address(text):
+        raise ValueError(
+            f"found the address {masked(text)!r}, expected a path: mount it, or copy what was written there"
+        )
     return Path(text)
+
+
+def _place(text: str) -> Path | Address:
+    return Address(text) if is_address(text) else _path(text)
 
 
 def _share(text: str) -> float:
@@ -206,7 +212,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "json": _path,
     "csv": _path,
     "dir": _path,
-    "history": _path,
+    "history": _place,
     "profile": _path,
     "peak": parse_gbps,
     "busy-processors": _processors,

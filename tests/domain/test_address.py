@@ -38,7 +38,8 @@ def test_a_path_is_no_address(text):
 def test_what_is_shown_has_no_secret(url, expected):
     address = Address(url)
     assert str(address) == repr(address) == f"{address}" == expected
-    assert str(address / "run.parquet") == f"{expected}/run.parquet".replace("***/run.parquet", "***")
+    assert str(address / "run.parquet") == f"{expected}/run.parquet"
+    assert (address / "run.parquet").name == "run.parquet"
 
 
 def test_secrets_go_out_of_any_text_around_an_address():
@@ -46,7 +47,9 @@ def test_secrets_go_out_of_any_text_around_an_address():
     assert masked(text) == "pytest '--bandwidth-history=s3://***@bucket/h' s3://b/h?*** tests/test_a.py::test[a@b]"
 
 
-@pytest.mark.parametrize("told", ["no host secret%40word", "secret@word is wrong", "user:secret%40word", "sig is hunter2"])
+@pytest.mark.parametrize(
+    "told", ["no host secret%40word", "secret@word is wrong", "user:secret%40word", "sig is hunter2"]
+)
 def test_secrets_go_out_of_what_a_library_says(told):
     address = Address("sftp://user:secret%40word@host/h?sig=hunter2")
     said = address.without_secrets(told)
@@ -61,11 +64,9 @@ def test_a_short_secret_does_not_eat_up_words():
 def test_an_address_joins_as_an_absolute_path_does():
     address = Address("s3://key:secret@bucket/history")
     assert Path("/folder") / address is address
-    assert (address / "run.parquet").url == "s3://key:secret@bucket/history/run.parquet"
-    assert (address / "run.parquet").name == "run.parquet"
 
 
 def test_addresses_are_equal_where_their_text_is():
     assert Address("s3://b/h") == Address("s3://b/h/")
     assert len({Address("s3://b/h"), Address("s3://b/h/"), Address("s3://b/i")}) == 2
-    assert Address("s3://b/h") != "s3://b/h"
+    assert Address("s3://b/h") not in ("s3://b/h", Address("s3://b/h") / "x")

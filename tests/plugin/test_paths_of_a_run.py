@@ -41,7 +41,7 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
         ("--bandwidth-json=a_folder", "--bandwidth-json: found the folder *a_folder, expected a file to write"),
         ("--bandwidth-html=a_file/x.html", "--bandwidth-html: found the file *a_file, expected a folder"),
         ("--bandwidth-json=", "--bandwidth-json: found nothing, expected a path"),
-        ("--bandwidth-history=s3://b/h", "--bandwidth-history: found the address 's3://b/h', expected a path"),
+        ("--bandwidth-json=s3://b/h", "--bandwidth-json: found the address 's3://b/h', expected a path"),
         ("--bandwidth-dir=a_file", "--bandwidth-dir: found the file *a_file, expected a folder"),
         ("--bandwidth-profile=a_file/p", "--bandwidth-profile: found the file *a_file, expected a folder"),
     ):

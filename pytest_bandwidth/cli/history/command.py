@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from pytest_bandwidth.cli.history.change_points import start_search
+from pytest_bandwidth.domain.address import Address, is_address
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.text import ADDRESS
 from pytest_bandwidth.domain.trend import METRICS
 
 # Runs of each test that are looked at: change points take time that grows with their square.
@@ -19,7 +19,7 @@ _MOST_RUNS = 10_000
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=_folder, metavar="PATH", help="the folder given to --bandwidth-history")
+    parser.add_argument("path", type=_place, metavar="PATH", help="the folder or address given to --bandwidth-history")
     parser.add_argument("tests", nargs="*", metavar="KEY", help="tests to show: a key, or a pattern with * and ?")
     parser.add_argument("--device", metavar="NAME", help="only runs of this model or serial")
     parser.add_argument("--figure", choices=METRICS, help="which figure (default: the one that was judged)")
@@ -54,10 +54,8 @@ def run(options: argparse.Namespace) -> int:
         return history_show.show(options, newest, search)
 
 
-def _folder(text: str) -> Path:
-    if ADDRESS.match(text):
-        raise argparse.ArgumentTypeError(f"found the address {text!r}, expected a folder: mount it, or copy its files")
-    return Path(text)
+def _place(text: str) -> Path | Address:
+    return Address(text) if is_address(text) else Path(text)
 
 
 def _runs(text: str) -> int:

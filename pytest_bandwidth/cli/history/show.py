@@ -25,7 +25,7 @@ from pytest_bandwidth.reports.trends import (
     summary_of,
     trend_plain,
 )
-from pytest_bandwidth.storage.history import History, append, ask
+from pytest_bandwidth.storage.history import History, append, ask, known_runs
 from pytest_bandwidth.storage.history.series import names_in, series_in
 from pytest_bandwidth.storage.saved_run import load_run
 
@@ -109,7 +109,7 @@ def _json_value(value: object) -> object:
 
 
 def add(options: argparse.Namespace) -> int:
-    known = _known_runs(options.path)
+    known = known_runs(options.path)
     for path in options.add:
         document, outcomes = load_run(path)
         if not outcomes:
@@ -122,10 +122,3 @@ def add(options: argparse.Namespace) -> int:
             raise UsageError(f"{path}: {error}") from None
         print(f"added {added.name}", file=sys.stderr)
     return 0
-
-
-def _known_runs(folder: Path) -> set[str]:
-    """Return ids of the runs that the history has, merged or not; none where there is no history yet."""
-    if not any(folder.glob("*.parquet")):
-        return set()
-    return {run_id for (run_id,) in ask(folder, lambda history: history.rows("SELECT DISTINCT run_id FROM history"))}

@@ -5,11 +5,12 @@ A run is one file, named by its id, and is never changed. Many of them are merge
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,42 +55,65 @@ def listing(folder: Path) -> Listing:
         before = names
     else:
         raise UsageError(f"{folder}: changes faster than it can be read, expected a history at rest: try again")
-    merged = [name for name in names if name.startswith(_MERGED_PREFIX)]
-    runs = [name for name in names if not name.startswith(_MERGED_PREFIX)]
+    merged = [name for name in names if is_merged(name)]
+    runs = [name for name in names if not is_merged(name)]
     return Listing(tuple(folder / name for name in runs), tuple(folder / name for name in merged))
 
 
 def _names(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
-            names = sorted(_checked(entry) for entry in entries if _RUN.fullmatch(entry.name))
+            names = sorted(_checked(entry) for entry in entries if is_of_a_history(entry.name))
     except OSError as error:
         raise UsageError(f"{folder}: cannot be read as a history: {error.strerror}, expected a folder") from None
-    if len(names) > FILES_AT_MOST:
-        raise UsageError(f"{folder}: found {len(names)} files, expected at most {FILES_AT_MOST}")
+    check_count(folder, len(names))
     return names
 
 
 def _checked(entry: os.DirEntry[str]) -> str:
-    """Return the entry's name; only plain files are opened: no pipe to wait for, no link out of the folder."""
     try:
         found = entry.stat(follow_symlinks=False)
     except FileNotFoundError:  # merged and removed since; the second reading of the folder will not list it
         return entry.name
-    if not stat.S_ISREG(found.st_mode):
-        raise UsageError(f"{entry.path}: found no plain file, expected one that --bandwidth-history wrote")
-    if found.st_size > BYTES_OF_FILE_AT_MOST:
-        raise UsageError(f"{entry.path}: larger than {BYTES_OF_FILE_AT_MOST // 2**30} GiB, expected a run of a history")
+    check_file(entry.path, plain=stat.S_ISREG(found.st_mode), size=found.st_size)
     return entry.name
 
 
-def run_file(folder: Path, run_id: str) -> Path:
-    return folder / f"{run_id}.parquet"
+def is_of_a_history(name: str) -> bool:
+    """Return whether a file of that name belongs to a history."""
+    return _RUN.fullmatch(name) is not None
 
 
-def merged_file(folder: Path, first_run: str, digest: str) -> Path:
+def is_merged(name: str) -> bool:
+    """Return whether a history's file of that name holds many runs."""
+    return name.startswith(_MERGED_PREFIX)
+
+
+def check_count(where: object, files: int) -> None:
+    """Raise UsageError where a history has more files than are read."""
+    if files > FILES_AT_MOST:
+        raise UsageError(f"{where}: found {files} files, expected at most {FILES_AT_MOST}")
+
+
+def check_file(where: object, *, plain: bool, size: int) -> None:
+    """Raise UsageError for what is not opened: only plain files are, no pipe to wait for, no link out of the folder.
+
+    size: bytes.
+    """
+    if not plain:
+        raise UsageError(f"{where}: found no plain file, expected one that --bandwidth-history wrote")
+    if size > BYTES_OF_FILE_AT_MOST:
+        raise UsageError(f"{where}: larger than {BYTES_OF_FILE_AT_MOST // 2**30} GiB, expected a run of a history")
+
+
+def name_of_run(run_id: str) -> str:
+    return f"{run_id}.parquet"
+
+
+def name_of_merged(runs: Sequence[Path]) -> str:
     """Return a merged file's name: it sorts by its oldest run, and two merges of the same runs share it."""
-    return folder / f"{_MERGED_PREFIX}{first_run[:60]}-{digest}.parquet"
+    digest = hashlib.sha256("\n".join(file.name for file in runs).encode()).hexdigest()[:16]
+    return f"{_MERGED_PREFIX}{runs[0].stem[:60]}-{digest}.parquet"
 
 
 def add(target: Path, write: Callable[[Path], None]) -> None:

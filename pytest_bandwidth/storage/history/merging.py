@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.storage.history.bucket import Bucket
 from pytest_bandwidth.storage.history.database import copy_to, database, files_literal
-from pytest_bandwidth.storage.history.files import add, listing, merged_file
+from pytest_bandwidth.storage.history.files import add, is_merged, listing, name_of_merged
+from pytest_bandwidth.storage.history.mirror import fetch_all, held
 from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors, rows_of
 
 if TYPE_CHECKING:
@@ -30,7 +33,8 @@ ROWS_OF_GROUP = 20_480
 class MergedRuns:
     """Describe merged files. ids: of the runs that they hold; overlap: whether two of the files hold the same run.
 
-    Files overlap only where folders were copied together after each had merged on its own.
+    Files overlap only where folders were copied together after each had merged on its own, or where writers merged a
+    bucket's runs at once (`merge_bucket_where_due`).
     """
 
     ids: frozenset[str]
@@ -60,6 +64,21 @@ def merge_where_due(folder: Path) -> None:
                 _merge(folder)
 
 
+def merge_bucket_where_due(bucket: Bucket, address: Address, names: Iterable[str]) -> None:
+    """Merge the runs' files in a bucket as `merge_where_due` does in a folder. names: those of the files there.
+
+    No lock reaches all writers. So the oldest runs are merged, RUNS_BEFORE_MERGE of them at a time: writers that merge
+    at once write the same file, though newer runs may have come between their listings. Where they found other old runs
+    they write two that hold some runs both, which readers count once. Each removes only runs that a file holds which it
+    found, or put, there: merged files stay.
+    """
+    if sum(not is_merged(name) for name in names) < RUNS_BEFORE_MERGE:
+        return
+    with suppress(Timeout, OSError, UsageError, Moved), held(address, 0.0) as folder:
+        fetch_all(bucket, folder)
+        _merge_bucket(bucket, folder)
+
+
 def _merge(folder: Path) -> None:
     found = listing(folder)
     with database() as connection:
@@ -67,9 +86,26 @@ def _merge(folder: Path) -> None:
         known = runs_in(connection, found.merged).ids
         left = [file for file in found.runs if file.stem not in known]
         if left:
-            digest = hashlib.sha256("\n".join(file.name for file in left).encode()).hexdigest()[:16]
-            query = f"{rows_of(left, some_older=some_older)} ORDER BY test, started_at"
-            target = merged_file(folder, left[0].stem, digest)
-            add(target, lambda partial: copy_to(connection, query, partial, rows_of_group=ROWS_OF_GROUP))
+            add(folder / name_of_merged(left), lambda partial: _copy(connection, left, some_older, partial))
     for file in found.runs:
         file.unlink(missing_ok=True)
+
+
+def _merge_bucket(bucket: Bucket, folder: Path) -> None:
+    found = listing(folder)
+    with database() as connection, TemporaryDirectory(prefix="pytest-bandwidth-") as made:
+        some_older = check_files(connection, found.files)
+        known = set(runs_in(connection, found.merged).ids)
+        left = [file for file in found.runs if file.stem not in known]
+        for i in range(0, len(left) - RUNS_BEFORE_MERGE + 1, RUNS_BEFORE_MERGE):
+            oldest = left[i : i + RUNS_BEFORE_MERGE]
+            merged = Path(made) / name_of_merged(oldest)
+            _copy(connection, oldest, some_older, merged)
+            bucket.put(merged, merged.name)
+            known.update(file.stem for file in oldest)
+    bucket.remove(file.name for file in found.runs if file.stem in known)
+
+
+def _copy(connection: DuckDBPyConnection, runs: Sequence[Path], some_older: bool, target: Path) -> None:
+    query = f"{rows_of(runs, some_older=some_older)} ORDER BY test, started_at"
+    copy_to(connection, query, target, rows_of_group=ROWS_OF_GROUP)

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.history.database import (
@@ -19,6 +20,7 @@ from pytest_bandwidth.storage.history.database import (
 )
 from pytest_bandwidth.storage.history.files import listing
 from pytest_bandwidth.storage.history.merging import runs_in
+from pytest_bandwidth.storage.history.mirror import mirrored
 from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors, rows_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ ANSWER_ROWS = 100_000
 
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
+# Where a history lies: a folder, or a bucket.
+Place = Path | Address
 
 
 class History:
@@ -76,11 +80,28 @@ class History:
             return names, result.fetchall() if at_most is None else result.fetchmany(at_most)
 
 
-def ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
-    """Open the folder's history and let `question` ask it; again where files were merged under its hands.
+def ask(place: Place, question: Callable[[History], Answer]) -> Answer:
+    """Open the history of a folder or bucket and let `question` ask it; again where files were merged meanwhile.
 
-    Raises UsageError, one line that names the file, for what no history holds.
+    Raises UsageError, one line that names the file, for what no history holds, and for a bucket that cannot be read.
     """
+    if isinstance(place, Address):
+        with mirrored(place) as folder:
+            return _ask(folder, question)
+    return _ask(place, question)
+
+
+def known_runs(place: Place) -> set[str]:
+    """Return ids of the runs that the history has, merged or not; none where there is no history yet."""
+    if isinstance(place, Address):
+        with mirrored(place) as folder:
+            return known_runs(folder)
+    if not any(place.glob("*.parquet")):
+        return set()
+    return {run_id for (run_id,) in ask(place, lambda history: history.rows("SELECT DISTINCT run_id FROM history"))}
+
+
+def _ask(folder: Path, question: Callable[[History], Answer]) -> Answer:
     until = time.monotonic() + OPENING_SECONDS
     while True:
         with suppress(Moved), _opened(folder) as history:

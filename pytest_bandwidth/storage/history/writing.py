@@ -4,34 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.storage.atomic import real_path
+from pytest_bandwidth.storage.history.bucket import Bucket
 from pytest_bandwidth.storage.history.columns import COLUMNS, columns_of, run_id_of
 from pytest_bandwidth.storage.history.database import copy_to, database
-from pytest_bandwidth.storage.history.files import add, run_file, sweep
-from pytest_bandwidth.storage.history.merging import merge_where_due
+from pytest_bandwidth.storage.history.files import add, name_of_run, sweep
+from pytest_bandwidth.storage.history.merging import merge_bucket_where_due, merge_where_due
+from pytest_bandwidth.storage.history.reading import Place
+
+Values = Sequence[Sequence[object]]
 
 
-def append(folder: Path, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Path:
-    """Write the run as one file of the folder, which is made where there is none, and returns it.
+def append(place: Place, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> Place:
+    """Write the run as one file of the folder, which is made where there is none, or bucket, and return it.
 
     document: a whole run in the form that `--bandwidth-json` writes; outcomes: its results, at least one.
-    Raises UsageError for a run that has a file there already or that no row can be made of, OSError. Merged files are
-    not searched for the run: a new one's id is new.
+    Raises UsageError for a run that has a file there already or that no row can be made of, and for whatever a bucket
+    refuses; OSError. Merged files are not searched for the run: a new one's id is new.
     """
-    values = columns_of(document, outcomes)
+    values, name = columns_of(document, outcomes), name_of_run(run_id_of(document))
+    return _append_there(place, name, values) if isinstance(place, Address) else _append_here(place, name, values)
+
+
+def _append_here(folder: Path, name: str, values: Values) -> Path:
     _make(folder)
     folder = real_path(folder)
-    target = run_file(folder, run_id_of(document))
+    target = folder / name
     if target.exists():
-        raise UsageError(f"{target}: is there already, expected a run that the history has not")
+        raise _there_already(target)
     add(target, lambda partial: _write(partial, values))
     sweep(folder)
     merge_where_due(folder)
     return target
+
+
+def _append_there(address: Address, name: str, values: Values) -> Address:
+    bucket = Bucket(address)
+    names = bucket.sizes()
+    if name in names:
+        raise _there_already(address / name)
+    with TemporaryDirectory(prefix="pytest-bandwidth-") as folder:
+        _write(Path(folder) / name, values)
+        bucket.put(Path(folder) / name, name)
+    merge_bucket_where_due(bucket, address, (*names, name))
+    return address / name
+
+
+def _there_already(file: Place) -> UsageError:
+    return UsageError(f"{file}: is there already, expected a run that the history has not")
 
 
 def _make(folder: Path) -> None:
@@ -41,7 +67,7 @@ def _make(folder: Path) -> None:
         raise UsageError(f"{folder}: found a file, expected a folder for the history") from None
 
 
-def _write(file: Path, values: Sequence[Sequence[object]]) -> None:
+def _write(file: Path, values: Values) -> None:
     lists = ", ".join(f'unnest(${i}::{column.type}[]) AS "{column.name}"' for i, column in enumerate(COLUMNS, 1))
     with database() as connection:
         copy_to(connection, f"SELECT {lists}", file, values)

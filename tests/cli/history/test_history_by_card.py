@@ -126,12 +126,6 @@ def test_counts_are_refused_and_so_is_a_fleet_of_two(command, folder, tmp_path):
     assert "expected a day on which three of one model were measured" in said.err
 
 
-def test_a_buckets_address_is_no_folder(command):
-    said = command("history", "s3://bucket/history", "--by", "gpu")
-    assert said.status == 2
-    assert "found the address 's3://bucket/history', expected a folder: mount it, or copy its files" in said.err
-
-
 def days_of(*shares: float) -> list[CardDay]:
     begin = date(2026, 1, 1)
     return [
