@@ -49,7 +49,7 @@ help:
 	@echo "                both beside processes that keep the machine busy: BESIDE=steady, memory, bursts or builds"
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
 	@echo "make frameworks  the tests of PyTorch, JAX and tinygrad, none skipped: PyTorch is installed from its own registry"
-	@echo "make fleet  the tests of the fleet on a Ray cluster of this machine, in an environment of their own (minutes)"
+	@echo "make fleet  the tests of the fleet on a Ray cluster of this machine, and of a history in S3, in an environment of their own (minutes)"
 	@echo "make trackers  exports read by the trackers' own programs: Apache Otava is installed into $(OTAVA_VENV); promtool where it is there"
 	@echo "make docs   the site, strict, into docs/_build"
 	@echo "make traffic  without a GPU: count what the shipped kernels ask of memory, judge it by baselines/ (half a minute)"
@@ -73,7 +73,7 @@ $(VENV)/.traffic: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
-	$(call install,test,cpu$(comma)traffic$(comma)report$(comma)history,--group dev --group browser)
+	$(call install,test,cpu$(comma)traffic$(comma)report$(comma)history$(comma)bucket,--group dev --group browser)
 	@touch $@
 
 $(VENV)/.release: pyproject.toml | $(BIN)/python
@@ -113,7 +113,7 @@ coverage:
 lowest:
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet uv
-	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[cpu,traffic,report,history]' \
+	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[cpu,traffic,report,history,bucket]' \
 		--group dev --group browser
 	$(LOWEST)/bin/uv pip install --python $(LOWEST)/bin/python 'nvidia-cuda-nvrtc==13.0.*'
 	$(LOWEST)/bin/python -m pytest $(SPREAD) -m 'not experiment' --ignore=tests/kernels/test_kernel_compile.py $(PYTEST_ARGS)
@@ -124,15 +124,16 @@ frameworks: $(VENV)/.test
 	$(BIN)/python -c 'import jax, tinygrad, torch'
 	$(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
-# Not in .venv: Ray imports amdsmi where it is installed, and fails of it where AMD's library is not.
+# Not in .venv: Ray imports amdsmi where it is installed, and fails of it where AMD's library is not. An S3 and its client
+# bring as much as Ray does.
 fleet: $(FLEET)/.test
-	$(FLEET)/bin/python -c 'import ray'
-	$(FLEET)/bin/python -m pytest tests/cli/fleet --durations=10 $(PYTEST_ARGS)
+	$(FLEET)/bin/python -c 'import moto.server, ray, s3fs'
+	$(FLEET)/bin/python -m pytest tests/cli/fleet tests/cli/history/test_history_in_s3.py --durations=10 $(PYTEST_ARGS)
 
 $(FLEET)/.test: BIN := $(FLEET)/bin
 $(FLEET)/.test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(FLEET)
-	$(call install,fleet,history$(comma)fleet)
+	$(call install,fleet,bucket$(comma)fleet,--group s3)
 	@touch $@
 
 trackers: $(VENV)/.test
@@ -192,13 +193,13 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generat
 	--custom-compile-command "make lock" pyproject.toml --group build
 lock: | $(BIN)/python
 	$(BIN)/python -m pip install --quiet uv
-	$(LOCK) --upgrade --extra cpu --extra traffic --extra report --extra history --group dev --group browser \
+	$(LOCK) --upgrade --extra cpu --extra traffic --extra report --extra history --extra bucket --group dev --group browser \
 		--output-file .ci/requirements/test.txt
 	$(LOCK) -c .ci/requirements/test.txt --extra cpu --extra traffic --group nvrtc -o .ci/requirements/traffic.txt
 	$(LOCK) -c .ci/requirements/test.txt --extra cpu --group release -o .ci/requirements/release.txt
 	$(LOCK) -c .ci/requirements/test.txt --extra cuda12 -o .ci/requirements/cuda12.txt
 	$(LOCK) -c .ci/requirements/test.txt --extra cuda13 -o .ci/requirements/cuda13.txt
-	$(LOCK) -c .ci/requirements/test.txt --extra history --extra fleet -o .ci/requirements/fleet.txt
+	$(LOCK) -c .ci/requirements/test.txt --extra bucket --extra fleet --group s3 -o .ci/requirements/fleet.txt
 
 clean:
 	rm -rf $(VENV) .venv-gpu gpu-results $(LOWEST) $(FLEET) $(RESULTS) build dist docs/_build docs/_generated .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

@@ -16,6 +16,11 @@ class FaultyStore(LocalFileSystem):
     cachable = False
     faults: ClassVar[dict[str, Callable[[str], None]]] = {}
 
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        # Older releases know no protocol but their own.
+        return str(LocalFileSystem._strip_protocol(str(path).removeprefix("faulty://")))
+
     def ls(self, path: str, detail: bool = False, **kwargs: Any) -> list[Any]:
         self._fault("ls", path)
         return super().ls(path, detail=detail, **kwargs)

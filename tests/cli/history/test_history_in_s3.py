@@ -1,4 +1,4 @@
-"""A history in S3, through s3fs, at a server of this machine's (moto): what object stores do and file systems do not."""
+"""A history in S3, through s3fs, at a server of this machine's (moto): what object stores do, file systems do not."""
 
 from __future__ import annotations
 
