@@ -44,7 +44,7 @@ OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("json", "FILE", "write everything measured as one JSON document"),
     ("csv", "FILE", "write the table as CSV"),
     ("dir", "DIR", "write DIR/RUN_ID/bandwidth_report.{json,csv,html}"),
-    ("history", "PATH", "append the run to the history in this folder (pytest-bandwidth history shows it)"),
+    ("history", "PATH", "append the run to the history in this folder or bucket (pytest-bandwidth history shows it)"),
 )
 # Settled for a machine or a repository, not for a run: ini only.
 INI_ONLY: tuple[tuple[str, str | None, str], ...] = (

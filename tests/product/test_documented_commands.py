@@ -32,13 +32,14 @@ pytest.importorskip("ruptures", reason="ruptures is not installed: pip install '
 
 KINDS = {"console", "python", "cuda", "yaml", "toml", "text", "{toctree}", "{include}"}
 # What tests stand in for, by page: each has a test of its own.
-A_GPU, TWO_GPUS, MACHINES, CLUSTER, RUNNER, REPOSITORY = LACKING = (
+A_GPU, TWO_GPUS, MACHINES, CLUSTER, RUNNER, REPOSITORY, BUCKET = LACKING = (
     ("gpu.md", "a GPU"),
     ("ci.md", "two GPUs"),
     ("ci.md", "other machines"),
     ("fleet.md", "a Ray cluster"),
     ("ci.md", "a GitLab runner"),
     ("kernels.md", "this repository, whose records it rewrites"),
+    ("history.md", "a bucket"),
 )
 # Runs the last of its arguments, as the host that it names would.
 SSH = """#!/bin/sh
@@ -244,6 +245,15 @@ def test_the_fleets_commands_say_what_they_lack_where_there_is_no_cluster(tmp_pa
         assert done.returncode == 2
         said = done.stdout + done.stderr
         assert "pip install 'pytest-bandwidth[fleet]'" in said or "no Ray answers there" in said, said
+
+
+def test_the_commands_for_a_bucket_run_at_a_store_on_disk(shell, tmp_path, monkeypatch):
+    """tests/cli/history/test_history_in_s3.py has an S3."""
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for command in commands(lacking(BUCKET).text):
+        assert shell(command.replace("s3://", f"file://{tmp_path}/")) == 0, command
+    assert list((tmp_path / "bucket/kernels").glob("*.parquet"))
 
 
 @pytest.mark.usefixtures("with_baselines")

@@ -112,7 +112,9 @@ def test_one_job_runs_the_tests_of_a_fleet_and_of_s3_where_none_can_skip():
     steps = [step.get("run") for param in JOBS for step in param.values[0]["steps"]]
     assert steps.count("make fleet LOCKED=1") == 1
     target = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nfleet:")[2].partition("\n\n")[0]
-    assert target.index("import moto.server, ray, s3fs") < target.index("pytest tests/cli/fleet tests/cli/history/test_hi")
+    assert target.index("import moto.server, ray, s3fs") < target.index(
+        "pytest tests/cli/fleet tests/cli/history/test_hi"
+    )
 
 
 def test_one_job_has_the_trackers_own_programs_read_what_is_exported():
