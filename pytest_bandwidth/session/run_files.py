@@ -69,7 +69,7 @@ def _check_reachable(option: str, address: Address) -> None:
     from pytest_bandwidth.storage.history import Bucket
 
     try:
-        Bucket(address).sizes()
+        Bucket(address).names()
     except UsageError as error:
         raise UsageError(f"{option}: {error}") from None
 

@@ -28,7 +28,6 @@ _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "ad
 REQUESTS_AT_ONCE = 16
 _LONGEST_TOLD = 300
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -41,7 +40,10 @@ class _NotThere(UsageError):
 
 
 class Bucket:
-    """Reach one address. Whatever goes wrong is a UsageError, one line that names the address without its secrets."""
+    """Reach one address. Whatever goes wrong is a UsageError, one line that names the address without its secrets.
+
+    address: as it was given.
+    """
 
     def __init__(self, address: Address) -> None:
         if importlib.util.find_spec("fsspec") is None:
@@ -52,7 +54,7 @@ class Bucket:
             raise UsageError(f"{address}: found no folder, expected an address like s3://bucket/history")
         from fsspec.core import url_to_fs
 
-        self._address = address
+        self.address, self._root = address, ""
         with self._told("cannot be opened"):
             self._files, root = url_to_fs(address.url)
         self._root = root.rstrip("/")
@@ -61,25 +63,17 @@ class Bucket:
         self._is_object_store = not _OBJECT_STORES.isdisjoint(named)
 
     def __str__(self) -> str:
-        return str(self._address)
+        return str(self.address)
+
+    def names(self) -> frozenset[str]:
+        """List the names of a history that are taken; none where there is no folder yet, in a bucket that is there."""
+        return frozenset(self._entries())
 
     def sizes(self) -> dict[str, int]:
-        """List the history's files: bytes by name; none where there is no such folder yet, in a bucket that is there.
-
-        Raises UsageError for what no history holds as well.
-        """
-        try:
-            with self._told("cannot be listed"):
-                self._files.invalidate_cache()
-                entries = self._files.ls(self._root, detail=True)
-        except _NotThere as error:
-            # fsspec's own error names the folder; that of a store which has not the bucket does not.
-            if self._is_object_store and not error.names_the_folder:
-                raise
-            return {}
-        found = dict(sized for entry in entries if (sized := self._checked(entry)) is not None)
-        check_count(self, len(found))
-        return found
+        """List the history's files as `names` does: bytes by name. Raises UsageError for what no history holds, too."""
+        entries = self._entries()
+        check_count(self, len(entries))
+        return {name: self._size(name, entry) for name, entry in entries.items()}
 
     def fetch(self, sizes: Mapping[str, int], folder: Path) -> bool:
         """Copy files into a folder, each whole or not at all; return False where one went, or changed, meanwhile."""
@@ -124,20 +118,34 @@ class Bucket:
         with self._told("cannot be removed from"):
             self._each(remove_one, names)
 
-    def _checked(self, entry: Mapping[str, Any]) -> tuple[str, int] | None:
-        """Return the entry's name and bytes; None for what is no file of a history."""
-        whole = str(entry["name"])
-        name = whole.rstrip("/").rpartition("/")[2]
-        plain = entry.get("type") == "file"
-        if plain and whole.strip("/") == self._root.strip("/") and not whole.endswith("/"):
-            raise UsageError(f"{self}: found a file, expected a folder for the history")
-        if not is_of_a_history(name):
-            return None
-        size = entry.get("size")
+    def _entries(self) -> dict[str, Mapping[str, Any]]:
+        """Return what the store says of each name of a history."""
+        try:
+            with self._told("cannot be listed"):
+                self._files.invalidate_cache()
+                entries = self._files.ls(self._root, detail=True)
+        except _NotThere as error:
+            # fsspec's own error names the folder; that of a store which has not the bucket does not.
+            if self._is_object_store and not error.names_the_folder:
+                raise
+            return {}
+        found = {}
+        for entry in entries:
+            whole = str(entry["name"])
+            # What a console makes as a folder is an empty file whose name ends with a slash.
+            if entry.get("type") == "file" and whole.lstrip("/") == self._root.lstrip("/"):
+                raise UsageError(f"{self}: found a file, expected a folder for the history")
+            name = whole.rstrip("/").rpartition("/")[2]
+            if is_of_a_history(name):
+                found[name] = entry
+        return found
+
+    def _size(self, name: str, entry: Mapping[str, Any]) -> int:
+        size, plain = entry.get("size"), entry.get("type") == "file"
         if plain and not isinstance(size, int):
             raise UsageError(f"{self}/{name}: found no size, expected a store that tells how large its files are")
-        check_file(f"{self}/{name}", plain=plain, size=size if isinstance(size, int) else 0)
-        return name, int(size or 0)
+        check_file(f"{self}/{name}", plain=plain, size=int(size or 0))
+        return int(size or 0)
 
     def _each(self, call: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
         pool = ThreadPoolExecutor(REQUESTS_AT_ONCE if getattr(self._files, "async_impl", False) else 1)
@@ -164,4 +172,4 @@ class Bucket:
         told = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, TimeoutError):
             told = f"no answer in time ({told})"
-        return f"{self}: {what}: {self._address.without_secrets(told)[:_LONGEST_TOLD]}"
+        return f"{self}: {what}: {self.address.without_secrets(told)[:_LONGEST_TOLD]}"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.history.bucket import Bucket
 from pytest_bandwidth.storage.history.database import copy_to, database, files_literal
@@ -64,7 +63,7 @@ def merge_where_due(folder: Path) -> None:
                 _merge(folder)
 
 
-def merge_bucket_where_due(bucket: Bucket, address: Address, names: Iterable[str]) -> None:
+def merge_bucket_where_due(bucket: Bucket, names: Iterable[str]) -> None:
     """Merge the runs' files in a bucket as `merge_where_due` does in a folder. names: those of the files there.
 
     No lock reaches all writers. So the oldest runs are merged, RUNS_BEFORE_MERGE of them at a time: writers that merge
@@ -74,7 +73,7 @@ def merge_bucket_where_due(bucket: Bucket, address: Address, names: Iterable[str
     """
     if sum(not is_merged(name) for name in names) < RUNS_BEFORE_MERGE:
         return
-    with suppress(Timeout, OSError, UsageError, Moved), held(address, 0.0) as folder:
+    with suppress(Timeout, OSError, UsageError, Moved), held(bucket.address, 0.0) as folder:
         fetch_all(bucket, folder)
         _merge_bucket(bucket, folder)
 

@@ -46,13 +46,14 @@ def _append_here(folder: Path, name: str, values: Values) -> Path:
 
 def _append_there(address: Address, name: str, values: Values) -> Address:
     bucket = Bucket(address)
-    names = bucket.sizes()
+    # No foreign file keeps a run out: reading and merging are what refuses those.
+    names = bucket.names()
     if name in names:
         raise _there_already(address / name)
     with TemporaryDirectory(prefix="pytest-bandwidth-") as folder:
         _write(Path(folder) / name, values)
         bucket.put(Path(folder) / name, name)
-    merge_bucket_where_due(bucket, address, (*names, name))
+    merge_bucket_where_due(bucket, (*names, name))
     return address / name
 
 

@@ -302,6 +302,18 @@ def test_an_update_is_written_by_the_caller_alone_from_all_good_cards(project):
     assert len(list((project.folder / "history").rglob("*.parquet"))) == 4
 
 
+def test_the_fleets_history_may_lie_in_a_bucket_which_the_cards_do_not_reach(project):
+    pytest.importorskip("fsspec", reason="fsspec is not installed: pip install 'pytest-bandwidth[bucket]'")
+    store = project.folder.parent / "bucket"
+    ran = project.run("--only", "T9", pytest_args=(f"--bandwidth-history=file://{store}",))
+    assert ran.code == 0, ran.text
+    assert len(list(store.glob("*.parquet"))) == 4
+    ran = project.run("--only", "T9", pytest_args=("--bandwidth-history=nope://key:hunter2@bucket",))
+    assert ran.code == 2
+    assert "--bandwidth-history: nope://***@bucket: cannot be opened: Protocol not known: nope" in ran.text
+    assert "hunter2" not in ran.text
+
+
 def test_a_node_has_one_run_that_sees_all_its_gpus(project):
     ran = project.run("--only", "T9", "--per", "node")
     assert ran.code == 0, ran.text

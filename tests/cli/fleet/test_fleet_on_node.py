@@ -55,7 +55,7 @@ def checkout(tmp_path) -> Path:
     folder = tmp_path / "checkout"
     folder.mkdir()
     (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "pytest.ini").write_text("[pytest]\nbandwidth_history = history\nbandwidth_json = own.json\n")
+    (folder / "pytest.ini").write_text("[pytest]\nbandwidth_history = s3://not/there\nbandwidth_json = own.json\n")
     (folder / "test_all.py").write_text(TEST)
     return folder
 

@@ -128,15 +128,15 @@ def test_a_bucket_that_is_not_there_is_said_and_not_made(command, url):
         "pytest-bandwidth history: s3://no-such-bucket/history: cannot be listed: The specified bucket does not exist\n"
     )
     with pytest.raises(UsageError, match="The specified bucket does not exist"):
-        Bucket(Address("s3://no-such-bucket/history")).sizes()
-    assert Bucket(Address(url)).sizes() == {}
+        Bucket(Address("s3://no-such-bucket/history")).names()
+    assert Bucket(Address(url)).names() == frozenset()
 
 
 def test_a_folder_that_a_console_made_is_an_empty_history(url):
     import s3fs
 
     s3fs.S3FileSystem().pipe_file(f"{url}/", b"")
-    assert Bucket(Address(url)).sizes() == {}
+    assert Bucket(Address(url)).names() == frozenset()
     assert known_runs(Address(url)) == set()
 
 

@@ -191,6 +191,14 @@ class TestErrors:
         with pytest.raises(UsageError, match=r"\As3://\*\*\*@b/h: cannot be opened: Install s3fs to access S3\Z"):
             Bucket(Address("s3://key:secret@b/h"))
 
+    def test_a_file_of_credentials_that_is_not_there_is_said(self, faulty, monkeypatch):
+        def opened(_):
+            raise FileNotFoundError(2, "No such file or directory", "/home/someone/key.json")
+
+        monkeypatch.setattr(FaultyStore, "__init__", opened)
+        with pytest.raises(UsageError, match=r"cannot be opened: .*No such file .*key\.json'\Z"):
+            known_runs(faulty)
+
     def test_a_missing_fsspec_is_named(self, monkeypatch, address):
         import sys
 
@@ -315,6 +323,16 @@ class TestHostileNames:
         with pytest.raises(UsageError, match=r"/r\d\.parquet: larger than"):
             runs_in(faulty)
 
+    def test_no_foreign_file_keeps_a_run_out(self, address, store, monkeypatch):
+        add(address, "r1")
+        (store / "r2.parquet").mkdir()
+        (store / "r3.parquet").symlink_to("/etc/passwd")
+        monkeypatch.setattr(files, "FILES_AT_MOST", 1)
+        add(address, "r4")
+        assert (store / "r4.parquet").is_file()
+        with pytest.raises(UsageError, match=r"r2\.parquet: is there already"):
+            add(address, "r2")
+
     def test_a_store_that_tells_no_sizes_is_refused(self, faulty, monkeypatch):
         add(faulty, "r1")
         entries = [{"name": "r1.parquet", "size": None, "type": "file"}]
@@ -350,11 +368,11 @@ class TestMerging:
             if Path(path).name.startswith(".merged") and not put:
                 put.append(path)
                 monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
-                merging.merge_bucket_where_due(bucket, faulty, bucket.sizes())
+                merging.merge_bucket_where_due(bucket, bucket.names())
                 assert len(names_in(store)) == 2
 
         FaultyStore.faults["put_file"] = other_merges
-        merging.merge_bucket_where_due(bucket, faulty, bucket.sizes())
+        merging.merge_bucket_where_due(bucket, bucket.names())
         assert put
         merged, left = names_in(store)
         assert merged.startswith("merged-r00-")
@@ -373,7 +391,7 @@ class TestMerging:
         (first,) = (name for name in names_in(store) if name.startswith("merged"))
         aside = (store / first).rename(tmp_path / first)
         bucket = Bucket(address)
-        merging.merge_bucket_where_due(bucket, address, bucket.sizes())
+        merging.merge_bucket_where_due(bucket, bucket.names())
         aside.rename(store / first)
         assert len([name for name in names_in(store) if name.startswith("merged")]) == 2
         assert runs_in(address) == [f"r{i:02d}" for i in range(6)]
