@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Launch, Workload
-from pytest_bandwidth.devices.cpu.activity import ActivityWatch
 from pytest_bandwidth.devices.cpu.device import CpuDevice, open_cpu
 from pytest_bandwidth.devices.cpu.kernels import stream
 from pytest_bandwidth.devices.host import read_caches

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.code.numba_functions import function_digest
-from pytest_bandwidth.devices.cpu.activity import ActivityWatch
-from pytest_bandwidth.devices.cpu.caches import CacheEviction
+from pytest_bandwidth.devices.cold_caches import CacheEviction
 from pytest_bandwidth.devices.cpu.ceilings import HostCeilings
 from pytest_bandwidth.devices.cpu.probes import (
     ELEMENT,
@@ -24,11 +24,12 @@ from pytest_bandwidth.devices.cpu.probes import (
     NumbaOperations,
     NumpyOperations,
     ProbeOperations,
+    buffer_reader,
     numba_threads,
 )
-from pytest_bandwidth.devices.cpu.run_delay import RunDelay, longest_wait, why_disturbed
 from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.devices.run_delay import RunDelay, longest_wait, why_disturbed
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
@@ -59,7 +60,7 @@ class CpuDevice:
         operations: ProbeOperations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
         self._random = RandomSource()
         self._probes = HostProbes(operations)
-        self._eviction = CacheEviction(operations.read, operations.write, read_caches().last_level)
+        self._eviction = CacheEviction(lambda size: buffer_reader(operations, size), read_caches().last_level)
         nothing = np.empty(0, ELEMENT)
         self._operate: Call = lambda: operations.copy(nothing, nothing)
         self._ceilings = HostCeilings(self._operate)

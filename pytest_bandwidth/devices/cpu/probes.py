@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import Probe
+from pytest_bandwidth.devices.base import Call, Probe
 from pytest_bandwidth.devices.numpy_arrays import Array, empty_array
 from pytest_bandwidth.devices.probe_mix import nearest_mix
 from pytest_bandwidth.domain.traffic import Traffic
@@ -126,6 +126,13 @@ class HostProbes:
             self._operations.write(array)
             self._kept.append(array)
         return tuple(array[:elements] for array in self._kept[:count])
+
+
+def buffer_reader(operations: ProbeOperations, size: int) -> Call:
+    """Make a buffer of so many bytes, each page touched, and return what reads it through. Raises OutOfMemory."""
+    buffer = empty_array(size // ELEMENT.itemsize, ELEMENT)
+    operations.write(buffer)
+    return lambda: operations.read(buffer)
 
 
 def lent_arrays(inputs: Sequence[Any], count: int, elements: int) -> list[Array]:

@@ -20,7 +20,7 @@ from test_fleet_results import CARD
 from pytest_bandwidth.cli.fleet.cards import CardResult, Returned, Task
 from pytest_bandwidth.cli.fleet.on_node import Runner, _ray_seconds, ray_processors
 from pytest_bandwidth.cli.fleet.returned import read_result
-from pytest_bandwidth.devices.cpu.activity import ActivityWatch, shares_between
+from pytest_bandwidth.devices.activity import ActivityWatch, shares_between
 
 pytestmark = pytest.mark.processes
 

@@ -10,6 +10,7 @@ from pytest_bandwidth.devices.cpu.probes import (
     HostProbes,
     NumbaOperations,
     NumpyOperations,
+    buffer_reader,
     numba_threads,
 )
 from pytest_bandwidth.domain.errors import OutOfMemory
@@ -213,3 +214,18 @@ class TestOperations:
         x = np.arange(1003, dtype=ELEMENT)
         operation.read(x)
         np.testing.assert_array_equal(x, np.arange(1003))
+
+
+def test_the_buffer_that_makes_caches_cold_is_touched_and_read_from_end_to_end():
+    seen = []
+
+    class Recorder(NumpyOperations):
+        def write(self, out):
+            seen.append(("write", out.nbytes))
+
+        def read(self, x):
+            seen.append(("read", x.nbytes))
+
+    read = buffer_reader(Recorder(), 1 << 20)
+    read()
+    assert seen == [("write", 1 << 20), ("read", 1 << 20)], "untouched pages are all the same page of zeros"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_bandwidth.devices.numpy_arrays import Array, empty_array
+from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
@@ -27,11 +27,17 @@ class CacheEviction:
     Reading is enough: what it pushes out is written back on the way, before the sample begins.
     """
 
-    def __init__(self, read: Callable[[Array], None], write: Callable[[Array], None], cache: int | None) -> None:
-        self._read, self._write = read, write
+    def __init__(
+        self, reader: Callable[[int], Call], cache: int | None, assumed_bytes: int = ASSUMED_CACHE_BYTES
+    ) -> None:
+        """Take what makes a buffer of so many bytes, all touched, and returns what reads it through.
+
+        cache: bytes of the last level, None where the system tells no size: then it is taken for `assumed_bytes`.
+        """
+        self._reader = reader
         self.cache_known = cache is not None
-        self.cache_bytes = cache or ASSUMED_CACHE_BYTES
-        self._buffer: Array | None = None
+        self.cache_bytes = assumed_bytes if cache is None else cache
+        self._read: Call | None = None
         self._needed = False
         self._seconds: list[float] = []
 
@@ -43,17 +49,16 @@ class CacheEviction:
         """Prepare for a workload that touches so many bytes. Raises OutOfMemory."""
         self._needed = data_bytes < COLD_BY_ITSELF * self.cache_bytes
         self._seconds = []
-        if self._needed and self._buffer is None:
-            buffer = empty_array(self.eviction_bytes // 4, "int32")
-            self._write(buffer)
-            self._read(buffer)  # compiles
-            self._buffer = buffer
+        if self._needed and self._read is None:
+            read = self._reader(self.eviction_bytes)
+            read()  # compiles
+            self._read = read
 
     def evict(self) -> None:
         """Make the caches cold where the workload asks for it."""
-        if self._needed and self._buffer is not None:
+        if self._needed and self._read is not None:
             started = clock.perf_counter()
-            self._read(self._buffer)
+            self._read()
             self._seconds.append(clock.perf_counter() - started)
 
     def finding(self, data_bytes: int) -> Finding | None:
@@ -74,5 +79,5 @@ class CacheEviction:
         )
 
     def release(self) -> None:
-        self._buffer = None
+        self._read = None
         self._needed = False

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from pytest_bandwidth.devices.cpu import run_delay
-from pytest_bandwidth.devices.cpu.run_delay import LARGEST_WAITED_SHARE, RunDelay, longest_wait, why_disturbed
+from pytest_bandwidth.devices import run_delay
+from pytest_bandwidth.devices.run_delay import LARGEST_WAITED_SHARE, RunDelay, longest_wait, why_disturbed
 
 ACCOUNTED = pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="the system keeps no such account")
 

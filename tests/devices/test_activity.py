@@ -8,7 +8,7 @@ import time
 import pytest
 from children import HANGS_SECONDS
 
-from pytest_bandwidth.devices.cpu.activity import Activity, ActivityWatch, clock_mhz, shares_between, told
+from pytest_bandwidth.devices.activity import Activity, ActivityWatch, clock_mhz, shares_between, told
 
 LINUX = pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="needs Linux's /proc")
 
@@ -67,7 +67,7 @@ def test_a_system_without_proc_is_no_error(tmp_path):
 @LINUX
 def test_a_process_that_burns_time_is_seen_by_name(monkeypatch):
     # Those that keep this machine busy while the tests run may be busier, and more than are told.
-    monkeypatch.setattr("pytest_bandwidth.devices.cpu.activity.MOST_TOLD", 1000)
+    monkeypatch.setattr("pytest_bandwidth.devices.activity.MOST_TOLD", 1000)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         deadline = time.monotonic() + HANGS_SECONDS
