@@ -10,7 +10,9 @@ from pytest_bandwidth.domain.errors import DeviceUnavailable
 
 
 def open_device(name: str) -> Device:
-    """Open ``auto``, ``cuda``, ``cuda:N``, ``cpu``, ``traffic`` or ``traffic:ARCH`` (``traffic:sm_80``).
+    """Open ``auto``, ``cuda``, ``cuda:N``, ``cpu``, ``tinygrad:METAL``, ``traffic`` or ``traffic:ARCH``.
+
+    A backend of tinygrad may have a card's number (``tinygrad:AMD:1``), or be left to tinygrad (``tinygrad``).
 
     ``auto`` is the GPU where CuPy finds one, else the host. Raises DeviceUnavailable, one line with the remedy.
     """
@@ -19,10 +21,13 @@ def open_device(name: str) -> Device:
         "auto": _open_best,
         "cuda": lambda: _open_cuda(int(index or 0)),
         "cpu": _open_cpu,
+        "tinygrad": lambda: _open_tinygrad(index or None),
         "traffic": lambda: _open_traffic(index or None),
     }
     if kind not in openers:
-        raise DeviceUnavailable(f"found device {name!r}, expected one of {', '.join(openers)} or cuda:N")
+        raise DeviceUnavailable(
+            f"found device {name!r}, expected one of {', '.join(openers)}, cuda:N or tinygrad:METAL"
+        )
     return openers[kind]()
 
 
@@ -30,6 +35,8 @@ def name_of(identity: DeviceIdentity) -> str:
     """Return a name that opens the same device in another process."""
     if identity.counts_only:
         return f"traffic:{identity.settings['arch']}"
+    if identity.tinygrad_device is not None:
+        return f"tinygrad:{identity.tinygrad_device}"
     return f"cuda:{identity.facts.get('index', 0)}" if identity.on_gpu else identity.kind
 
 
@@ -50,6 +57,12 @@ def _open_cpu() -> Device:
     from pytest_bandwidth.devices.cpu.device import open_cpu
 
     return open_cpu()
+
+
+def _open_tinygrad(backend: str | None) -> Device:
+    from pytest_bandwidth.devices.tinygrad.device import open_tinygrad
+
+    return open_tinygrad(backend)
 
 
 def _open_traffic(arch: str | None) -> Device:

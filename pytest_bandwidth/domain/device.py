@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-DeviceKind = Literal["cuda", "cpu", "traffic"]
+DeviceKind = Literal["cuda", "cpu", "tinygrad", "traffic"]
 # For files, which hold the kind alone; an identity has properties for them.
-HOST_KINDS: frozenset[str] = frozenset({"cpu"})
+HOST_KINDS: frozenset[str] = frozenset({"cpu", "tinygrad"})
 COUNTING_KINDS: frozenset[str] = frozenset({"traffic"})
 Fact = str | int | float | bool | None
 # The setting of what counts that names the compiler's version, which matters as far as it changes the PTX.
@@ -54,13 +54,21 @@ class DeviceIdentity:
 
     @property
     def on_host(self) -> bool:
-        """Return whether kernels are timed on the host: its GB/s scatter more, and its other processes disturb them."""
+        """Return whether the host's clock times kernels: GB/s scatter more, and its other processes disturb them."""
         return self.kind in HOST_KINDS
 
     @property
     def on_gpu(self) -> bool:
         """Return whether kernels are timed on a GPU."""
         return self.kind == "cuda"
+
+    @property
+    def tinygrad_device(self) -> str | None:
+        """Return tinygrad's own name of the backend that is measured, ``METAL`` or ``AMD:1``; None elsewhere."""
+        if self.kind != "tinygrad":
+            return None
+        backend, index = self.settings.get("backend", ""), self.facts.get("index")
+        return f"{backend}:{index}" if index else backend
 
     @property
     def counts_only(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -13,22 +14,31 @@ from pytest_bandwidth.frameworks.known import framework_of
 
 Seen = list[tuple[str, Any, Framework]]
 Call = Callable[[], Any]
+Check = Callable[[str, Any, Framework], None]
+_TINYGRAD = "tinygrad"
 
 
 def awaited(
-    call: Call, given: Mapping[str, object], stream: Any, *, on_gpu: bool, graph: bool = False
+    call: Call,
+    given: Mapping[str, object],
+    stream: Any,
+    *,
+    on_gpu: bool,
+    graph: bool = False,
+    backend: str | None = None,
 ) -> tuple[Call, Any]:
     """Return a callable that ends when its work is done or queued on the stream, and that stream.
 
     given: the call's arguments by name. stream: the user's, or None for that of the framework whose arrays are given.
-    graph: whether a GPU is to capture the call. The callable raises UsageError, as this does, where the time of its
-    work could not be told, or nothing would run.
+    graph: whether a GPU is to capture the call. backend: tinygrad's, where such a one is measured (``AMD:1``).
+    The callable raises UsageError, as this does, where the time of its work could not be told, or nothing would run.
     """
+    check = partial(_check, on_gpu=on_gpu, graph=graph) if backend is None else partial(_check_backend, backend=backend)
     seen = [one for name, value in given.items() for one in _seen(value, name)]
     for path, array, framework in seen:
         if not framework.is_made(array):
             framework.extent(array, path)  # raises, with the framework's own reason
-        _check(path, array, framework, on_gpu, graph)
+        check(path, array, framework)
         if on_gpu and stream is None:
             stream = framework.stream(array)
     later = any(framework.computes_later for _, _, framework in seen)
@@ -44,13 +54,15 @@ def awaited(
             raise
         if not checked or _may_compute_later():
             returned = _seen(value, "the result")
-            if not checked:
-                checked = True
+            first, checked = not checked, True
+            if first:
                 _refuse_given_away(seen)
-                _check_result(value, returned, later, stream, on_gpu, graph)
+                _check_result(value, returned, later, stream, on_gpu, check)
                 _refuse_unchanged(seen, returned)
             _wait(returned)
-            if kernels is not None and kernels == _kernels() and _all_tinygrad(returned):
+            if first:
+                _refuse_left_lazy(seen)
+            if kernels is not None and kernels == _kernels() and (backend is not None or _all_tinygrad(returned)):
                 raise UsageError("no tinygrad kernel ran: the result was there before, so nothing would be timed")
         return value
 
@@ -60,11 +72,21 @@ def awaited(
 def _refuse_given_away(seen: Seen) -> None:
     """Raise UsageError where a run gave away the buffer of an argument."""
     for path, array, framework in seen:
-        if not framework.is_made(array):
+        if framework.name != _TINYGRAD and not framework.is_made(array):
             raise UsageError(
                 f"{path} is {framework.name}'s and was donated: a run gave its buffer away, and each needs it; "
                 "expected a callable that donates no argument"
             ) from None
+
+
+def _refuse_left_lazy(seen: Seen) -> None:
+    """Raise UsageError where tinygrad's tensor is given a new content that nothing has computed."""
+    for path, array, framework in seen:
+        if framework.name == _TINYGRAD and not framework.is_made(array):
+            raise UsageError(
+                f"{path} is assigned to and not realized, so its work never runs: expected a callable that realizes or "
+                "returns it"
+            )
 
 
 def _refuse_unchanged(seen: Seen, returned: Seen) -> None:
@@ -92,7 +114,27 @@ def _may_compute_later() -> bool:
     return "jax" in sys.modules or "tinygrad" in sys.modules
 
 
-def _check(path: str, array: Any, framework: Framework, on_gpu: bool, graph: bool) -> None:
+def _check_backend(path: str, array: Any, framework: Framework, *, backend: str) -> None:
+    """Raise UsageError for anything but a tensor on the measured backend: copying it there would be timed, too."""
+    if framework.name != _TINYGRAD:
+        raise UsageError(
+            f"{path} is {framework.name}'s and not in the memory of tinygrad's {backend}, where this run measures: "
+            f"expected tensors copied there before the call, by Tensor(…, device={backend!r}).realize()"
+        )
+    if array.device != backend:
+        raise UsageError(
+            f"{path} is on tinygrad's {array.device}, this run measures {backend}: expected tensors there, or "
+            f"--bandwidth-device=tinygrad:BACKEND with theirs"
+        )
+
+
+def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: bool) -> None:
+    if framework.name == _TINYGRAD and (on_gpu or not framework.is_on_host(array)):
+        raise UsageError(
+            f"{path} is tinygrad's on {array.device}, whose work goes on after the call and on streams of its own; "
+            "expected --bandwidth-device=tinygrad:BACKEND with its backend, or a tensor in host memory and "
+            "--bandwidth-device=cpu"
+        )
     if not on_gpu and not framework.is_on_host(array):
         raise UsageError(
             f"{path} is {framework.name}'s and not in host memory, where this run measures: its work would go on after "
@@ -110,11 +152,11 @@ def _check(path: str, array: Any, framework: Framework, on_gpu: bool, graph: boo
         )
 
 
-def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool, graph: bool) -> None:
+def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool, check: Check) -> None:
     for path, array, framework in returned:
         if not framework.computes_later and not framework.is_made(array):
             framework.extent(array, path)
-        _check(path, array, framework, on_gpu, graph)
+        check(path, array, framework)
         own = framework.stream(array) if on_gpu and stream is None else None
         if own is not None and getattr(own, "cuda_stream", 0) != 0:
             raise UsageError(f"{path} was made on {framework.name}'s current stream: pass it as stream=")
@@ -140,4 +182,4 @@ def _kernels() -> int | None:
 
 
 def _all_tinygrad(returned: Seen) -> bool:
-    return bool(returned) and all(framework.name == "tinygrad" for _, _, framework in returned)
+    return bool(returned) and all(framework.name == _TINYGRAD for _, _, framework in returned)

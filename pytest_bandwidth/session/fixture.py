@@ -87,7 +87,7 @@ class Bandwidth:
 
     @property
     def device(self) -> str:
-        """Return ``cuda``, ``cpu`` or ``traffic``."""
+        """Return ``cuda``, ``cpu``, ``tinygrad`` or ``traffic``."""
         return self._run.device.identity.kind
 
     @property
@@ -97,7 +97,10 @@ class Bandwidth:
 
     @property
     def xp(self) -> Any:
-        """Return the array module of the device: cupy on a GPU, numpy on the host and the traffic device."""
+        """Return the array module of the device: cupy on a GPU, numpy on the host and the traffic device.
+
+        On tinygrad's backends it is the module tinygrad, for its Tensor, TinyJit and dtypes.
+        """
         return self._run.device.xp
 
     def random(self, shape: int | Sequence[int], dtype: Any = "float32") -> Any:
@@ -328,7 +331,7 @@ class Bandwidth:
         identity = self._run.device.identity
         if identity.counts_only:
             return call, stream
-        return awaited(call, given, stream, on_gpu=identity.on_gpu, graph=graph)
+        return awaited(call, given, stream, on_gpu=identity.on_gpu, graph=graph, backend=identity.tinygrad_device)
 
     def _declared(self, reads: Any, writes: Any, flop: int | None, precision: str | None) -> Declaration:
         return declared(reads, writes, flop, precision, self._run.device.nbytes)
@@ -445,3 +448,7 @@ def refuse_other_devices(marker: MarkerOptions, identity: DeviceIdentity) -> Non
         return
     if marker.device.partition(":")[0] != identity.kind:
         raise NotOnThisDevice(f"the test asks for device {marker.device!r}, this run measures on {identity.kind!r}")
+    _, _, backend = marker.device.partition(":")
+    measured = identity.tinygrad_device
+    if backend and measured is not None and backend.upper().removesuffix(":0") != measured:
+        raise NotOnThisDevice(f"the test asks for device {marker.device!r}, this run measures on 'tinygrad:{measured}'")

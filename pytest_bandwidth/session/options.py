@@ -16,7 +16,7 @@ _FIELD = re.compile(r"^ *(\w+(?:, \w+)*): ", re.MULTILINE)
 # Name, placeholder (None: a switch), help.
 OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("baseline", "PATH", "YAML baseline, or a folder that holds one per device (default: measure only)"),
-    ("device", "NAME", "auto, cuda, cuda:N, cpu or traffic (default: auto)"),
+    ("device", "NAME", "auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic (default: auto)"),
     ("tolerance", "P", "drop that matters where marker and baseline are silent (default: 5%)"),
     ("update", None, "write what was measured to the baseline"),
     ("update-new", None, "write only what has no entry in the baseline yet"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -112,13 +113,21 @@ def _positive_fraction(text: str) -> float:
     return value
 
 
+# A backend by tinygrad's name, and a card's number.
+_TINYGRAD = re.compile(r"tinygrad:[A-Za-z]\w{0,20}(:[0-9]{1,4})?", re.ASCII)
+
+
 def _device_name(text: str) -> str:
     kind, _, index = text.partition(":")
     if text in ("auto", "cpu", "cuda", "traffic") or (kind == "cuda" and index.isdecimal() and len(index) < 5):
         return text
     if kind == "traffic" and index.startswith("sm_") and index[3:].rstrip("af").isdecimal():
         return text
-    raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu or traffic")
+    if text == "tinygrad" or _TINYGRAD.fullmatch(text):
+        return text
+    raise ValueError(
+        f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu, tinygrad, tinygrad:METAL (or such) or traffic"
+    )
 
 
 def _suite(text: str) -> str:

@@ -19,6 +19,8 @@ NO_NVRTC = "the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffi
         (DeviceIdentity("cuda", "GPU", None, "GPU-1", facts={"index": 3}), "cuda:3"),
         (DeviceIdentity("cuda", "GPU", None, "GPU-1"), "cuda:0"),
         (DeviceIdentity("cpu", "Host", None, "host", facts={"index": 3}), "cpu"),
+        (DeviceIdentity("tinygrad", "GPU", None, "t", settings={"backend": "METAL"}), "tinygrad:METAL"),
+        (DeviceIdentity("tinygrad", "GPU", None, "t", {"backend": "AMD"}, {"index": 1}), "tinygrad:AMD:1"),
         (DeviceIdentity("traffic", "PTX", None, "traffic", settings={"arch": "sm_80"}), "traffic:sm_80"),
     ],
 )

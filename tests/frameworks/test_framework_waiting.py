@@ -191,6 +191,53 @@ def test_what_tinygrad_would_not_compute_is_refused(tinygrad):
         located("x", x[2:4])
 
 
+def on_python(call, given):
+    return awaited(call, given, None, on_gpu=False, backend="PYTHON")
+
+
+def test_on_a_backend_its_tensors_are_waited_for_and_others_refused(tinygrad, jax):
+    x = tinygrad.Tensor(X, device="PYTHON").realize()
+    call, stream = on_python(lambda: x + 1, {"x": x})
+    assert call().uop.is_realized
+    assert stream is None
+    elsewhere = tinygrad.Tensor(X, device="PYTHON:1").realize()
+    for bad, said in (
+        (elsewhere, r"x is on tinygrad's PYTHON:1, this run measures PYTHON: expected tensors there, or --bandwidth-"),
+        (X, r"x is NumPy's and not in the memory of tinygrad's PYTHON, where .* by Tensor\(…, device='PYTHON'\)"),
+        (jax.numpy.asarray(X), r"x is JAX's and not in the memory of tinygrad's PYTHON"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            on_python(lambda: None, {"x": bad})
+        returning, _ = on_python(lambda bad=bad: [bad], {})
+        with pytest.raises(UsageError, match=said.replace("x is", r"the result\[0\] is")):
+            returning()
+
+
+def test_on_a_backend_a_call_that_runs_no_kernel_is_refused(tinygrad):
+    x = tinygrad.Tensor(X, device="PYTHON").realize()
+    for nothing in (lambda: x, lambda: None, lambda: 3):
+        with pytest.raises(UsageError, match="no tinygrad kernel ran: "):
+            on_python(nothing, {})[0]()
+    assert on_python(lambda: x.sum().item(), {"x": x})[0]() == X.sum()
+
+
+def test_what_tinygrad_computes_in_place_is_waited_for(tinygrad):
+    x, out = (tinygrad.Tensor(X + number, device="PYTHON").realize() for number in (0, 1))
+    call, _ = awaited(lambda: out.assign(x * 3), {"out": out, "x": x}, None, on_gpu=False)
+    assert call() is out
+    assert out.uop.is_realized
+    np.testing.assert_array_equal(out.numpy(), X * 3)
+    left, _ = awaited(lambda: [out.assign(x * 4), x + 1][1], {"out": out, "x": x}, None, on_gpu=False)
+    with pytest.raises(UsageError, match="out is assigned to and not realized, so its work never runs"):
+        left()
+
+
+def test_what_a_backend_holds_is_refused_on_a_gpu_and_says_what_would_do(tinygrad):
+    x = tinygrad.Tensor(X, device="PYTHON").realize()
+    with pytest.raises(UsageError, match=r"x is tinygrad's on PYTHON, .* expected --bandwidth-device=tinygrad:BACKEND"):
+        awaited(lambda: x, {"x": x}, None, on_gpu=True)
+
+
 def test_arrays_of_a_gpu_are_refused_on_the_host():
     with pytest.raises(UsageError, match="is test_framework_waiting's and not in host memory, where this run"):
         awaited(lambda: None, {"x": OnGpu()}, None, on_gpu=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -13,6 +13,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 Sizes = Mapping[str, int]
 Dim = tuple[int, int, int]
+# They run kernels: from CUDA source, its PTX, or a twin on the host.
+RUN_KERNELS: frozenset[DeviceKind] = frozenset({"cuda", "cpu", "traffic"})
 
 
 class Arrays(Protocol):
@@ -92,7 +94,7 @@ class Operation:
     prepare: Callable[[Arrays, str, Sizes], Case]
     shapes: Callable[[int, str], tuple[Sizes, ...]]
     small: tuple[Sizes, ...]
-    devices: frozenset[DeviceKind] = frozenset(get_args(DeviceKind))
+    devices: frozenset[DeviceKind] = RUN_KERNELS
     computes: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -1,0 +1,107 @@
+"""Open one of tinygrad's backends, and make sure that it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Any
+
+from pytest_bandwidth.domain.errors import DeviceUnavailable
+
+OLDEST = (0, 13)
+EXPECTED = "expected tinygrad:BACKEND or tinygrad:BACKEND:N with a backend such as METAL, AMD, NV, CUDA, CPU or PYTHON"
+# It schedules kernels and runs none.
+COUNTS_ALONE = "NULL"
+# It runs kernels in Python, some microseconds for each number: caches and large probes are nothing to it.
+INTERPRETER = "PYTHON"
+# They compute in the host's memory.
+ON_HOST = frozenset({"CPU", INTERPRETER})
+LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Hold an open backend. name: tinygrad's own, such as ``AMD`` or ``AMD:1``; opened: its ``Device[name]``."""
+
+    name: str
+    tinygrad: Any
+    opened: Any
+
+    @property
+    def kind(self) -> str:
+        """Return the name without the card's number."""
+        return self.name.partition(":")[0]
+
+    @property
+    def index(self) -> int:
+        number = self.name.partition(":")[2]
+        return int(number) if number.isdecimal() else 0
+
+    @property
+    def is_interpreter(self) -> bool:
+        return self.kind == INTERPRETER
+
+    def tensor(self, data: Any, dtype: Any = None) -> Any:
+        """Return a copy in the backend's memory, of NumPy's array or of bytes. Raises what tinygrad raises."""
+        return self.tinygrad.Tensor(data, dtype=dtype, device=self.name).realize()
+
+    def synchronize(self) -> None:
+        """Wait until all that was given to the backend is done."""
+        self.opened.synchronize()
+
+
+def open_backend(name: str | None) -> Backend:
+    """Open a backend by tinygrad's name, ``METAL`` or ``AMD:1``; None = the one that tinygrad takes by itself.
+
+    Where nothing says which device tinygrad's own default is, as the variable DEV does, it is this one from then on.
+    Raises DeviceUnavailable where tinygrad is missing or too old, and where the backend does not compute.
+    """
+    tinygrad = _library()
+    default = import_module("tinygrad.helpers").DEV
+    before = default.value
+    try:
+        # Else any operation would have tinygrad look for a default device, which opens all there are and needs one.
+        if name is not None and not default.device:
+            default.value = name.partition(":")[0].upper()
+        named = str(tinygrad.Device.canonicalize(name))
+        if named.partition(":")[0] == COUNTS_ALONE:
+            raise DeviceUnavailable(f"found tinygrad:{named}, which runs no kernel and so takes no time; {EXPECTED}")
+        backend = Backend(named, tinygrad, tinygrad.Device[named])
+        computed = (backend.tensor([1, 2, 3]) + 1).tolist()
+    except Exception as error:
+        default.value = before
+        if isinstance(error, DeviceUnavailable):
+            raise
+        # Whatever a driver, a compiler or their absence raises.
+        raise DeviceUnavailable(_why(name, error)) from None
+    if computed != [2, 3, 4]:
+        raise DeviceUnavailable(f"tinygrad:{named} computed {computed}, expected [2, 3, 4]: check its driver")
+    return backend
+
+
+def _library() -> Any:
+    try:
+        found = metadata.version("tinygrad")
+        library = import_module("tinygrad")
+    except (ImportError, metadata.PackageNotFoundError):
+        raise DeviceUnavailable(
+            "the tinygrad device needs tinygrad: pip install 'pytest-bandwidth[tinygrad]'"
+        ) from None
+    if _release(found) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise DeviceUnavailable(f"found tinygrad {found}, expected {oldest} or newer: pip install -U tinygrad")
+    return library
+
+
+def _release(version: str) -> tuple[int, ...]:
+    numbers = version.split(".")[: len(OLDEST)]
+    return tuple(int(number) for number in numbers if number.isdecimal())
+
+
+def _why(name: str | None, error: Exception) -> str:
+    asked = "tinygrad" if name is None else f"tinygrad:{name}"
+    if isinstance(error, ModuleNotFoundError) and ".ops_" in str(error.name):
+        return f"found {asked}, which is no backend of tinygrad's; {EXPECTED}"
+    said = (str(error).splitlines() or [""])[0][:LONGEST_REASON]
+    reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return f"{asked} does not compute here ({reason}): python -m tinygrad.device tells which backends do"
