@@ -25,7 +25,9 @@ PRECISIONS = ("fp64", "fp32", "fp16-tensor", "bf16-tensor")
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N or cpu (default: auto)")
+    parser.add_argument(
+        "--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N, cpu or tinygrad:METAL (default: auto)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -44,7 +44,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
     init = action("init", "make a file without entries for this machine's device")
     init.add_argument("path", type=Path, metavar="PATH", help="the new file, or a folder for it")
-    init.add_argument("--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N or cpu (default: auto)")
+    init.add_argument(
+        "--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N, cpu or tinygrad:METAL (default: auto)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Any
@@ -48,6 +49,14 @@ class Backend:
     def synchronize(self) -> None:
         """Wait until all that was given to the backend is done."""
         self.opened.synchronize()
+
+    def free(self) -> None:
+        """Give the system back what tinygrad keeps of freed buffers for later ones."""
+        # What a function was captured with refers to itself: its buffers go with the next collection.
+        gc.collect()
+        keeps = getattr(self.opened.allocator, "free_cache", None)
+        if keeps is not None:
+            keeps()
 
 
 def open_backend(name: str | None) -> Backend:

@@ -18,7 +18,8 @@ KERNELS_MOVE = "kernels-move"
 class Counts:
     """Note what the last run of a callable added to ``GlobalCounters``.
 
-    They count a buffer at most whole for each kernel, however often that reads it, and are not reset here.
+    They count a buffer at most whole for each kernel, however often that reads it, and several kernels that `TinyJit`
+    replays as a graph, where the backend has such, as one. They are not reset here.
     """
 
     def __init__(self, tinygrad: Any) -> None:
@@ -53,5 +54,5 @@ class Counts:
         return Finding(
             KERNELS_MOVE,
             f"declared {format_bytes(declared_bytes)}; tinygrad's {counted(self.kernels, 'kernel')} {verb} "
-            f"{format_bytes(total)} by its own count (of a buffer at most all of it)",
+            f"{format_bytes(total)} by its own count (a graph is one kernel; of a buffer at most all of it)",
         )

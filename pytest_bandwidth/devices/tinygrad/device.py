@@ -30,8 +30,9 @@ from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 NO_KERNELS = "CUDA kernels need a CUDA or traffic device: on tinygrad's backends callables on its tensors are measured"
-# tinygrad tells no cache's size. No GPU of today has a larger one: AMD's Infinity Cache of an MI300X has 256 MB,
-# NVIDIA's second level up to 128, Apple's system level cache up to 96.
+# tinygrad tells no cache's size, so the largest of today is assumed: Apple's system level cache has up to 96 MB,
+# NVIDIA's second level up to 128, AMD's Infinity Cache 256 in an MI300X.
+LARGEST_GPU_CACHES = {"METAL": 96 << 20, "CUDA": 128 << 20, "NV": 128 << 20}
 LARGEST_GPU_CACHE_BYTES = 256 << 20
 # A number, so that nothing is left of the call but its dispatch; the fastest of so many counts.
 SMALLEST_ELEMENTS = 1
@@ -57,7 +58,8 @@ class TinygradDevice:
         self._tensors = Tensors(backend)
         self._probes = BackendProbes(backend)
         self._counts = Counts(backend.tinygrad)
-        self._eviction = CacheEviction(self._probes.reader, _cache_bytes(backend), LARGEST_GPU_CACHE_BYTES)
+        assumed_bytes = LARGEST_GPU_CACHES.get(backend.kind, LARGEST_GPU_CACHE_BYTES)
+        self._eviction = CacheEviction(self._probes.reader, _cache_bytes(backend), assumed_bytes)
         self._watch = ActivityWatch()
         self._run_delay = RunDelay()
         self._dispatch_seconds: float | None = None
@@ -173,6 +175,7 @@ class TinygradDevice:
         self._probes.release()
         self._run_delay.close()
         self._eviction.release()
+        self._backend.free()
 
     def _dispatched(self) -> float:
         """Return the least seconds that a captured kernel of one number takes, with the wait for it."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
+from pytest_bandwidth.devices.tinygrad.counts import Counts
 from pytest_bandwidth.devices.tinygrad.device import TinygradDevice
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
@@ -60,8 +61,37 @@ def test_kernels_that_move_more_than_is_declared_are_told(device, tinygrad):
     (finding,) = measurement.findings
     assert finding.code == "kernels-move"
     assert finding.text == (
-        "declared 2.05 kB; tinygrad's 2 kernels move 4.1 kB by its own count (of a buffer at most all of it)"
+        "declared 2.05 kB; tinygrad's 2 kernels move 4.1 kB by its own count "
+        "(a graph is one kernel; of a buffer at most all of it)"
     )
+
+
+def test_a_replayed_graph_counts_as_one_kernel(null, tinygrad):
+    """NULL has graphs, as GPUs do; the bytes are those of all its kernels."""
+    x = null.tensor(np.ones(N, np.float32))
+    twice = tinygrad.TinyJit(lambda x: ((x * 2).realize() + 1).realize())
+    counts = Counts(tinygrad)
+    call = counts.around(lambda: twice(x))
+    found = []
+    for _ in range(3):
+        call()
+        found.append(counts.plain(8 * N))
+    assert found[0] == {"kernels": 2, "total_bytes": 16 * N, "declared_bytes": 8 * N}
+    assert found[2] == {"kernels": 1, "total_bytes": 16 * N, "declared_bytes": 8 * N}
+
+
+def test_memory_is_given_back(device, tinygrad):
+    def used():
+        return tinygrad.GlobalCounters.mem_used
+
+    device.release()
+    before = used()
+    probe = device.probe(Traffic(4096, 4096))
+    probe.call()
+    assert used() > before
+    del probe
+    device.release()
+    assert used() == before
 
 
 def test_caches_of_a_gpu_are_made_cold_by_more_than_the_largest_there_is(null):
