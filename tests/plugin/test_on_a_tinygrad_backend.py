@@ -11,18 +11,22 @@ BASELINE = "--bandwidth-baseline=baselines"
 # What is enough for an interpreter beside others; a kernel of 512 numbers takes it some milliseconds.
 LONGER = "--bandwidth-max-time=0.2"
 
+# On a busy host: sixteen times the work against a quarter of the speed leaves room for neighbours that come and go.
 TEST = """
+    import pytest
     import tinygrad
 
-    TWICE = {twice}
+    TIMES = {times}
 
+    @pytest.mark.bandwidth(judged_on="gbps", tolerance="75%")
     def test_kernel(bandwidth):
         x = bandwidth.random(512)
 
         @tinygrad.TinyJit
         def kernel(x):
-            y = (x * 2).realize()
-            return (y * 2).realize() if TWICE else y
+            for _ in range(TIMES):
+                x = (x * 2).realize()
+            return x
 
         bandwidth(kernel, x, reads="args", writes="result")
 """
@@ -35,13 +39,13 @@ def tinygrad():
     open_backend("PYTHON")
 
 
-def written(project, twice):
-    project.pytester.makepyfile(test_kernels=TEST.format(twice=twice))
+def written(project, times=1):
+    project.pytester.makepyfile(test_kernels=TEST.format(times=times))
 
 
-def test_a_kernel_that_does_its_work_twice_is_found(project):
-    written(project, twice=False)
-    document = project.document(BACKEND, BASELINE, LONGER, "--bandwidth-update", "--bandwidth-runs=3")
+def test_a_kernel_that_does_its_work_many_times_is_found(project):
+    written(project)
+    document = project.document(BACKEND, BASELINE, LONGER, "--bandwidth-update")
     (row,) = document["results"]
     assert document["device"]["kind"] == "tinygrad"
     assert document["device"]["settings"]["backend"] == "PYTHON"
@@ -54,23 +58,13 @@ def test_a_kernel_that_does_its_work_twice_is_found(project):
 
     project.run(BACKEND, BASELINE, LONGER).assert_outcomes(passed=1)
 
-    written(project, twice=True)
+    written(project, times=16)
     document = project.document(BACKEND, BASELINE, LONGER)
     (row,) = document["results"]
     assert row["status"] == "REGRESSED"
     assert row["fresh"], "confirmed by processes that open the same backend"
-    assert row["detail"]["tinygrad"]["kernels"] == 2
-    assert "tinygrad's 2 kernels move 8.19 kB" in row["findings"][0]["text"]
-
-
-def test_a_baseline_of_another_method_is_not_comparable(project):
-    written(project, twice=False)
-    project.run(BACKEND, BASELINE, "--bandwidth-update")
-    (file,) = (project.path / "baselines").iterdir()
-    file.write_text(file.read_text().replace("method: clock+synchronize", "method: clock"))
-    (row,) = project.document(BACKEND, BASELINE)["results"]
-    assert row["status"] == "NOT_COMPARABLE"
-    assert "timed by clock+synchronize" in row["reason"]
+    assert row["detail"]["tinygrad"]["kernels"] == 16
+    assert "tinygrad's 16 kernels move 65.5 kB" in row["findings"][0]["text"]
 
 
 @pytest.mark.in_process
@@ -84,7 +78,7 @@ def test_a_baseline_of_another_method_is_not_comparable(project):
     ],
 )
 def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
-    written(project, twice=False)
+    written(project)
     result = project.run_here(f"--bandwidth-device={name}")
     text = result.stdout.str() + result.stderr.str()
     assert re.search(said, text)
