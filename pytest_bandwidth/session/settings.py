@@ -125,9 +125,7 @@ def _device_name(text: str) -> str:
         return text
     if text == "tinygrad" or _TINYGRAD.fullmatch(text):
         return text
-    raise ValueError(
-        f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu, tinygrad, tinygrad:METAL (or such) or traffic"
-    )
+    raise ValueError(f"found {text[:40]!r}, expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic")
 
 
 def _suite(text: str) -> str:

@@ -11,7 +11,7 @@ sys.path.append(str(TESTS))  # for emulated_card
 
 
 @pytest.fixture(scope="session")
-def new_card() -> Callable[[Path], Card]:
+def new_card(counting: dict[str, str]) -> Callable[[Path], Card]:
     """Make cards, each with its state in a folder of its own."""
     pytest.importorskip("cupy", exc_type=ImportError)
     pytest.importorskip("cuda.pathfinder")
@@ -27,7 +27,7 @@ def new_card() -> Callable[[Path], Card]:
 
     def make(folder: Path) -> Card:
         (folder / "card").mkdir()
-        return Card(folder / "card")
+        return Card(folder / "card", counting)
 
     return make
 

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,18 @@ SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
 
 @dataclass(frozen=True)
 class Card:
-    """A card's folder of state. Each test has its own, so that its first process is number 0, whatever ran before."""
+    """A card's folder of state. Each test has its own, so that its first process is number 0, whatever ran before.
+
+    counting: variables that make its processes' lines count for `make coverage`.
+    """
 
     state: Path
+    counting: dict[str, str] = field(default_factory=dict)
 
     def environment(self, settings: dict[str, object]) -> dict[str, str]:
         from emulated_card.environment import card_environment
 
-        return card_environment(self.state, settings)
+        return {**card_environment(self.state, settings), **self.counting}
 
     def run(self, args: list[str], settings: dict[str, object], **more: Any) -> subprocess.CompletedProcess[str]:
         """Run Python with the card."""
