@@ -133,6 +133,7 @@ fleet: $(FLEET)/.test
 $(FLEET)/.test: BIN := $(FLEET)/bin
 $(FLEET)/.test: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(FLEET)
+	$(if $(LOCKED),,$(BIN)/python -m pip install --quiet --upgrade pip)
 	$(call install,fleet,bucket$(comma)fleet,--group s3)
 	@touch $@
 
