@@ -107,7 +107,7 @@ def rounds_held_up(kernel_seconds: Sequence[float], probe_seconds: Sequence[floa
     fastest = min(probe_seconds, default=math.inf)
     least = max(HELD_UP_FACTOR * fastest, fastest + HELD_UP_SECONDS)
     lost = [seconds - fastest for seconds in probe_seconds if seconds >= least]
-    if not lost:
+    if not lost or fastest <= 0:
         return []
     alone = min(kernel_seconds)
     if len(lost) / len(probe_seconds) * alone / fastest > MOST_SLICES:

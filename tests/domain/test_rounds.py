@@ -63,6 +63,7 @@ QUIET = [1.00e-3, 1.02e-3, 1.01e-3, 1.04e-3]
         (QUIET, [1e-5, 4e-5, 1e-5, 1e-5], []),  # no context's slice is as short
         ([1e-3] * 4, [1e-3, 1.2e-3, 1e-3, 1e-3], []),  # less than the probe may differ by
         ([3e-3] * 4, [1e-3, 3e-3, 1e-3, 1e-3], [0, 1, 2, 3]),  # in 3 ms there is most of a slice each time
+        ([1e-3] * 2, [0.0, 1e-3], []),  # a clock that cannot be
         ([], [], []),
     ],
 )
