@@ -53,6 +53,11 @@ def awaited(
             _refuse_given_away(seen)
             raise
         if not checked or _may_compute_later():
+            if later and isinstance(value, Iterator):
+                kind = type(value).__name__
+                raise UsageError(
+                    f"the callable returned a {kind}, of which nothing has run: return the arrays themselves"
+                )
             returned = _seen(value, "the result")
             first, checked = not checked, True
             if first:

@@ -180,6 +180,8 @@ def _path(text: str) -> Path:
 
 
 def _place(text: str) -> Path | Address:
+    if text.startswith("memory://"):
+        raise ValueError(f"found {text[:40]!r}, which ends with this process, expected a folder or a bucket")
     return Address(text) if is_address(text) else _path(text)
 
 

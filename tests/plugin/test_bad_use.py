@@ -167,6 +167,7 @@ def test_floor_on_an_unknown_peak(project):
             "--bandwidth-device=gpu",
             r"--bandwidth-device: found 'gpu', expected auto, cuda, cuda:N, cpu, tinygrad:METAL or traffic",
         ),
+        ("--bandwidth-history=memory://h", r"--bandwidth-history: found 'memory://h', which ends with this process"),
         ("--bandwidth-tolerance=5", r"--bandwidth-tolerance: found '5', expected .* such as 5%"),
         ("--bandwidth-max-time=-1", r"--bandwidth-max-time: found '-1', expected seconds"),
         ("--bandwidth-min-samples=many", r"--bandwidth-min-samples: found 'many', expected a whole number"),

@@ -109,6 +109,10 @@ def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
             r"the result is on tinygrad's PYTHON:1, this run",
         ),
         (
+            "bandwidth(lambda x: (x + i for i in range(2)), x, reads='args')",
+            r"the callable returned a generator, of which nothing has run: return the arrays themselves",
+        ),
+        (
             "bandwidth(lambda x: None, x, reads='args')",
             r"the callable is given arrays that are computed later and returned None, so there is nothing to wait",
         ),

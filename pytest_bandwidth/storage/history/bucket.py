@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,9 @@ class Bucket:
             raise UsageError(f"{address}: {MISSING}")
         if "::" in address.url:
             raise UsageError(f"{address}: found a chain of addresses, expected one: s3://bucket/history")
+        if re.search("[?#]", address.url):
+            # Some file systems take it for a part of the folder's name, and a secret in it would stand there.
+            raise UsageError(f"{address}: found a query or fragment, expected none: credentials are the environment's")
         if not address.url.partition("://")[2].strip("/"):
             raise UsageError(f"{address}: found no folder, expected an address like s3://bucket/history")
         from fsspec.core import url_to_fs

@@ -64,11 +64,12 @@ def test_saved_runs_are_added_once(command, tmp_path):
 
 
 def test_what_cannot_be_reached_is_a_line_without_secrets(command):
-    said = command("history", "nope://user:hunter2@host/history?sig=hunter2", "--by", "gpu")
+    said = command("history", "nope://user:hunter2@host/history", "--by", "gpu")
     assert said.status == 2
-    assert said.err == (
-        "pytest-bandwidth history: nope://***@host/history?***: cannot be opened: Protocol not known: nope\n"
-    )
+    assert said.err == "pytest-bandwidth history: nope://***@host/history: cannot be opened: Protocol not known: nope\n"
+    said = command("history", "s3://bucket/history?sig=hunter2", "--by", "gpu")
+    assert said.status == 2
+    assert said.err.startswith("pytest-bandwidth history: s3://bucket/history?***: found a query or fragment, expected")
 
 
 def test_a_history_without_runs_names_its_address(command, tmp_path):

@@ -174,6 +174,8 @@ class TestErrors:
             ("nope://bucket/history", "nope://bucket/history: cannot be opened: Protocol not known: nope"),
             ("s3://", "s3://: found no folder, expected an address like s3://bucket/history"),
             ("file:///", "file://: found no folder"),
+            ("file:///tmp/a?token=hunter2", "file:///tmp/a?***: found a query or fragment, expected none"),
+            ("s3://a/b#c", "s3://a/b#***: found a query or fragment, expected none"),
             ("s3://a/b::file:///etc", "found a chain of addresses, expected one"),
         ],
     )
