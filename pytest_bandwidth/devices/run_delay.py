@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pytest_bandwidth.devices.base import Call, Sample
 from pytest_bandwidth.domain.clock import clock
+from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Finding
 from pytest_bandwidth.domain.rounds import RUN_DELAY
 
@@ -61,6 +63,17 @@ class RunDelay:
             except (OSError, ValueError, IndexError):
                 continue  # the thread ended
         return waited
+
+    def time(self, call: Call) -> Sample:
+        """Time one call between two readings of the clock, no garbage collection; note whether a thread waited."""
+        with gc_disabled():
+            waited_before = self.seconds()
+            started = clock.perf_counter_ns()
+            call()
+            ended = clock.perf_counter_ns()
+            waited = longest_wait(waited_before, self.seconds())
+        seconds = (ended - started) * 1e-9
+        return Sample(seconds, seconds, why_disturbed(seconds, waited), waited)
 
     def close(self) -> None:
         """Close all accounts; the next look opens them again."""

@@ -29,13 +29,12 @@ from pytest_bandwidth.devices.cpu.probes import (
 )
 from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
-from pytest_bandwidth.devices.run_delay import RunDelay, longest_wait, why_disturbed
+from pytest_bandwidth.devices.run_delay import RunDelay
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
@@ -170,14 +169,7 @@ class CpuDevice:
         del stream  # the host has none: everything is in order
         self._run_delay.look_for_threads()
         self._eviction.evict()
-        with gc_disabled():
-            waited_before = self._run_delay.seconds()
-            started = clock.perf_counter_ns()
-            call()
-            ended = clock.perf_counter_ns()
-            waited = longest_wait(waited_before, self._run_delay.seconds())
-        seconds = (ended - started) * 1e-9
-        return Sample(seconds, seconds, why_disturbed(seconds, waited), waited)
+        return self._run_delay.time(call)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""

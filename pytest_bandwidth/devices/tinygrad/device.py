@@ -13,7 +13,7 @@ from pytest_bandwidth.devices.activity import ActivityWatch
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Probe, Progress, Sample, Workload
 from pytest_bandwidth.devices.cold_caches import CacheEviction
 from pytest_bandwidth.devices.host import read_caches
-from pytest_bandwidth.devices.run_delay import RunDelay, longest_wait, why_disturbed
+from pytest_bandwidth.devices.run_delay import RunDelay
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.devices.tinygrad.backend import ON_HOST, Backend, open_backend
 from pytest_bandwidth.devices.tinygrad.counts import KERNELS, Counts
@@ -24,7 +24,6 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import KernelResources, Measurement
 from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
@@ -147,15 +146,12 @@ class TinygradDevice:
         self._run_delay.look_for_threads()
         self._eviction.evict()
         self._backend.synchronize()
-        with gc_disabled():
-            waited_before = self._run_delay.seconds()
-            started = clock.perf_counter_ns()
+
+        def to_the_end() -> None:
             call()
             self._backend.synchronize()
-            ended = clock.perf_counter_ns()
-            waited = longest_wait(waited_before, self._run_delay.seconds())
-        seconds = (ended - started) * 1e-9
-        return Sample(seconds, seconds, why_disturbed(seconds, waited), waited)
+
+        return self._run_delay.time(to_the_end)
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
