@@ -43,6 +43,7 @@ KERNELS = MappingProxyType(
         "serial": "computes",
     }
 )
+UNCHANGED, EDITED = "unchanged", "edited"
 AUTHOR = ("-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost")
 TEST = """
 import math
@@ -222,13 +223,13 @@ class Arena:
         if code != 0:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
-    def judge(self, beside: str, drop: float, *, ours_first: bool, edited: bool = False) -> None:
+    def judge(self, beside: str, drop: float, *, ours_first: bool, edited: bool = False, alone: bool = False) -> None:
         """Have both tools judge every kernel, slowed by `drop`; `beside` names the circumstance in the tally.
 
-        edited: whether the code is another, though no slower.
+        edited: whether the code is another, though no slower. alone: whether pytest-benchmark is spared.
         """
         self._slow_down(drop, edited=edited)
-        turns = (self._judge_ours, self._judge_theirs)
+        turns = (self._judge_ours,) if alone else (self._judge_ours, self._judge_theirs)
         for turn in turns if ours_first else reversed(turns):
             turn(beside, drop)
 
@@ -278,6 +279,15 @@ def command(tool: str) -> list[str]:
 def environment() -> dict[str, str]:
     # Plugins that take no part would add start-up time to one side or both.
     return {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def rounds_of(drops: Sequence[float]) -> list[tuple[str, float]]:
+    """Return what is judged in a round: code as it was, and edited, without a drop and with each."""
+    return [(UNCHANGED, 0.0), *((EDITED, drop) for drop in drops)]
+
+
+def said(name: str, drop: float) -> str:
+    return f"{format_percent(drop)} slower" if drop else name
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

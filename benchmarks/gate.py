@@ -25,13 +25,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean, median
 
-from arena import JUDGES, KERNELS, OURS, Arena, Tally, evenly, table
+from arena import EDITED, JUDGES, KERNELS, OURS, UNCHANGED, Arena, Tally, evenly, rounds_of, said, table
 
 from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 
 ROUNDS_PER_BASELINE = 10
-UNCHANGED, EDITED = "unchanged", "edited"
 # This code lost nothing, or it lost something: all else leaves the user without an answer.
 FINE, RED = ("UNCHANGED", "WITHIN", "IMPROVED"), "REGRESSED"
 
@@ -80,15 +79,6 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
                 told = f"median {median(seconds):.1f}, mean {fmean(seconds):.1f}, at most {max(seconds):.1f}"
                 row = f"{judge.split(',')[0]}, {said(name, drop)}"
                 yield f"- {row}: seconds a row, means of {len(seconds)} runs: {told}"
-
-
-def rounds_of(drops: Sequence[float]) -> list[tuple[str, float]]:
-    """Return what is judged in a round: code as it was, and edited, without a drop and with each."""
-    return [(UNCHANGED, 0.0), *((EDITED, drop) for drop in drops)]
-
-
-def said(name: str, drop: float) -> str:
-    return f"{format_percent(drop)} slower" if drop else name
 
 
 def main() -> None:

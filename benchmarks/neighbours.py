@@ -1,15 +1,16 @@
-"""Measure what other processes do to verdicts: kinds of kernels × kinds of neighbours, edited and slowed code.
+"""Measure what other processes do to verdicts: kinds of kernels × kinds of neighbours, unchanged, edited and slower.
 
-    python benchmarks/neighbours.py                              # 200 rows as fast beside each kind: some hours
-    python benchmarks/neighbours.py --judged 1 --drop 10% --kernel triad --kernel sum --kernel attention   # minutes
+    python benchmarks/neighbours.py --dropped 2              # 200 unchanged rows beside each kind: two hours
+    python benchmarks/neighbours.py --judged 1 --kernel triad --kernel sum --kernel attention   # minutes
 
 Baselines are taken while nothing disturbs, five fresh processes for this plugin and one saved run for
-pytest-benchmark, renewed for every ten rounds. A round has each kind of neighbour start, both tools judge all kernels
-beside it, in turns, and the neighbours go (benchmarks/arena.py has the kernels, and how they are slowed). All code is
-edited: what is known to be the baseline's is UNCHANGED whoever is beside it. The
+pytest-benchmark, renewed for every ten rounds. A round has each kind of neighbour start, all kernels are judged
+beside it, and the neighbours go (benchmarks/arena.py has the kernels, and how they are edited and slowed). What is
+known to be the baseline's code is UNCHANGED whoever is beside it; edited code takes pairs of processes. In rounds of
+edited and slowed code pytest-benchmark takes turns with this plugin; others it is spared. The
 neighbours are those of tests/support/neighbours.py, and two more: `run`, a second run of these tests, which takes turns
 with the first by the device's lock; and `quota`, one in a container's place: with a lock of its own, and half of the
-processors' time by a control group, where this user may make one. Prints Markdown.
+processors' time by a control group, where this user may make one. Prints Markdown; an end by Ctrl-C loses nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +28,23 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean
 
-from arena import JUDGES, KERNELS, OURS, Arena, Tally, command, environment, evenly, table
+from arena import (
+    EDITED,
+    JUDGES,
+    KERNELS,
+    OURS,
+    UNCHANGED,
+    Arena,
+    Tally,
+    command,
+    environment,
+    evenly,
+    rounds_of,
+    said,
+    table,
+)
 
-from pytest_bandwidth.domain.units import format_percent, parse_fraction
+from pytest_bandwidth.domain.units import parse_fraction
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from neighbours import KINDS, beside
@@ -73,37 +88,82 @@ def second_run(folder: Path, group: Path | None) -> Iterator[None]:
             thread.join()
 
 
+def circumstance(kind: str, name: str) -> str:
+    """Name in the tally what code of this name (unchanged, edited) is judged beside."""
+    return f"{kind}, {name}"
+
+
 def result(kept: Tally, kinds: Sequence[str], kernels: Sequence[str], drops: Sequence[float], *, each: str) -> str:
     """Compare the judges in a table, with rows for each kind of neighbours or for each kernel."""
     of_kinds = each == "neighbours"
-    heads = [f"{what} {format_percent(drop)}" for what in ("found", "passed") for drop in drops[1:]]
-    head = (each, "judged by", "red, as fast", "INVALID, as fast", *heads, *(["seconds a row"] * of_kinds))
+    as_fast = [head for name in (UNCHANGED, EDITED) for head in (f"red, {name}", f"INVALID, {name}")]
+    slower = [head for drop in drops[1:] for head in (f"found {said(EDITED, drop)}", "INVALID", "passed")]
+    head = (each, "judged by", *as_fast, *slower, *(["seconds a row, unchanged", "edited"] * of_kinds))
     lines = []
     for name in kinds if of_kinds else kernels:
         for judge in JUDGES:
             figures = cells(kept, judge, (name,) if of_kinds else kinds, kernels if of_kinds else (name,), drops)
-            spent = [s for drop in drops for s in kept.seconds.get((judge, name, drop), [])]
-            lines.append([name, judge, *figures, *([f"{fmean(spent):.1f}"] if of_kinds else [])])
+            lines.append([name, judge, *figures, *(seconds(kept, judge, name, drops) if of_kinds else [])])
     return table(head, lines)
 
 
 def cells(
     kept: Tally, judge: str, kinds: Sequence[str], kernels: Sequence[str], drops: Sequence[float]
 ) -> Iterator[str]:
-    """Give red and INVALID of code that is as fast, then what was found of each drop, then what passed of it."""
-    as_fast = kept.count(judge, kinds, kernels, drops[0])
-    yield f"{as_fast['REGRESSED']} of {as_fast.total()}"
-    yield str(as_fast["INVALID"]) if judge == OURS else ""
-    slowed = [kept.count(judge, kinds, kernels, drop) for drop in drops[1:]]
-    yield from (f"{found['REGRESSED']} of {found.total()}" for found in slowed)
-    yield from (str(sum(found[status] for status in ("UNCHANGED", "WITHIN", "IMPROVED"))) for found in slowed)
+    """Give red and INVALID of code that lost nothing, then of each drop what was found, INVALID and passed."""
+    for name in (UNCHANGED, EDITED):
+        as_fast = kept.count(judge, [circumstance(kind, name) for kind in kinds], kernels, drops[0])
+        yield f"{as_fast['REGRESSED']} of {as_fast.total()}"
+        yield str(as_fast["INVALID"]) if judge == OURS else ""
+    for drop in drops[1:]:
+        slowed = kept.count(judge, [circumstance(kind, EDITED) for kind in kinds], kernels, drop)
+        yield f"{slowed['REGRESSED']} of {slowed.total()}"
+        yield str(slowed["INVALID"]) if judge == OURS else ""
+        yield str(sum(slowed[status] for status in ("UNCHANGED", "WITHIN", "IMPROVED")))
+
+
+def seconds(kept: Tally, judge: str, kind: str, drops: Sequence[float]) -> Iterator[str]:
+    for name, asked in ((UNCHANGED, drops[:1]), (EDITED, drops)):
+        spent = [s for drop in asked for s in kept.seconds.get((judge, circumstance(kind, name), drop), [])]
+        yield f"{fmean(spent):.1f}" if spent else ""
+
+
+def run(
+    arena: Arena,
+    kept: Tally,
+    kinds: Sequence[str],
+    drops: Sequence[float],
+    *,
+    judged: int,
+    dropped: int,
+    group: Path | None,
+) -> None:
+    """Judge so many rounds; group: the control group of a container's place."""
+    for i in range(judged):
+        if i % ROUNDS_PER_BASELINE == 0:
+            arena.take_baselines()
+        asked = rounds_of(drops if evenly(i, judged, dropped) else ())
+        both = evenly(i, judged, max(dropped, 1))
+        for kind in [*kinds[i % len(kinds) :], *kinds[: i % len(kinds)]]:
+            second = kind in (RUN, QUOTA)
+            with second_run(arena.folder, group if kind == QUOTA else None) if second else beside(kind):
+                for name, drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
+                    given = {"ours_first": i % 2 == 0, "edited": name == EDITED, "alone": not both}
+                    arena.judge(circumstance(kind, name), drop, **given)
+            told = (
+                f"{said(n, d)}: {dict(kept.count(OURS, [circumstance(kind, n)], list(KERNELS), d))}" for n, d in asked
+            )
+            now = f"{datetime.now(timezone.utc):%H:%M} UTC"
+            print(f"… {now}, {i + 1} of {judged}, {kind}: {'; '.join(told)}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--judged", type=int, default=40, help="rounds of code that is as fast (default: 40)")
-    parser.add_argument("--dropped", type=int, help="rounds of each drop, of so many at most (default: as many)")
-    parser.add_argument("--drop", action="append", help="drop to inject (default: 5%% 10%%)")
+    parser.add_argument("--judged", type=int, default=40, help="rounds of unchanged code (default: 40)")
+    parser.add_argument(
+        "--dropped", type=int, help="rounds of edited code and of each drop, of so many at most (default: as many)"
+    )
+    parser.add_argument("--drop", action="append", help="drop to inject (default: 10%%)")
     parser.add_argument("--kind", action="append", choices=EVERY_KIND, help="kind of neighbours (default: all)")
     parser.add_argument(
         "--kernel", action="append", choices=tuple(KERNELS), help=f"kernel to judge (default: {', '.join(OF_EACH)})"
@@ -112,7 +172,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=128, help="MiB of each array (default: 128)")
     options = parser.parse_args()
     dropped = options.judged if options.dropped is None else min(options.dropped, options.judged)
-    drops = [0.0, *map(parse_fraction, options.drop or ["5%", "10%"])]
+    drops = [0.0, *map(parse_fraction, options.drop or ["10%"])]
     kinds, kernels = list(options.kind or EVERY_KIND), list(options.kernel or OF_EACH)
     kept = Tally()
     begun = datetime.now(timezone.utc)
@@ -122,27 +182,21 @@ def main() -> None:
             print(f"Left out: {QUOTA}, since no control group with a quota of processor time can be made here.\n")
         given = {"mib": options.mib, "kernels": kernels, "tolerance": options.tolerance}
         arena = Arena(Path(folder), kept, **given)
-        for i in range(options.judged):
-            if i % ROUNDS_PER_BASELINE == 0:
-                arena.take_baselines()
-            asked = drops if evenly(i, options.judged, dropped) else drops[:1]
-            for kind in kinds[i % len(kinds) :] + kinds[: i % len(kinds)]:
-                second = kind in (RUN, QUOTA)
-                with second_run(arena.folder, group if kind == QUOTA else None) if second else beside(kind):
-                    for drop in asked[i % len(asked) :] + asked[: i % len(asked)]:
-                        arena.judge(kind, drop, ours_first=i % 2 == 0, edited=True)
-                red = kept.count(OURS, [kind], kernels, 0.0)
-                print(f"… {i + 1} of {options.judged}, {kind}: as fast {dict(red)}", file=sys.stderr, flush=True)
+        try:
+            run(arena, kept, kinds, drops, judged=options.judged, dropped=dropped, group=group)
+        except KeyboardInterrupt:
+            print("ended by Ctrl-C: so far", file=sys.stderr)
     ended = datetime.now(timezone.utc)
     print(f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
     print(f"{os.cpu_count()} processors; tolerance {options.tolerance}, arrays of {options.mib} MiB\n")
     for each in ("neighbours", "kernel"):
         print(result(kept, kinds, kernels, drops, each=each), end="\n\n")
     for kind in kinds:
-        for drop in drops:
-            counts = kept.count(OURS, [kind], kernels, drop)
-            said = ", ".join(f"{n} {status}" for status, n in counts.most_common())
-            print(f"- {kind}, {format_percent(drop)} slower: {said}")
+        for name, drop in rounds_of(drops):
+            counts = kept.count(OURS, [circumstance(kind, name)], kernels, drop)
+            if counts:
+                told = ", ".join(f"{n} {status}" for status, n in counts.most_common())
+                print(f"- {kind}, {said(name, drop)}: {told}")
 
 
 if __name__ == "__main__":
