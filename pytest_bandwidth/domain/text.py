@@ -25,6 +25,8 @@ INVISIBLE = re.compile(
 
 def escaped(text: str) -> str:
     """Return the text with each invisible character as an escape, half a surrogate pair as U+FFFD."""
+    if text.isascii() and text.isprintable():  # nearly all
+        return text
     return INVISIBLE.sub(_escape, text) if INVISIBLE.search(text) else text
 
 

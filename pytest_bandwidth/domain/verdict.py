@@ -30,15 +30,20 @@ class Status(str, Enum):
 
     @property
     def always_fails(self) -> bool:
-        return self in (Status.REGRESSED, Status.NOT_COMPARABLE)
+        return self in _FAILING
 
     @property
     def warns(self) -> bool:
         """Return whether it could not be judged: then it passes with a warning, and fails with ``strict``."""
-        return self in (Status.INVALID, Status.DEVICE, Status.UNCONFIRMED, Status.INSUFFICIENT, Status.NO_BASELINE)
+        return self in _UNJUDGED
 
     def fails(self, *, strict: bool) -> bool:
         return self.always_fails or (strict and self.warns)
+
+
+# Looking a member up in its class takes a microsecond, and every row is asked often.
+_FAILING = (Status.REGRESSED, Status.NOT_COMPARABLE)
+_UNJUDGED = (Status.INVALID, Status.DEVICE, Status.UNCONFIRMED, Status.INSUFFICIENT, Status.NO_BASELINE)
 
 
 # The code of NO_BASELINE where a run was to write the entry, and did not.

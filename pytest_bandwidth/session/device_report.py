@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.device import HOST_KINDS
+from pytest_bandwidth.domain.flatten import flat
 from pytest_bandwidth.domain.judging import fleet
 from pytest_bandwidth.domain.judging.fleet import Member, model_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import prior_spread
 from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.outcome import Outcome, Plain, flat, from_plain
+from pytest_bandwidth.domain.outcome import Outcome, Plain, from_plain
 from pytest_bandwidth.domain.run_findings import Unmeasurable
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable

@@ -20,6 +20,7 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT
 from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
@@ -28,7 +29,7 @@ from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import CODE_DIFF, Finding, Measurement
-from pytest_bandwidth.domain.outcome import Plain, outcome_of
+from pytest_bandwidth.domain.outcome import Plain
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.run_findings import Unmeasurable
 from pytest_bandwidth.domain.units import parse_gbps

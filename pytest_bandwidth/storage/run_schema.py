@@ -1,5 +1,7 @@
 """Declare the JSON document's forms as dataclasses that a saved run is held to; docs/json.md tells their meaning."""
 
+# None of them is ever made, and what `dataclass` would write for them takes longer than all else in this module.
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ from pytest_bandwidth.domain.rounds import Dropped
 from pytest_bandwidth.domain.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class PeakForm:
     """Declare the document's `device.peak`: GB/s and source."""
 
@@ -23,7 +25,7 @@ class PeakForm:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class DeviceForm:
     """Declare the document's `device`."""
 
@@ -36,7 +38,7 @@ class DeviceForm:
     peak: PeakForm | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class DocumentForm:
     """Declare the document itself; its results have the form of an `Outcome` and the nested forms below."""
 
@@ -50,7 +52,7 @@ class DocumentForm:
     findings: tuple[Mapping[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class ConditionsForm:
     """Declare a result's `conditions`: before the samples and after them."""
 
@@ -58,7 +60,7 @@ class ConditionsForm:
     after: Conditions = field(default_factory=Conditions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class ProbeForm:
     """Declare a result's `probe`."""
 
@@ -66,7 +68,7 @@ class ProbeForm:
     bytes_moved: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class AccessForm:
     """Declare what the traffic device counted of one kind of access; sectors of 32 bytes."""
 
@@ -79,7 +81,7 @@ class AccessForm:
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class LineForm:
     """Declare the traffic device's counts of one source line."""
 
@@ -92,7 +94,7 @@ class LineForm:
     divergent_branches: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class ArrayForm:
     """Declare what the traffic device saw of one array: its size and the distinct bytes touched."""
 
@@ -102,7 +104,7 @@ class ArrayForm:
     bytes_written: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class OperatorForm:
     """Declare one operator of a framework: bytes, FLOP, and what bounds it; null where the framework does not tell."""
 
@@ -115,7 +117,7 @@ class OperatorForm:
     bound: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class ExplainedForm:
     """Declare what a callable's operators move: the first of them, and sums over all."""
 
@@ -129,7 +131,7 @@ class ExplainedForm:
     operators: tuple[OperatorForm, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class DetailForm:
     """Declare a result's `detail`: what one kind of device adds, and an explanation of a framework's callable."""
 
@@ -151,7 +153,7 @@ class DetailForm:
     explained: ExplainedForm | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(init=False, repr=False, eq=False)
 class DramForm:
     """Declare a result's `dram`: what hardware counters told beside the bytes."""
 

@@ -23,6 +23,7 @@ from pytest_bandwidth.storage.schema_check import check_form, check_plain, witho
 LARGEST_BYTES = 512 * 2**20
 SCHEMA = 1
 MAX_RENDERED_RESULTS = 50_000
+_SUSPECT = Status.SUSPECT.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _row(plain: Mapping[str, Any], where: str) -> Outcome:
         value = plain.get(name)
         for i, one in enumerate(value if isinstance(value, list) else [value] if value else []):
             check_form(one, form, f"{where}.{name}[{i}]" if isinstance(value, list) else f"{where}.{name}")
-    if plain["status"] == Status.SUSPECT.value:
+    if plain["status"] == _SUSPECT:
         raise UsageError(f"{where}.status is 'SUSPECT', expected one that a run ends with")
     return from_plain(plain)
 

@@ -104,7 +104,7 @@ def _all_usual(value: object) -> bool:
                 deeper.extend(one.values())
             elif type(one) is not list:
                 return False
-            elif not _usual_figures(one):
+            elif one and not _usual_figures(one):
                 deeper.extend(one)
         # Most of a document's values are no numbers.
         deeper = [one for one in deeper if type(one) not in _NO_NUMBERS]
@@ -141,6 +141,8 @@ def _usual_figures(values: Sequence[object]) -> bool:
     if kinds != {float}:
         return kinds == {bool}
     figures = cast("list[float]", values)
+    if min(figures) >= SMALLEST and sum(figures) <= LARGEST:  # the sum with NaN is none
+        return True
     sizes = list(map(abs, figures))
     return isfinite(sum(figures)) and max(sizes) <= LARGEST and min(filter(None, sizes), default=1.0) >= SMALLEST
 
@@ -273,7 +275,7 @@ def _of_list(inner: Check, hint: Any, signed: bool) -> Check:
     def check(value: object) -> None:
         if not isinstance(value, list | tuple):
             raise _wrong(value, "a list")
-        if set(map(type, value)) <= fast and (signed or min(value, default=0) >= 0):
+        if not value or (set(map(type, value)) <= fast and (signed or min(value) >= 0)):
             return
         for i, one in enumerate(value):
             try:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.outcome import _entry_plain
+from pytest_bandwidth.domain.flatten import _entry_plain
 
 RUN = Run(5.0, 6.0, 0.9, 3, "gpu", "abc", "2026-11-21T04:00:00Z", {"driver": "580"})
 

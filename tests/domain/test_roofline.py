@@ -6,8 +6,8 @@ import pytest
 
 from pytest_bandwidth.domain import traffic
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.regime import (
     DISPATCH_SECONDS,
     OVERHEAD_FOUND,

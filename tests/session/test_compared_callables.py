@@ -5,8 +5,8 @@ from scripted import ScriptedDevice
 
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.session.fresh.child import Invocation
 from pytest_bandwidth.session.measuring import MeasuredTest

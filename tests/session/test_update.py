@@ -9,11 +9,11 @@ import pytest
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.evidence import entries_of
+from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
 from pytest_bandwidth.domain.judging.update import merged
 from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.outcome import outcome_of
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
+from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.outcome import Outcome, outcome_of
+from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict

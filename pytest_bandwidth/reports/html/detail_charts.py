@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import sub
 from typing import Any
 
 from pytest_bandwidth.domain.judging.floors import floor_of
@@ -96,7 +97,7 @@ def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:
         ordered = [quantile(ordered, i / (at_most - 1)) for i in range(at_most)]
     unit = float(f"{quantile(ordered, 0.5) * SAMPLE_STEP:.6g}")
     places = [round(value / unit) for value in ordered]
-    return unit, [b - a for a, b in zip([0, *places], places, strict=False)]
+    return unit, list(map(sub, places, [0, *places[:-1]]))
 
 
 def own_figure(outcome: Outcome) -> float | None:

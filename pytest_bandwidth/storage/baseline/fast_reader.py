@@ -25,15 +25,17 @@ _SIMPLE = r"[A-Za-z0-9](?:[A-Za-z0-9_.:+-]{0,98}[A-Za-z0-9_.+-])?"
 _NAME = r"[a-z][a-z0-9_]{0,99}"
 _RUN = (
     rf"\{{gbps: ({_NUMBER})(?:, probe_gbps: ({_NUMBER}))?(?:, relative: ({_NUMBER}))?(?:, samples: ({_WHOLE}))?"
-    rf"(?:, dram_read: ({_WHOLE}))?(?:, dram_written: ({_WHOLE}))?"
-    rf"(?:, gpu: ({_SIMPLE}))?(?:, commit: ([0-9a-z]{{1,64}}))?(?:, dirty: (true))?"
+    # What few runs hold takes one group together: each group costs every run.
+    rf"(, dram_read: {_WHOLE}, dram_written: {_WHOLE})?"
+    rf"(?:, gpu: ({_SIMPLE}))?(?:, commit: ([0-9a-z]{{1,64}}(?:, dirty: true)?))?"
     r"(?:, at: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z))?"
     rf"((?:, {_NAME}: {_SIMPLE}){{0,15}})\}}"
 )
-_RUN_GROUPS = 11
+_RUN_GROUPS = 9
 _WHOLES = rf"{_NAME}: {_WHOLE}(?:, {_NAME}: {_WHOLE}){{0,99}}"
 _HASH = rf"[0-9a-f]{{{DIGITS}}}"
 _HASHES = rf"{_NAME}: {_HASH}(?:, {_NAME}: {_HASH}){{0,99}}"
+_DIRTY = ", dirty: true"
 _TEXTS = rf"{_NAME}: {WORD_PATTERN}(?:, {_NAME}: {WORD_PATTERN}){{0,99}}"
 _HEAD = re.compile(
     rf"  (?:({KEY_PATTERN})|\"([^\"\\\n\t]{{1,1000}})\"):\n"
@@ -121,12 +123,10 @@ class CanonicalReader:
             self._mapping(fields[14], str),
             runs,
             line,
-            self._pattern(fields[-2]),
+            self._pattern(fields[-2]) if fields[-2] else _NONE,
         )
 
     def _pattern(self, found: str) -> Mapping[str, str]:
-        if not found:
-            return _NONE
         text = _text(found)
         if text is None or text not in (found, found[1:-1]):
             raise _Doubt
@@ -160,9 +160,9 @@ class CanonicalReader:
 
     def _runs_of(self, found: Sequence[tuple[str, ...]]) -> list[Run]:
         """Return runs of the texts that `_RUN` matched, empty where absent. One loop: most of a file is runs."""
-        share = self._texts.setdefault
+        share, extras = self._texts.setdefault, self._extras.get
         runs = []
-        for gbps, probe_gbps, relative, samples, dram_read, dram_written, gpu, commit, dirty, at, extra in found:
+        for gbps, probe_gbps, relative, samples, dram, gpu, commit, at, extra in found:
             rate, probe, share_of_probe = float(gbps), probe_gbps and float(probe_gbps), relative and float(relative)
             if rate == 0 or probe == 0 or share_of_probe == 0:
                 raise _Doubt
@@ -174,24 +174,25 @@ class CanonicalReader:
                 share(gpu, gpu) if gpu else None,
                 share(commit, commit) if commit else None,
                 at or None,
-                self._extra(extra) if extra else _NONE,
-                dirty != "",
-                int(dram_read) if dram_read else None,
-                int(dram_written) if dram_written else None,
+                (extras(extra) or self._extra(extra)) if extra else _NONE,
             )
+            if ":" in commit:
+                clean = commit.removesuffix(_DIRTY)
+                run.commit, run.dirty = share(clean, clean), True
+            if dram:
+                counted = self._mapping(dram[2:], int)
+                run.dram_read, run.dram_written = counted["dram_read"], counted["dram_written"]
             runs.append(run)
         return runs
 
     def _extra(self, text: str) -> Mapping[str, str]:
         """Return keys of a later version, from text such as ``, driver_version: 580.65``."""
-        found = self._extras.get(text)
-        if found is None:
-            found = {**self._mapping(text[2:], str)}
-            known = len(self._extra_names | found.keys()) <= _MOST_EXTRA_NAMES
-            if not known or any(name in RUN_SCALARS or suggestion(name, RUN_SCALARS) for name in found):
-                raise _Doubt
-            self._extra_names |= found.keys()
-            self._extras[text] = found
+        found = {**self._mapping(text[2:], str)}
+        known = len(self._extra_names | found.keys()) <= _MOST_EXTRA_NAMES
+        if not known or any(name in RUN_SCALARS or suggestion(name, RUN_SCALARS) for name in found):
+            raise _Doubt
+        self._extra_names |= found.keys()
+        self._extras[text] = found
         return found
 
     def _mapping(self, text: str, type_: Callable[[str], Any]) -> Mapping[str, Any]:

@@ -140,9 +140,9 @@ def decode(data: bytes) -> SourceText:
 
 
 def _with_unix_line_ends(text: str) -> SourceText:
-    returns, pairs = text.count("\r"), text.count("\r\n")
-    if returns == 0:
+    if "\r" not in text:
         return SourceText(text)
+    returns, pairs = text.count("\r"), text.count("\r\n")
     if returns == pairs == text.count("\n"):
         return SourceText(text.replace("\r\n", "\n"), "\r\n")
     match = _LONE_RETURN.search(text) or _LONE_NEWLINE.search(text)

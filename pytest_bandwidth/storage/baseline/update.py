@@ -19,7 +19,7 @@ from pytest_bandwidth.storage.baseline.locate import check_device, device_of
 from pytest_bandwidth.storage.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
 from pytest_bandwidth.storage.baseline.reader import Document, read, read_text
 from pytest_bandwidth.storage.baseline.source import SourceText, error
-from pytest_bandwidth.storage.baseline.writer import render_entry, render_header
+from pytest_bandwidth.storage.baseline.writer import is_written_alike, render_header
 
 Merge = Callable[[Entry | None, Entry], Entry | None]
 
@@ -139,7 +139,7 @@ def _changes(
                 f"found {after.utilization * 100:.4g} % of the peak for {shown(new.key)}, expected at most "
                 f"{MAX_SHARE * 100:g} %: correct the device's peak",
             )
-        if old is not None and render_entry(old) == render_entry(after):
+        if old is not None and is_written_alike(old, after):
             unchanged.append(new.key)
         else:
             changes.append(Change(new.key, old, after))

@@ -64,6 +64,15 @@ def render_entry(entry: Entry) -> str:
     return "".join(lines)
 
 
+def is_written_alike(one: Entry, other: Entry) -> bool:
+    """Return whether two entries are the same lines; runs that are equal, as nearly all are, are not rendered."""
+    return (
+        one.key == other.key
+        and entry_fields(one) == entry_fields(other)
+        and (one.runs == other.runs or list(map(render_run, one.runs)) == list(map(render_run, other.runs)))
+    )
+
+
 def entry_fields(entry: Entry) -> dict[str, str]:
     """Return every field but `runs` by name, each value as YAML text that fits one line, in canonical order."""
     found: dict[str, str | None] = {
