@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pytest_bandwidth.domain.code.identity import MeasuredCode
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -41,6 +42,13 @@ class Launch:
     block: Dim
     args: tuple[Any, ...]
     shared_bytes: int = 0
+
+
+def reshaped(launch: Launch, shape: LaunchShape | None) -> Launch:
+    """Return the launch with another grid, block and dynamic shared memory; as it is where none are said."""
+    if shape is None:
+        return launch
+    return replace(launch, grid=shape.grid, block=shape.block, shared_bytes=shape.shared_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -281,9 +289,10 @@ class OldCode:
 class OldCodeDevice(Protocol):
     """Mark a device that can launch a kernel's old code, which a baseline kept as PTX."""
 
-    def old_code(self, workload: Workload, old: str, new: str) -> OldCode:
+    def old_code(self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None) -> OldCode:
         """Load the old code of the workload's launch and run it once. old, new: PTX, each a module of one kernel.
 
+        shape: how the old code is launched, where that is not the workload's own.
         Raises KernelError where the driver does not take it or it cannot be launched so, OutOfMemory where the
         launch's arrays cannot be kept, DeviceLost where it faults.
         """

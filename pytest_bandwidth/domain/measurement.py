@@ -28,13 +28,19 @@ INPUTS = "inputs"
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """Hold what the compiler gave a kernel: registers and local bytes a thread, static shared bytes a block."""
+    """Hold what the compiler gave a kernel: registers and local bytes a thread, static shared bytes a block.
+
+    grid, block, dynamic_shared_bytes: how it was launched; None where it was only compiled.
+    """
 
     registers: int
     local_bytes: int
     shared_bytes: int
     max_threads_per_block: int | None = None
     occupancy: float | None = None
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
+    dynamic_shared_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

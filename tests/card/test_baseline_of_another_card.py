@@ -32,6 +32,20 @@ def test_a_changed_kernel_regresses_on_a_card_that_never_ran_the_old_one_before(
     assert all("compiled for this one's architecture" in row["reason"] for n, row in rows.items() if n != str(CHANGED))
 
 
+def test_a_kernel_that_is_launched_otherwise_is_held_to_its_old_launch(
+    card: Card, folder: Path, tmp_path: Path
+) -> None:
+    """As grids are that follow the number of a card's multiprocessors."""
+    relaunched = Path(shutil.copytree(folder, tmp_path / "user"))
+    tests = relaunched / "test_copies.py"
+    tests.write_text(tests.read_text().replace("kernel, 16, 256,", "kernel, 32, 128,"))
+    for more, (expected, status) in {"": ("WITHIN", 0), MORE: ("REGRESSED", 1)}.items():
+        (relaunched / "copies.cu").write_text(source(more))
+        found, shown, rows = run(card, relaunched, *ONLY)
+        changed = rows[str(CHANGED)]
+        assert (found, changed["status"], changed["code"]) == (status, expected, "old-kernel"), shown
+
+
 def test_without_the_old_ptx_nothing_is_told_of_what_changed(card: Card, folder: Path, tmp_path: Path) -> None:
     alone = Path(shutil.copytree(folder, tmp_path / "user"))
     (alone / "copies.cu").write_text(source(MORE))

@@ -1,5 +1,6 @@
 """A kernel's old code beside its new one: what the device makes of it, and what verdicts come of it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,51 @@ def test_it_regresses_beside_its_old_code_on_a_slower_card_too(card: Card, folde
     _, shown, rows = run(card, folder, *ONLY, MEMORY_PACE=0.7 * HEALTHY_PACE)
     changed = rows[str(CHANGED)]
     assert (changed["status"], changed["code"]) == ("REGRESSED", "old-kernel"), shown
+
+
+@pytest.fixture
+def relaunched(folder: Path) -> Iterator[None]:
+    """The changed kernel launched in twice as many blocks of half as many threads, for one test."""
+    tests = folder / "test_copies.py"
+    text = tests.read_text()
+    tests.write_text(text.replace("kernel, 16, 256,", f"kernel, *((32, 128) if i == {CHANGED} else (16, 256)),"))
+    yield
+    tests.write_text(text)
+
+
+@pytest.mark.usefixtures("relaunched")
+def test_a_kernel_that_is_launched_otherwise_regresses_beside_its_old_launch(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, folder)
+    assert status == 1, shown
+    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
+    changed = rows[str(CHANGED)]
+    assert changed["code"] == "old-kernel"
+    launch = "the launch changed: grid 16 → 32, block 256 → 128"
+    assert f"; {launch}; registers " in changed["message"]  # no sectors a block: another block's are no measure of it
+
+
+@pytest.mark.usefixtures("relaunched")
+def test_the_same_code_launched_otherwise_is_held_to_its_old_launch(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text(source())
+    status, shown, rows = run(card, folder, *ONLY, SLOW_KERNELS=f"copy_{CHANGED}=1.3")
+    changed = rows[str(CHANGED)]
+    assert (status, changed["status"], changed["code"]) == (0, "DEVICE", "old-kernel"), shown
+
+
+def test_other_arguments_leave_the_word_to_fresh_processes(card: Card, folder: Path) -> None:
+    (folder / "copies.cu").write_text(source(MORE))
+    tests = folder / "test_copies.py"
+    text = tests.read_text()
+    tests.write_text(text.replace("random(2 * N", "random(3 * N"))
+    try:
+        _, shown, rows = run(card, folder, *ONLY)
+    finally:
+        tests.write_text(text)
+    changed = rows[str(CHANGED)]
+    assert (changed["status"], changed["code"]) == ("REGRESSED", "drop"), shown
+    assert "the old kernel did not run beside it: its launch had other arguments" in changed["reason"]
+    assert "the launch's arguments changed: their types, sizes or values" in changed["message"]
 
 
 # What stands in the baseline's folder in place of the old code, and what is said of it.

@@ -27,7 +27,8 @@ def launch_digest(launch: Launch, *settings: str) -> str:
 
 def with_launch(code: MeasuredCode, launch: Launch, *settings: str) -> MeasuredCode:
     """Return a kernel's code as the launch runs it; settings: as in `launch_digest`."""
-    return replace(code, identity=replace(code.identity, launch=launch_digest(launch, *settings)))
+    arguments = arguments_digest(launch.args, {})
+    return replace(code, identity=replace(code.identity, launch=launch_digest(launch, *settings), arguments=arguments))
 
 
 def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:

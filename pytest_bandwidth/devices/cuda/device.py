@@ -26,6 +26,7 @@ from pytest_bandwidth.devices.base import (
     Progress,
     Sample,
     Workload,
+    reshaped,
 )
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
@@ -51,6 +52,7 @@ from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launche
 from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
 from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
@@ -209,9 +211,10 @@ class CudaDevice:
             with runtime.counted_range(stream, workload.written_share(self.nbytes)):
                 return workload.call()
 
-    def old_code(self, workload: Workload, old: str, new: str) -> OldCode:
+    def old_code(self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None) -> OldCode:
         """Load the old code of a raw kernel's launch from PTX and run it once; the arrays are as before then.
 
+        shape: how it is launched, where that is not the workload's own.
         Raises KernelError, UsageError where it cannot be launched so, OutOfMemory, DeviceLost where it faults.
         """
         launch = workload.launch
@@ -220,7 +223,7 @@ class CudaDevice:
         if workload.graph:
             raise KernelError("it is launched from a graph")
         with self._current():
-            before = replace(launch, kernel=kernel_of_ptx(self._cupy, old, launch.kernel))
+            before = replace(reshaped(launch, shape), kernel=kernel_of_ptx(self._cupy, old, launch.kernel))
             calls = [self.launcher(before, workload.stream)]
             if self._codes.loads_machine_code:
                 now = replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel))

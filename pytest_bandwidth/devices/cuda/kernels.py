@@ -171,7 +171,7 @@ def blocks_per_sm(cupy: Any, kernel: Any, threads: int, shared_bytes: int = 0) -
 
 
 def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelResources | None:
-    """Return what the compiler gave the kernel, and the occupancy of this launch.
+    """Return what the compiler gave the kernel, and the shape and occupancy of this launch.
 
     None where the kernel does not tell.
     """
@@ -186,4 +186,7 @@ def kernel_resources(cupy: Any, launch: Launch, threads_per_sm: int) -> KernelRe
         shared_bytes=kernel.shared_size_bytes,
         max_threads_per_block=kernel.max_threads_per_block,
         occupancy=blocks * threads / threads_per_sm if blocks is not None and threads_per_sm else None,
+        grid=launch.grid,
+        block=launch.block,
+        dynamic_shared_bytes=launch.shared_bytes,
     )

@@ -10,7 +10,7 @@ import math
 import platform
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,8 +148,11 @@ class TrafficDevice:
         return lambda: self._execute(launch, None, lambda _: None)
 
     def resources(self, launch: Launch) -> KernelResources | None:
-        """Return what the compiler gave the launch's kernel."""
-        return launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
+        """Return what the compiler gave the launch's kernel, and the launch's shape."""
+        known = launch.kernel.resources if isinstance(launch.kernel, TrafficKernel) else None
+        if known is None:
+            return None
+        return replace(known, grid=launch.grid, block=launch.block, dynamic_shared_bytes=launch.shared_bytes)
 
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel by its PTX, which is executed, and by what it would be on the GPU."""

@@ -21,7 +21,8 @@ class CodeIdentity:
     """Hold hashes of what ran; None where that is not known.
 
     ptx: a kernel's PTX in its normal form (`ptx_normal_form`). sass: its machine code for this device, with its
-    constants. launch: grid, block, shared memory, each argument's type and size, scalars' values.
+    constants. launch: grid, block, shared memory, each argument's type and size, scalars' values. arguments: of a
+    kernel's launch the arguments alone.
     function: what stands for a callable's code: what the test says of it, or a Numba function's bytecode.
     """
 
@@ -29,6 +30,7 @@ class CodeIdentity:
     sass: str | None = None
     launch: str | None = None
     function: str | None = None
+    arguments: str | None = None
 
     def known(self) -> dict[str, str]:
         """Return the hashes that there are, by name."""
@@ -62,10 +64,18 @@ class CodeIdentity:
             same = "the same PTX became" if then.ptx is not None and then.ptx == self.ptx else "the kernel became"
             said.append(f"{same} other machine code: the compiler, its options, or where constants lie")
         if "launch" in changed:
-            said.append("the launch changed: grid, block, shared memory, or the arguments' types, sizes or values")
+            of_arguments = None if then.arguments is None or self.arguments is None else "arguments" in changed
+            said.append(_LAUNCH_CHANGES[of_arguments])
         return tuple(said)
 
 
+SHAPE_CHANGED = "the launch changed: grid, block or shared memory"
+# By whether its arguments are others, which older baselines do not tell.
+_LAUNCH_CHANGES = {
+    None: "the launch changed: grid, block, shared memory, or the arguments' types, sizes or values",
+    True: "the launch's arguments changed: their types, sizes or values",
+    False: SHAPE_CHANGED,
+}
 NAMES = tuple(field.name for field in fields(CodeIdentity))
 
 

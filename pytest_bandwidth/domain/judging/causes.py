@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import SHAPE_CHANGED, identity_of_plain
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape, changes, shape_of
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 
@@ -25,11 +26,18 @@ PROBE_UNCHANGED = 0.03
 
 
 def recorded_resources(resources: Mapping[str, Any] | None) -> dict[str, int]:
-    """Return what a baseline keeps of an outcome's `resources`: whole numbers by name; occupancy in percent."""
+    """Return what a baseline keeps of an outcome's `resources`, as whole numbers by name.
+
+    Occupancy in percent; of the launch, its shape.
+    """
     known = dict(resources or {})
     if known.get("occupancy") is not None:
         known["occupancy_percent"] = round(100 * known["occupancy"])
-    return {name: known[name] for name in _RECORDED if known.get(name) is not None}
+    found = {name: known[name] for name in _RECORDED if known.get(name) is not None}
+    grid, block = known.get("grid"), known.get("block")
+    if grid is None or block is None or (len(grid), len(block)) != (3, 3):
+        return found
+    return found | LaunchShape(tuple(grid), tuple(block), known.get("dynamic_shared_bytes") or 0).recorded()
 
 
 def likely_causes(
@@ -50,10 +58,10 @@ def likely_causes(
     """
     if entry is None:
         return ()
-    causes = list(measurement.code.changes_since(identity_of_plain(entry.code)))
+    resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
+    causes = _code_changes(measurement, entry, resources)
     if sectors is not None and sectors["then"] != sectors["now"]:
         causes.append(f"sectors of 32 bytes {sectors['then']:,} → {sectors['now']:,} a block")
-    resources = recorded_resources(asdict(measurement.resources) if measurement.resources else None)
     for name, text in _RESOURCES.items():
         then, now = (entry.resources if old is None else old).get(name), resources.get(name)
         if then is not None and now is not None and then != now:
@@ -66,6 +74,16 @@ def likely_causes(
     if timed and (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)
     return tuple(causes)
+
+
+def _code_changes(measurement: Measurement, entry: Entry, resources: Mapping[str, int]) -> list[str]:
+    """Say what changed in code and launch; the launch's shape by its figures, where both are recorded."""
+    said = list(measurement.code.changes_since(identity_of_plain(entry.code)))
+    then, now = shape_of(entry.resources), shape_of(resources)
+    shape = [] if then is None or now is None else changes(then, now)
+    if shape:
+        said = [one for one in said if one != SHAPE_CHANGED] + [f"the launch changed: {', '.join(shape)}"]
+    return said
 
 
 def recorded_changes(measurement: Measurement, entry: Entry) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
@@ -24,6 +25,7 @@ from pytest_bandwidth.domain.judging.by_code.old_kernel import (
     why_untold,
 )
 from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, unchanged_but_for_target
+from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.confirmation import FreshRow
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import Measurement
@@ -72,7 +74,7 @@ class OldKernels:
             except BandwidthError as error:
                 why_not[key] = f"{_NOT_BESIDE}: {error}"
                 continue
-            if old is not None and is_same_but_for_target(old.old, old.new) and suspect.first.code == CODE_ALONE:
+            if old is not None and _is_same_elsewhere(old, suspect):
                 verdicts[key] = unchanged_but_for_target(suspect.first)
             elif old is not None:
                 at_hand[key] = old
@@ -97,20 +99,20 @@ class OldKernels:
         )
 
     def at_hand(self, measurement: Measurement, entry: Entry) -> OldKernel | None:
-        """Return the entry's code to run beside a measurement; None where it has none, or none other than the new.
+        """Return the entry's code and launch to run beside a measurement; None where it has none, or no other.
 
         Raises BandwidthError where there was one, and it is not to be had or not safe to run.
         """
         then = identity_of_plain(entry.code)
-        if then.ptx is None or measurement.ptx is None or measurement.code.ptx == then.ptx:
+        same_launch = then.launch is not None and measurement.code.launch == then.launch
+        if then.ptx is None or measurement.ptx is None or (measurement.code.ptx == then.ptx and same_launch):
             return None
-        if then.launch is None or measurement.code.launch != then.launch:
-            raise BandwidthError("the launch changed as well: grid, block, shared memory or arguments")
+        shape = None if same_launch else _shape_of_before(measurement, entry)
         old = needed_ptx(self._baseline, then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)
         if unsafe is not None:
             raise BandwidthError(unsafe)
-        return OldKernel(measurement.label, old, measurement.ptx, measurement.seconds or 0.0)
+        return OldKernel(measurement.label, old, measurement.ptx, measurement.seconds or 0.0, shape=shape)
 
     def _measure(self, at_hand: Mapping[str, OldKernel], suspects: Mapping[str, Suspect]) -> dict[str, str]:
         """Run processes until they tell of each; returns why some cannot, by key."""
@@ -159,3 +161,24 @@ class OldKernels:
                 self._rows.setdefault(old.label, []).append(FreshRow(figures, 0.0, seconds))
                 self._resources[old.label] = said[RESOURCES]
         return trouble
+
+
+def _is_same_elsewhere(old: OldKernel, suspect: Suspect) -> bool:
+    """Return whether it is the code of another device's baseline, compiled for this one's architecture."""
+    return suspect.first.code == CODE_ALONE and old.shape is None and is_same_but_for_target(old.old, old.new)
+
+
+def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
+    """Return how the entry's code was launched, where only that is another: its arguments have to be today's.
+
+    Raises BandwidthError where they are not, or the baseline does not tell.
+    """
+    then = identity_of_plain(entry.code)
+    if then.arguments is None or then.arguments != measurement.code.arguments:
+        raise BandwidthError("its launch had other arguments, or the baseline does not tell")
+    shape, resources = shape_of(entry.resources), measurement.resources
+    if shape is None:
+        raise BandwidthError("the baseline does not tell its grid and block")
+    if resources is not None and shape == shape_of(recorded_resources(asdict(resources))):
+        raise BandwidthError("what was set for its launches is another")
+    return shape

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, NoReturn
 
 from pytest_bandwidth.devices.base import OldCode, OldCodeDevice, Workload
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost
 from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
 from pytest_bandwidth.domain.judging.causes import recorded_resources
@@ -34,6 +35,7 @@ class OldKernel:
 
     old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
     counts: whether to count the sectors that each asks for, too, which is the same in every process.
+    shape: how the old code is launched, where that is another grid, block or shared memory than the new one's.
     """
 
     label: str | None
@@ -41,6 +43,16 @@ class OldKernel:
     new: str
     seconds: float
     counts: bool = False
+    shape: LaunchShape | None = None
+
+
+def old_kernel_of(plain: Mapping[str, Any]) -> OldKernel:
+    """Return it back from plain data, in which a shape is a list of lists."""
+    shape = plain.get("shape")
+    if shape is None:
+        return OldKernel(**plain)
+    grid, block, shared_bytes = shape
+    return OldKernel(**{**plain, "shape": LaunchShape(tuple(grid), tuple(block), shared_bytes)})
 
 
 def measure_beside(
@@ -53,7 +65,7 @@ def measure_beside(
     """
     try:
         with _ended_if_it_hangs(asked):
-            old = device.old_code(workload, asked.old, asked.new)
+            old = device.old_code(workload, asked.old, asked.new, asked.shape)
     except DeviceLost as error:
         _give_up(asked, f"it faults: {_first_line(error)}")
     except BandwidthError as error:
@@ -80,7 +92,7 @@ def _seen(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:
 
 
 def _sectors(asked: OldKernel, workload: Workload, old: OldCode) -> Mapping[str, int] | None:
-    if not asked.counts or workload.launch is None:
+    if not asked.counts or workload.launch is None or asked.shape is not None:  # a block is another piece of work then
         return None
     if workload.setup is not None:
         workload.setup()

@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, ParentLine, tell_counted, tell_reached
-from pytest_bandwidth.session.fresh.child_beside_old import OldKernel, measure_beside
+from pytest_bandwidth.session.fresh.child_beside_old import measure_beside, old_kernel_of
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.turns import Beside
 from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
@@ -46,7 +46,7 @@ class ChildRun(MeasuringRun):
         self._go = Go()
         self._beside: Beside | None = None
         self._wait_seconds = 0.0
-        self._old = {(old := OldKernel(**plain)).label: old for plain in request.old_kernels}
+        self._old = {(old := old_kernel_of(plain)).label: old for plain in request.old_kernels}
 
     @property
     def identifies_code(self) -> bool:
@@ -121,7 +121,7 @@ class ChildRun(MeasuringRun):
         if request.counts and workload.label == request.counted_label and isinstance(device, ProfiledDevice):
             old = self._old.get(workload.label)
             if old is not None and isinstance(device, OldCodeDevice):
-                before = device.old_code(workload, old.old, old.new)
+                before = device.old_code(workload, old.old, old.new, old.shape)
                 workload = replace(workload, call=before.calls[0])
             tell_reached(request)
             value = device.run_counted(workload)

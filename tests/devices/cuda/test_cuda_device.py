@@ -352,7 +352,7 @@ def test_where_the_kernel_cannot_be_identified_its_launch_is(gpu: Gpu) -> None:
     kernel = device.kernel(KernelSource('extern "C" __global__ void f() {}', "f"))
     found = device.code(Launch(kernel, (1, 1, 1), (256, 1, 1), ()))
     assert "compiling it once more, to see its code, failed" in (found.unknown or "")
-    assert list(found.identity.known()) == ["launch"]
+    assert list(found.identity.known()) == ["launch", "arguments"]
 
 
 @pytest.mark.parametrize(("dtype", "refused"), [("float64", True), ("float32", False)])

@@ -73,6 +73,21 @@ def test_what_changed_is_said_where_both_sides_know_it(now, said):
     assert UNKNOWN_CODE.changes_since(now) == now.changes_since(UNKNOWN_CODE) == ()
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        ("a", "a", "the launch changed: grid, block or shared memory"),
+        ("a", "b", "the launch's arguments changed: their types, sizes or values"),
+        (None, "b", "the launch changed: grid, block, shared memory, or the arguments' types, sizes or values"),
+        ("a", None, "the launch changed: grid, block, shared memory, or the arguments' types, sizes or values"),
+    ],
+)
+def test_a_changed_launch_is_of_other_arguments_or_another_shape(then, now, said):
+    before = replace(KERNEL, arguments=then)
+    assert replace(KERNEL, launch="m", arguments=now).changes_since(before) == (said,)
+    assert replace(KERNEL, arguments=now).changes_since(before) == ()
+
+
 def test_a_digest_tells_lists_of_parts_apart():
     assert is_digest(digest("a", "b"))
     assert len({digest("ab"), digest("a", "b"), digest("a", "b", ""), digest("b", "a"), digest()}) == 5

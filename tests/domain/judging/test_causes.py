@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import likely_causes, recorded_resources
 from pytest_bandwidth.domain.measurement import KernelResources, Measurement
@@ -58,6 +59,10 @@ def test_what_is_recorded_is_whole_numbers_by_name():
         "max_threads_per_block": 1024,
         "occupancy_percent": 100,
     }
+    launched = replace(LEAN, grid=(8, 1, 1), block=(64, 2, 1), dynamic_shared_bytes=0)
+    shape = {"grid_x": 8, "block_x": 64, "block_y": 2}
+    assert recorded_resources(asdict(launched)) == {**recorded_resources(asdict(LEAN)), **shape}
+    assert recorded_resources({**asdict(launched), "grid": [8]}) == recorded_resources(asdict(LEAN))
     lean = {"registers": 16, "local_bytes": 0, "shared_bytes": 0}
     assert recorded_resources(asdict(KernelResources(16, 0, 0))) == lean
     assert recorded_resources({**lean, "of_another_version": 1}) == lean
@@ -77,6 +82,20 @@ def test_each_changed_resource_is_named(changed, said):
     causes = likely_causes(measured(replace(LEAN, **changed)), entry(LEAN))
     assert causes[0] == said
     assert not any(known in " ".join(causes[1:]) for known in ("registers", "spills", "shared", "occupancy"))
+
+
+def test_a_changed_launch_is_named_by_its_figures_where_both_sides_recorded_them():
+    before = replace(LEAN, grid=(4096, 1, 1), block=(256, 1, 1), dynamic_shared_bytes=0)
+    wide = replace(before, grid=(8192, 1, 1), block=(128, 1, 1))
+    code = CodeIdentity(ptx="p", sass="s", launch="l", arguments="a")
+    relaunched = replace(measured(wide), code=replace(code, launch="m"))
+    known = replace(entry(before), code=code.known())
+    assert likely_causes(relaunched, known, timed=False) == ("the launch changed: grid 4,096 → 8,192, block 256 → 128",)
+    unrecorded = replace(entry(LEAN), code=code.known())
+    assert likely_causes(relaunched, unrecorded, timed=False) == ("the launch changed: grid, block or shared memory",)
+    also = replace(relaunched, code=replace(code, launch="m", arguments="b"))
+    (arguments, shape) = likely_causes(also, known, timed=False)
+    assert (arguments.startswith("the launch's arguments changed"), shape.endswith("block 256 → 128")) == (True, True)
 
 
 def test_code_that_took_turns_with_its_commits_is_the_cause_whatever_the_device_does():

@@ -2,15 +2,17 @@
 
 import json
 import threading
+from dataclasses import asdict, replace
 
 import pytest
 from scripted import ScriptedDevice, repeat
 
 from pytest_bandwidth.devices.base import Budget, OldCode, Workload
+from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.fresh import child_beside_old
-from pytest_bandwidth.session.fresh.child_beside_old import OldKernel, measure_beside
+from pytest_bandwidth.session.fresh.child_beside_old import OldKernel, measure_beside, old_kernel_of
 
 ASKED = OldKernel("a", "old", "new", 1e-3)
 
@@ -26,8 +28,8 @@ class Device(ScriptedDevice):
         super().__init__(kernel_script=repeat(2e-3, 1e-3))
         self.load, self.done = load, []
 
-    def old_code(self, workload, old, new):
-        assert (workload.label, old, new) == ("a", "old", "new")
+    def old_code(self, workload, old, new, shape=None):
+        assert (workload.label, old, new, shape) == ("a", "old", "new", None)
         return self.load(self)
 
 
@@ -67,6 +69,12 @@ def test_code_that_cannot_be_loaded_is_measured_without(told):
     assert measured.detail["old-kernel"] == {"trouble": "the driver does not take its PTX"}
     assert measured.samples
     assert not told
+
+
+def test_how_the_old_code_was_launched_comes_through_a_request():
+    asked = replace(ASKED, shape=LaunchShape((8, 4, 1), (256, 1, 1), 1024))
+    assert old_kernel_of(json.loads(json.dumps(asdict(asked)))) == asked
+    assert old_kernel_of(json.loads(json.dumps(asdict(ASKED)))) == ASKED
 
 
 def test_a_fault_ends_the_process_with_its_reason(told):

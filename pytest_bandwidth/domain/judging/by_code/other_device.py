@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.launch_shape import shape_of
 from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -27,7 +28,7 @@ def code_alone(baseline: Baseline) -> Baseline:
 
 
 def _code_of(entry: Entry) -> Entry:
-    code = {name: value for name, value in entry.code.items() if name != "sass"}
+    code, shape = {name: value for name, value in entry.code.items() if name != "sass"}, shape_of(entry.resources)
     return Entry(
         entry.key,
         tolerance=entry.tolerance,
@@ -35,6 +36,7 @@ def _code_of(entry: Entry) -> Entry:
         bytes_written=entry.bytes_written,
         xfail=entry.xfail,
         note=entry.note,
+        resources={} if shape is None else shape.recorded(),
         code=code,
         line=entry.line,
     )
