@@ -22,6 +22,18 @@ _SESSION = pytest.StashKey["BandwidthSession"]()
 _FIXTURE = pytest.StashKey["Bandwidth"]()
 
 
+class _Body:
+    """Hold how far a test's body is. Reports that pytest makes while it runs are of subtests."""
+
+    __slots__ = ("ended", "subtest_failed")
+
+    def __init__(self) -> None:
+        self.ended = self.subtest_failed = False
+
+
+_BODY = pytest.StashKey[_Body]()
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hooks)
 
@@ -160,9 +172,11 @@ def _failing_in_one_line(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_BODY] = _Body()
     try:
         result = yield
     except BaseException as error:
+        item.stash[_BODY].ended = True
         fixture = item.stash.get(_FIXTURE, None)
         if fixture is None:
             raise
@@ -173,6 +187,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             if isinstance(error, (Exception, pytest.fail.Exception)):
                 _session_of(item.config).judge_failed(item, fixture)
             raise
+    item.stash[_BODY].ended = True
     # Looked up after the body, which may have asked for it by request.getfixturevalue.
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is None:
@@ -193,10 +208,14 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    body = item.stash.get(_BODY, None)
+    if call.when == "call" and body is not None and not body.ended:  # of a subtest: the test's own is to come
+        body.subtest_failed |= report.failed
+        return report
     session = item.config.stash.get(_SESSION, None)
     measures = is_bandwidth_test(item) or _FIXTURE in item.stash
     if session is not None and call.when != "teardown" and (measures or session.has_entries(item)):
-        session.attach(item, report)
+        session.attach(item, report, subtest_failed=body is not None and body.subtest_failed)
     # What fails while it is torn down has been judged.
     unjudged = report.failed and call.when != "teardown" and "bandwidth_rows" not in vars(report)
     if unjudged and call.excinfo is not None and measures:

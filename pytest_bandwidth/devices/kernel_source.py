@@ -88,7 +88,9 @@ def read_source(
     """
     if not isinstance(source, str | Path) or not str(source).strip():
         raise KernelError(f"kernel: found {shown(source)}, expected a file's name or CUDA C++ text")
-    options, name_expressions = tuple(options), tuple(name_expressions)
+    if name is not None and not (isinstance(name, str) and name.strip()):
+        raise KernelError(f"kernel: found {shown(name)} for its name, expected the name of a __global__ function")
+    options, name_expressions = _texts("options", options), _texts("name_expressions", name_expressions)
     if isinstance(source, str) and is_text(source):
         text, file, shipped = source, None, False
     else:
@@ -104,6 +106,17 @@ def read_source(
     if shipped and name not in text and name not in name_expressions:
         raise KernelError(f"{file and file.name} has no kernel {name!r}, it has {_listed(kernel_names(text))}")
     return KernelSource(text, name, file, shipped, options, name_expressions)
+
+
+def _texts(what: str, given: object) -> tuple[str, ...]:
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes) and all(isinstance(g, str) for g in given):
+        return tuple(given)
+    raise KernelError(f"kernel: found {shown(given)} for {what}, expected a list or tuple of texts")
+
+
+def options_of(source: KernelSource) -> tuple[str, ...]:
+    """Return the user's options for the compiler, and the file's own folder for its includes."""
+    return source.options if source.file is None else (*source.options, f"-I{source.file.parent}")
 
 
 def _listed(names: Sequence[str]) -> str:

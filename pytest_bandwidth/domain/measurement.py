@@ -18,6 +18,8 @@ MISREAD_ARRAY = "argument-type"
 CODE_UNKNOWN = "code-unknown"
 # A finding of this code says why it cannot be shown how a kernel's code changed.
 CODE_DIFF = "code-diff"
+# A finding of this code says that a baseline's entry expects a failure which is none.
+XPASS = "xpass"
 # A finding of this code says that a launch was to be measured from a graph, and the device has none.
 NO_GRAPHS = "no-graphs"
 # The method where a workload only told its code: nothing was timed or counted.

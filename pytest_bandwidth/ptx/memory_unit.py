@@ -109,7 +109,8 @@ class MemoryUnit:
             offset = (address - np.uint64(base)).view(np.int64)
             first, end = int(low) - base, int(high) - base + step.width
             if region is None or not whole or not self._fits(step, kind, region, first, end, int(together)):
-                mask = self._bounds.check(step.site, kind, region, offset, mask, step.width)
+                place = address.view(np.int64) if region is None else offset
+                mask = self._bounds.check(step.site, kind, region, place, mask, step.width)
                 if region is None or not mask.any():
                     continue
                 first, end = max(first, 0), min(end, region.nbytes)

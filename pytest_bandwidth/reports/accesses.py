@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.values import Plain, mapping, sequence, text
 
 KINDS = (("load", "loads"), ("store", "stores"), ("atomic", "atomics"))
@@ -20,3 +25,21 @@ def line_accesses_of(detail: Plain) -> list[tuple[str, Plain]]:
         for kind, name in KINDS
         if (access := mapping(line, name)).get("requests")
     ]
+
+
+def sectors_text(outcome: Outcome) -> str:
+    """Write loads and stores of the traffic device: 4.0 + 4.0."""
+    found = [_count_of(outcome, kind, "sectors_per_request") for kind in ("loads", "stores")]
+    return " + ".join("–" if value is None else f"{value:.1f}" for value in found) if outcome.counts else ""
+
+
+def patterns_text(outcome: Outcome) -> str:
+    """Name the commonest access pattern of loads and stores, once where they agree."""
+    found = [_count_of(outcome, kind, "pattern") for kind in ("loads", "stores")]
+    names = list(dict.fromkeys(printable(str(name)) for name in found if name and name != "none"))
+    return " / ".join(names)
+
+
+def _count_of(outcome: Outcome, kind: str, name: str) -> Any:
+    access = outcome.detail.get(kind)
+    return access.get(name) if isinstance(access, Mapping) else None

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
 from pytest_bandwidth.reports.related import PrecisionPair, precision_of, precision_pairs
 from pytest_bandwidth.reports.text_safe import clean
 from pytest_bandwidth.reports.values import number, text
@@ -22,6 +23,7 @@ COLUMNS = (
     *("judged_on", "observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance", "baseline_runs"),
     *("fp16_over_fp32_gb_s", "fp16_over_fp32_time", "file", "line"),
     *("dram_read", "dram_written", "dram_ratio", "dram_gb_s", "l2_sectors_read", "l2_sectors_written"),
+    *("load_sectors", "store_sectors", "atomic_sectors", "sectors_per_request", "access"),
 )
 # What a spreadsheet would take for a formula, full-width forms among it (OWASP, CSV Injection), after any white space.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -68,6 +70,8 @@ def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
         *(outcome.file, outcome.line),
         *(outcome.dram_read, outcome.dram_written, outcome.dram_ratio, outcome.dram_gbps),
         *(_whole(outcome.dram.get(name)) for name in ("l2_sectors_read", "l2_sectors_written")),
+        *(_whole(outcome.counts.get(name)) for name in ("load_sectors", "store_sectors", "atomic_sectors")),
+        *(sectors_text(outcome) or None, patterns_text(outcome) or None),
     )
 
 

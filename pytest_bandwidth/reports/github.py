@@ -8,6 +8,7 @@ from typing import Any
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
 from pytest_bandwidth.reports.names import names_among, natural
 from pytest_bandwidth.reports.summary import gravity, severity_of, signed_percent, summary_of_run
 from pytest_bandwidth.reports.text_safe import one_line
@@ -20,7 +21,9 @@ SUMMARY_BYTES_AT_MOST = 900_000
 ROWS_AT_MOST = 300
 ANNOTATIONS_AT_MOST = 10
 _SIGNS = {"bad": "❌", "warn": "⚠️", "good": "✅", "plain": "✅"}
-_HEAD = ("status", "test", "GB/s", "of peak", "of probe", "change", "allowed drop", "sees")
+_HEAD = ("status", "test", "GB/s", "of peak", "of probe", "change", "allowed drop", "sees", "sectors/request", "access")
+# What a table has in any case; other columns that say nothing in any of its rows are left out.
+_ALWAYS = 2
 # Whatever could mean something to Markdown, to HTML or to GitHub (mentions, references, links without markup).
 _NOT_PLAIN = re.compile(r"""(?:(?<![0-9])\.|\.(?![0-9])|[^A-Za-z0-9 ,;%()/?'".\u00a0-\U0010ffff])""")
 
@@ -100,7 +103,7 @@ def _device_line(run: RunDocument) -> str:
 
 def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
     name_of = names_among(run.outcomes)
-    lines = [_line(_HEAD), _line(("---", "---", *("--:",) * (len(_HEAD) - 2)))]
+    rows: list[tuple[str, ...]] = []
     for outcome in outcomes:
         verdict, status = outcome.verdict, Status[outcome.status]
         drop = number(verdict, "drop")
@@ -114,9 +117,13 @@ def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
             "–" if drop is None else signed_percent(-drop),
             _percent(number(verdict, "allowed_drop")),
             _percent(number(verdict, "visible_drop")),
+            sectors_text(outcome) or "–",
+            patterns_text(outcome) or "–",
         )
-        lines.append(_line([markdown(cell) for cell in cells]))
-    return "\n".join(lines)
+        rows.append(cells)
+    kept = [i for i in range(len(_HEAD)) if i < _ALWAYS or any(row[i] != "–" for row in rows)]
+    head = [_line([_HEAD[i] for i in kept]), _line(["---" if i < _ALWAYS else "--:" for i in kept])]
+    return "\n".join([*head, *(_line([markdown(row[i]) for i in kept]) for row in rows)])
 
 
 def _said(run: RunDocument, outcomes: Iterable[Outcome]) -> list[str]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
 from pytest_bandwidth.domain.dram import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
 from pytest_bandwidth.domain.explanation import LEAST_DIFFERENCE, MATERIALISED
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
-from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, NO_GRAPHS
+from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, NO_GRAPHS, XPASS
 from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.domain.run_findings import shared_causes
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.domain.validity import OF_OTHERS
 from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
 from pytest_bandwidth.reports.dram import dram_text
 from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
@@ -46,7 +46,7 @@ MOST_REASONS = 4
 MOST_PAIRS = 12
 # Findings that every run tells.
 _ALWAYS = (
-    *(DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, RISEN, UNCOUNTED, UNPROFILED),
+    *(DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, RISEN, UNCOUNTED, UNPROFILED, XPASS),
     *READ_OTHERWISE,
 )
 # A larger one is told as a multiple.
@@ -142,30 +142,12 @@ def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
         "" if outcome.gbps is None else digits(outcome.gbps),
         share and f"{share} of {outcome.utilization_of}",
         printable(outcome.regime or "").removesuffix("-bound"),
-        _sectors(outcome),
-        _access(outcome),
+        sectors_text(outcome),
+        patterns_text(outcome),
         _against(outcome),
         _sees(outcome),
         outcome.status,
     )
-
-
-def _sectors(outcome: Outcome) -> str:
-    """Write loads and stores of the traffic device: 4.0 + 4.0."""
-    found = [_count_of(outcome, kind, "sectors_per_request") for kind in ("loads", "stores")]
-    return " + ".join("–" if value is None else f"{value:.1f}" for value in found) if outcome.counts else ""
-
-
-def _access(outcome: Outcome) -> str:
-    """Name the commonest access pattern of loads and stores, once where they agree."""
-    found = [_count_of(outcome, kind, "pattern") for kind in ("loads", "stores")]
-    names = list(dict.fromkeys(printable(str(name)) for name in found if name and name != "none"))
-    return " / ".join(names)
-
-
-def _count_of(outcome: Outcome, kind: str, name: str) -> Any:
-    access = outcome.detail.get(kind)
-    return access.get(name) if isinstance(access, Mapping) else None
 
 
 def _against(outcome: Outcome) -> str:

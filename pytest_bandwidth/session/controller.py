@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
+from pytest_bandwidth.session.options import given
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.device_report import DeviceReport, Gathered
 
 
+# Options that name what a run writes.
+_FILES = ("json", "csv", "html", "dir")
 _UNFAILED = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -79,11 +82,11 @@ class Controller:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         worker = str(getattr(report, "worker_id", ""))
-        if report.failed:
+        told = vars(report)
+        if report.failed or told.get("bandwidth_subtest_failed"):
             self._failed.add((worker, report.nodeid))
         elif report.when == "call":
             self._failed.discard((worker, report.nodeid))
-        told = vars(report)
         if "bandwidth_device" not in told and "bandwidth_unjudged" not in told:  # two of a test's three reports
             return
         rows, unjudged, missing = (told.get(f"bandwidth_{name}") for name in ("rows", "unjudged", "missing"))
@@ -147,3 +150,8 @@ class Controller:
             from pytest_bandwidth.session.publish import show
 
             show(self._config, terminalreporter, self._reports)
+        elif not self.is_child and not self._config.option.collectonly and given(self._config):
+            named = given(self._config)
+            asked = [where for name in _FILES if (where := named.get(name, ("", ""))[1]).startswith("--")]
+            if asked:
+                terminalreporter.write_line(f"bandwidth: nothing was measured, so {' and '.join(asked)} wrote nothing")

@@ -28,7 +28,7 @@ from pytest_bandwidth.domain.judging.by_code.paired import PAIRS
 from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
-from pytest_bandwidth.domain.measurement import CODE_DIFF, Finding, Measurement
+from pytest_bandwidth.domain.measurement import CODE_DIFF, XPASS, Finding, Measurement
 from pytest_bandwidth.domain.outcome import Plain
 from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.run_findings import Unmeasurable
@@ -187,10 +187,11 @@ class BandwidthSession:
         """Return whether the baseline has entries of the test, which need not take the fixture any more."""
         return bool(self._entries_of(item))
 
-    def attach(self, item: pytest.Item, report: pytest.TestReport) -> None:
+    def attach(self, item: pytest.Item, report: pytest.TestReport, *, subtest_failed: bool = False) -> None:
         """Put the test's rows on its report, as text that xdist can carry, and the figures into JUnit's XML.
 
         With strict, fail a test that passed or skipped and left entries of the baseline unmeasured.
+        subtest_failed: whether one did; a test of unittest's passes all the same.
         """
         self._line.clear()
         rows = item.stash.get(_ROWS, [])
@@ -198,6 +199,7 @@ class BandwidthSession:
             # pytest carries further attributes of a report through xdist as they are; user_properties would land in
             # JUnit's XML, samples and all. xdist packs each value on its own, in Python, and one text at once.
             vars(report)["bandwidth_rows"] = json.dumps([row.to_plain() for row in rows])
+            vars(report)["bandwidth_subtest_failed"] = subtest_failed
             self.attach_device(report)
         if report.failed or (report.when != "call" and not report.skipped):
             return
@@ -292,6 +294,9 @@ class BandwidthSession:
             change = code_change(one.measurement, one.entry, self._run.baseline_file)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
+            if one.entry is not None and one.entry.xfail and one.verdict.status in _AS_IT_SHOULD:
+                told = Finding(XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there")
+                one = replace(one, measurement=one.measurement.with_finding(told))
             if one.verdict.status.fails(strict=self._run.strict):
                 name = self._shown_name(item, one.measurement)
                 against = self._run.settings.against is not None
@@ -336,6 +341,9 @@ class BandwidthSession:
         alike = self._named.get(item.name, [item.nodeid])
         name = item.name if len(alike) == 1 else shortest_unique(alike)[item.nodeid]
         return f"{name} @ {measurement.label}" if measurement.label else name
+
+
+_AS_IT_SHOULD = (Status.UNCHANGED, Status.WITHIN, Status.IMPROVED)
 
 
 def _causes(judged: Judged, *, against: bool) -> tuple[str, ...]:

@@ -295,6 +295,11 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
                 f"{places['strict']} and {places[name]} exclude each other, for nothing is judged: drop one (on the "
                 f"command line {name} goes with strict = true in the ini file, and is said)"
             )
+    if settings.update and settings.update_new:
+        raise pytest.UsageError(
+            f"{places['update']} and {places['update-new']} exclude each other, for one rewrites what the other keeps: "
+            "drop one"
+        )
     update = places["update" if settings.update else "update-new"] if settings.writes_baseline else ""
     if settings.writes_baseline and settings.baseline is None:
         raise pytest.UsageError(f"{update} needs --bandwidth-baseline=PATH to write to")

@@ -23,6 +23,26 @@ def test_what_is_no_kernel_is_told(tmp_path, source, said):
         read_source(source, None, (tmp_path,))
 
 
+SOURCE = 'extern "C" __global__ void k(float* x) {}'
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"name": 3}, "found 3 for its name, expected the name of a __global__ function"),
+        ({"name": " "}, "found ' ' for its name"),
+        ({"options": None}, "found None for options, expected a list or tuple of texts"),
+        ({"options": "-DN=1"}, "found '-DN=1' for options"),
+        ({"options": (3,)}, r"found \(3,\) for options"),
+        ({"name_expressions": 3}, "found 3 for name_expressions"),
+        ({"name_expressions": b"k"}, "found b'k' for name_expressions"),
+    ],
+)
+def test_what_is_no_name_and_no_list_of_options_is_told(given, said):
+    with pytest.raises(KernelError, match=f"^kernel: {said}"):
+        read_source(SOURCE, **{"name": "k", "folders": (), **given})
+
+
 def test_include_folders_are_told_however_they_are_written():
     options = ("-Ia", "-I", "b", "--include-path=c", "-DI=1", "-I")
     assert include_folders(options) == (Path("a"), Path("b"), Path("c"), Path())

@@ -174,13 +174,17 @@ def test_floor_on_an_unknown_peak(project):
         ("--bandwidth-precision=0", r"--bandwidth-precision: found '0', expected more than 0 %"),
         ("--bandwidth-baseline=none.yaml", r"no baseline file .*none\.yaml: check --bandwidth-baseline"),
         ("--bandwidth-update", r"--bandwidth-update needs --bandwidth-baseline=PATH"),
+        (
+            "--bandwidth-update --bandwidth-update-new --bandwidth-baseline=b.yaml",
+            "--bandwidth-update and --bandwidth-update-new exclude each other",
+        ),
         ("--bandwidth-pairs=5", r"--bandwidth-pairs goes with --bandwidth-against"),
         ("--bandwidth-runs=5", r"--bandwidth-runs goes with --bandwidth-update"),
     ],
 )
 def test_wrong_option(project, option, expected):
     project.file("test_copy.py", COPY)
-    result = project.run_here(option)
+    result = project.run_here(*option.split())
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert re.search(expected, result.stderr.str()), result.stderr.str()
     assert "Traceback" not in result.stderr.str() + result.stdout.str()

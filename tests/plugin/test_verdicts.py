@@ -28,6 +28,16 @@ def test_other(bandwidth):
     bandwidth(np.sum, a, reads=a)
 """
 
+COUNTED_COPY = """
+import numpy as np
+
+COPY = 'extern "C" __global__ void copy(float* o, const float* a) { o[threadIdx.x] = a[threadIdx.x]; }'
+
+def test_copy(bandwidth):
+    x, y = bandwidth.random(1024, "float32"), bandwidth.empty(1024, "float32")
+    bandwidth.launch(bandwidth.kernel(COPY, "copy"), 1, 1024, (y, x), reads=x, writes=y)
+"""
+
 
 @pytest.fixture
 def known(slept):
@@ -113,6 +123,50 @@ def test_xfail_of_the_entry_is_an_expected_failure(known, monkeypatch):
     (known.path / "b.yaml").write_text(pattern.sub(r"\1    xfail: known since the new compiler\n", text))
     monkeypatch.setenv("SLOW", "0.02")
     known.run("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel").assert_outcomes(xfailed=1)
+
+
+def test_an_xfail_of_the_entry_that_is_needed_no_longer_is_told(project):
+    """On counts, which no neighbour changes."""
+    pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+    project.file("test_counted.py", COUNTED_COPY)
+    given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml")
+    project.run(*given, "--bandwidth-update").assert_outcomes(passed=1)
+    baseline = project.path / "t.yaml"
+    baseline.write_text(baseline.read_text().replace("    method: ptx\n", "    method: ptx\n    xfail: old compiler\n"))
+    result = project.run(*given, "--bandwidth-strict")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["NOTE *its entry's xfail (old compiler) is needed no longer: remove it there"])
+    for names in (("load_sectors", "load_sector"), ("store_sectors", "other_count")):
+        baseline.write_text(baseline.read_text().replace(*names))
+    result = project.run(*given)
+    result.stderr.fnmatch_lines(["*found the unknown key 'load_sector' in counts, expected load_sectors"])
+
+
+def test_an_entry_without_its_counts_gates_nothing_and_says_so(project):
+    pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+    project.file("test_counted.py", COUNTED_COPY)
+    given = ("--bandwidth-device=traffic", "--bandwidth-baseline=t.yaml", "--bandwidth-strict")
+    key = "test_counted.py::test_copy"
+    (project.path / "t.yaml").write_text(f"schema: 1\nentries:\n  {key}: {{counts: {{store_sectors: 128}}}}\n")
+    result = project.run(*given)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*INSUFFICIENT*the entry's counts hold no load_sectors, so that nothing gates them*"])
+
+
+def test_a_folder_without_this_devices_file_names_those_that_it_has(project):
+    pytest.importorskip("cuda.bindings", reason="needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
+    project.file("test_counted.py", COUNTED_COPY)
+    given = ("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_80")
+    project.run(*given, "--bandwidth-update").assert_outcomes(passed=1)
+    result = project.run("--bandwidth-baseline=folder", "--bandwidth-device=traffic:sm_90")
+    expected = "expected one of traffic sm_90, this run's device"
+    result.stderr.fnmatch_lines([f"ERROR: *folder: found baselines of traffic sm_80, {expected}*"])
+
+
+def test_files_that_were_asked_for_and_not_written_are_told(project):
+    project.file("test_copy.py", COPY)
+    result = project.run("--bandwidth-json=run.json", "-k", "nothing")
+    result.stdout.fnmatch_lines(["bandwidth: nothing was measured, so --bandwidth-json wrote nothing"])
 
 
 @pytest.mark.parametrize(("option", "outcome"), [((), "passed"), (("--bandwidth-strict",), "failed")])

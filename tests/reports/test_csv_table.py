@@ -44,6 +44,12 @@ def test_figures_are_in_the_units_of_their_names() -> None:
     assert float(row["allowed_drop"]) == pytest.approx(0.05)
 
 
+def test_what_was_counted_has_columns() -> None:
+    (row,) = rows_of(render_csv([run_documents.counted()]))
+    assert (row["load_sectors"], row["store_sectors"], row["atomic_sectors"]) == ("1024", "128", "")
+    assert (row["sectors_per_request"], row["access"]) == ("32.0 + 4.0", "strided (32 bytes) / coalesced")
+
+
 def test_shapes_come_from_the_tags() -> None:
     outcome = replace(
         run_documents.outcomes(1)[0], tags={"operation": "gemm", "precision": "FP16", "M": 32, "N": 896, "K": 64}

@@ -11,6 +11,7 @@ from hostile_documents import hostile_document
 from hostile_texts import HOSTILE
 from markdown_it import MarkdownIt
 
+from pytest_bandwidth.domain.outcome import Outcome
 from pytest_bandwidth.reports.github import annotations, job_summary, markdown
 from pytest_bandwidth.reports.text_safe import one_line
 
@@ -28,6 +29,16 @@ def test_the_summary_gives_verdict_counts_and_what_needs_attention() -> None:
     assert page.count("❌ REGRESSED") == 2
     assert "26 that passed" in shown
     assert page.index("REGRESSED") < page.index("<details>") < page.index("WITHIN")
+
+
+def test_columns_that_say_nothing_are_left_out_and_counts_have_theirs() -> None:
+    def heads(outcomes: list[Outcome]) -> list[str]:
+        page = rendered(job_summary(run_documents.run_document(outcomes)))
+        return re.findall(r"<th[^>]*>(.*?)</th>", page)
+
+    timed, counted = run_documents.outcomes(3), [run_documents.counted("tests/test_a.py::test_counted")]
+    assert heads(timed) == ["status", "test", "GB/s", "of peak", "of probe", "change", "allowed drop", "sees"]
+    assert heads(counted) == ["status", "test", "sectors/request", "access"]
 
 
 def test_failures_are_quoted_in_full() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from pytest_bandwidth.devices.base import KernelSource, Launch
 from pytest_bandwidth.devices.cuda.arguments import SHARED_BYTES_FOR_ALL, ArrayWorld, checked_arguments, checked_shape
 from pytest_bandwidth.devices.cuda.errors import one_line, status_of
-from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names
+from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.errors import KernelError, UsageError
 from pytest_bandwidth.domain.measurement import KernelResources
@@ -21,7 +21,7 @@ HEADERS_MACRO = "PYTEST_BANDWIDTH_HEADERS"
 
 def compile_options(source: KernelSource) -> tuple[str, ...]:
     """Return the user's options, the file's own folder for its includes, and the hash of what is included."""
-    options = source.options if source.file is None else (*source.options, f"-I{source.file.parent}")
+    options = options_of(source)
     folders = include_folders(options)
     return (*options, f"-D{HEADERS_MACRO}={headers_digest(source.text, folders)}") if folders else options
 

@@ -20,6 +20,7 @@ from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Pr
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.code.launch import with_launch
 from pytest_bandwidth.devices.host import memory_bytes
+from pytest_bandwidth.devices.kernel_source import options_of
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.sampling import run_untimed
 from pytest_bandwidth.devices.traffic.findings import (
@@ -129,7 +130,7 @@ class TrafficDevice:
         """Compile for the device's architecture. Raises KernelError with the log, or with the names that exist."""
         filename = source.file.name if source.file is not None else "kernel.cu"
         program, cubin = _compiled(
-            source.text, self._arch, source.options, source.name_expressions, filename, self._timeout
+            source.text, self._arch, options_of(source), source.name_expressions, filename, self._timeout
         )
         name = program.resolve(source.name)
         code = kernel_code(program.compiled.ptx, cubin.data, name)

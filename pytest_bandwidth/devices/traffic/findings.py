@@ -83,10 +83,12 @@ def declared_against_seen(declared: Traffic, execution: Execution) -> tuple[Find
         ("written", declared.bytes_written, execution.bytes_written),
     ):
         if said != seen:
-            arrays = ", ".join(_touched(array, verb) for array in execution.arrays if _bytes(array, verb))
+            touched = [_touched(array, verb) for array in execution.arrays if _bytes(array, verb)]
+            beside = seen - sum(_bytes(array, verb) for array in execution.arrays)
+            if beside > 0:  # of an array of which it was given a part
+                touched.append(f"{format_bytes(beside)} beside the views that it was given")
             text = f"declared {format_bytes(said)} {verb}, the kernel touches {format_bytes(seen)}"
-            where = arrays or ("memory beside the views that it was given" if seen else "nothing")
-            findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {where}"))
+            findings.append(Finding(f"declared-bytes-{verb}", f"{text}: {', '.join(touched) or 'nothing'}"))
     return tuple(findings)
 
 

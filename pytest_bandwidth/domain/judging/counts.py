@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_bandwidth.domain.traffic import Traffic
@@ -19,6 +20,26 @@ COSTS = {
     "distinct_bytes_read": "distinct bytes read",
     "distinct_bytes_written": "distinct bytes written",
 }
+# Without these nothing gates what most kernels ask for.
+_SECTORS = ("load_sectors", "store_sectors", "atomic_sectors")
+# Every name that a baseline's `counts` has.
+COUNT_NAMES = frozenset(COSTS) | {
+    "load_requests",
+    "load_bytes",
+    "store_requests",
+    "store_bytes",
+    "atomic_requests",
+    "divergent_branches",
+}
+
+
+def ungated(verdict: Verdict, counts: Mapping[str, int], known: Mapping[str, int]) -> Verdict:
+    """Return INSUFFICIENT in place of a verdict that passes where the entry lacks sectors that the kernel asks for."""
+    missing = [name for name in _SECTORS if counts.get(name) and name not in known]
+    if not missing or verdict.status not in (Status.WITHIN, Status.IMPROVED):
+        return verdict
+    reason = f"the entry's counts hold no {' and no '.join(missing)}, so that nothing gates them: --bandwidth-update"
+    return replace(verdict, status=Status.INSUFFICIENT, code="ungated", reason=reason)
 
 
 def judge_counts(

@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.judging.confirmation import (
     device_verdict,
     judge_by_fresh,
 )
-from pytest_bandwidth.domain.judging.counts import judge_counts
+from pytest_bandwidth.domain.judging.counts import judge_counts, ungated
 from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.limits import Limits
@@ -224,8 +224,8 @@ def _count_verdict(measurement: Measurement, entry: Entry | None, baseline: Base
     tolerance = next((t for t in (limits.marker.tolerance, entry.tolerance) if t is not None), 0.0)
     lines = measurement.detail.get("lines", ())
     verdict = judge_counts(measurement.counts, entry.counts, measurement.traffic, lines, tolerance)
-    if same:
-        verdict = same_code.of_counts(verdict, measurement, entry)
+    verdict = same_code.of_counts(verdict, measurement, entry) if same else verdict
+    verdict = ungated(verdict, measurement.counts, entry.counts)
     known = entry.extra.get("pattern")
     if verdict.status is not Status.REGRESSED or not known:
         return verdict

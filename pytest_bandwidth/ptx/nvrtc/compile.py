@@ -130,7 +130,7 @@ def _compile(
             raise KernelError(
                 f"{filename}: NVRTC {nvrtc_version()} does not know {arch}; it compiles for {', '.join(known)}"
             )
-        _explain_missing_header(filename, log)
+        _explain_missing_header(filename, log, text)
         raise KernelError(
             f"{filename} does not compile for {arch} ({answer['failed']}):\n{log or 'the compiler gave no log'}"
         )
@@ -140,14 +140,19 @@ def _compile(
 _MISSING = re.compile(r'cannot open source file "([^"]+)"')
 
 
-def _explain_missing_header(filename: str, log: str) -> None:
-    """Raise what helps, where the compiler found no header: NVRTC has none of the host's."""
+def _explain_missing_header(filename: str, log: str, text: str) -> None:
+    """Raise what helps, where the compiler found no header: NVRTC has none of the host's. text: what was compiled."""
     found = _MISSING.search(log)
     if found is None:
         return
     header = found[1]
     if header in ("mma.h", "crt/mma.h"):
         raise NotOnThisDevice(f"{filename} uses tensor cores ({header}), which the traffic device does not model")
+    if re.search(rf'#\s*include\s*"{re.escape(header)}"', text):
+        raise KernelError(
+            f'{filename} includes "{header}", and found it neither beside it nor in a folder that options=("-I…",) '
+            f"names, which begins at the folder where pytest was started\n{log}"
+        )
     name = header.removesuffix(".h")
     standard = header if header in OF_CUDA_STD else f"c{name}" if f"c{name}" in OF_CUDA_STD else None
     remedy = f"include <cuda/std/{standard}> and say cuda::std::" if standard else "copy what the kernel needs of it"

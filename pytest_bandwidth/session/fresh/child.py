@@ -45,6 +45,7 @@ _NEWEST = (
     "counted_after",
     "takes_turns",
 )
+OUTPUT_COLUMNS = 1000
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
 _LIKE_CONSOLE_SCRIPT = f"{WITHOUT_CURRENT_FOLDER}from pytest import console_main\nsys.exit(console_main())"
 
@@ -249,7 +250,8 @@ class Child:
             self._line, theirs = socket.socketpair()
             stack.enter_context(self._line)
             with theirs:
-                own_variables = {REQUEST_VARIABLE: str(request_file)}
+                # Nothing that its lines say, of which messages quote some, is cut at a terminal's width.
+                own_variables = {REQUEST_VARIABLE: str(request_file), "COLUMNS": str(OUTPUT_COLUMNS)}
                 if direct:
                     own_variables[LINE_VARIABLE] = str(theirs.fileno())
                 inherited = child_environment(environment) if direct else descendant_environment(environment)

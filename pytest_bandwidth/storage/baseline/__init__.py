@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline
-from pytest_bandwidth.storage.baseline.locate import check, check_device, find_code, find_file, keys_at
+from pytest_bandwidth.storage.baseline.locate import check, check_device, devices_at, find_code, find_file, keys_at
 from pytest_bandwidth.storage.baseline.reader import read
 from pytest_bandwidth.storage.baseline.update import Merge, init, remove, take_new, update
 from pytest_bandwidth.storage.baseline.writer import render as dumps
@@ -20,6 +20,7 @@ __all__ = [
     "Merge",
     "check",
     "check_device",
+    "devices_at",
     "dumps",
     "dumps_entry",
     "find_code",

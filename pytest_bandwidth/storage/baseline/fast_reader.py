@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run, agrees
 from pytest_bandwidth.domain.code.identity import DIGITS
+from pytest_bandwidth.domain.judging.counts import COUNT_NAMES
 from pytest_bandwidth.storage.baseline.schema import MAX_RUNS, RUN_SCALARS, suggestion
 from pytest_bandwidth.storage.baseline.writer import KEY_PATTERN, MAX_SIMPLE_KEY, WORD_PATTERN
 
@@ -100,6 +101,8 @@ class CanonicalReader:
         exact = median([run.gbps for run in runs]) if runs else None
         gbps = exact if not bandwidth else float(bandwidth[:-5])
         counts = self._mapping(fields[13], int)
+        if not counts.keys() <= COUNT_NAMES:
+            raise _Doubt
         if (gbps is None and not counts) or gbps == 0:
             raise _Doubt
         share = None if not utilization else float(utilization[:-1]) / 100

@@ -96,6 +96,12 @@ def find_code(folder: Path, device: DeviceIdentity) -> Path | None:
     return file if most else None
 
 
+def devices_at(path: Path) -> tuple[str, ...]:
+    """Return the devices that a folder's files name, each once; none for a file. Raises BaselineError."""
+    headers = [read_device(file) for file in _baselines_at(path)] if is_folder(path) else []
+    return tuple(dict.fromkeys(header.name for header in headers if header is not None))
+
+
 def keys_at(path: Path) -> list[str]:
     """Return the keys of each file that `path` means, of whatever device. Raises BaselineError."""
     if not exists(path):

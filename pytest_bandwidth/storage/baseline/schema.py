@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pytest_bandwidth.domain.baseline import SCHEMA, BaselineDevice, Entry, Run, agrees
 from pytest_bandwidth.domain.code.identity import DIGITS, is_digest
 from pytest_bandwidth.domain.device import DeviceKind
+from pytest_bandwidth.domain.judging.counts import COUNT_NAMES
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import (
     last_place,
@@ -259,6 +260,8 @@ class SchemaReader:
         if not isinstance(node, Mapping):
             self.problems.add(node.line, f"{name}: found {_what(node)}, expected a mapping such as {{name: value}}")
             return {}
+        if name == "counts":  # a slip of the pen would turn the gate off
+            self._unknown_in(node, COUNT_NAMES, name)
         return {key.text: self._typed(f"{name}.{shown(key.text, 40)}", value, parser) for key, value in node.items}
 
     def _scalars(self, node: Mapping, parsers: dict[str, Parser], where: str) -> dict[str, Any]:

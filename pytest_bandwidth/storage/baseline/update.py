@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Change, Entry, UpdateSummary, settled
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import MAX_SHARE
 from pytest_bandwidth.storage.atomic import real_path
@@ -95,9 +95,17 @@ def init(path: Path, identity: DeviceIdentity, *, timeout_seconds: float = LOCK_
     make_folder(path.parent, path)
     with locked(path, timeout_seconds):
         if path.exists():
-            raise error(path, 1, "found a baseline that is there already, expected none: remove it first or update it")
+            raise error(path, 1, f"found {_what_is_there(path)} already, expected no file of that name")
         replace_file(path, render_header(device_of(identity)).encode())
     return UpdateSummary(str(path), created=True)
+
+
+def _what_is_there(path: Path) -> str:
+    try:
+        read(path)
+    except BaselineError:
+        return "another file, or a damaged baseline, there"
+    return "a baseline that is there"
 
 
 def _real(path: Path) -> Path:

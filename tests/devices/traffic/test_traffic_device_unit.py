@@ -89,15 +89,39 @@ def test_what_a_test_draws_does_not_depend_on_the_tests_before(device):
     assert np.array_equal(open_traffic().random(1000, "uint32"), first)
 
 
-def test_what_a_kernel_writes_beside_a_view_is_told(device):
-    text = 'extern "C" __global__ void shifted(float* x) { x[threadIdx.x + 32] = 1; }'
+@pytest.mark.parametrize(
+    ("shift", "told"),
+    [
+        (32, "128 B beside the views that it was given"),
+        (8, "96 B of `x`, 32 B beside the views that it was given"),
+    ],
+)
+def test_what_a_kernel_writes_beside_a_view_is_told(device, shift, told):
+    text = f'extern "C" __global__ void shifted(float* x) {{ x[threadIdx.x + {shift}] = 1; }}'
     whole = np.zeros(64, np.float32)
     launch = Launch(device.kernel(KernelSource(text, "shifted")), (1,), (32,), (whole[:32],))
     measured = device.measure(
         Workload(device.launcher(launch, None), Traffic(0, 64), launch=launch), Budget(), lambda _: None
     )
     (finding,) = (found for found in measured.findings if found.code == "declared-bytes-written")
-    assert finding.text.endswith("the kernel touches 128 B: memory beside the views that it was given")
+    assert finding.text.endswith(f"the kernel touches 128 B: {told}")
+
+
+def test_headers_beside_a_kernels_file_are_found(device, tmp_path):
+    (tmp_path / "one.cuh").write_text("#define ONE 1\n")
+    file = tmp_path / "k.cu"
+    file.write_text('#include "one.cuh"\nextern "C" __global__ void k(float* x) { x[threadIdx.x] = ONE; }\n')
+    x = np.zeros(32, np.float32)
+    launch = Launch(device.kernel(read_source(file, "k", ())), (1,), (32,), (x,))
+    device.launcher(launch, None)()
+    assert x.min() == 1
+
+
+def test_a_null_pointer_is_told_by_its_address(device):
+    text = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = 1; }'
+    launch = Launch(device.kernel(KernelSource(text, "k")), (1,), (32,), (None,))
+    with pytest.raises(KernelFault, match=r"writes 4 bytes that belong to no array \(address 0x0\)"):
+        device.launcher(launch, None)()
 
 
 def test_a_kernel_in_a_namespace_is_found_by_its_name(device):

@@ -24,7 +24,7 @@ FULL = Baseline(
     {
         key: Entry(
             key, 1747.1, tolerance=0.03, judged_on="relative", bytes_read=4, bytes_written=2**40, method="events+block",
-            note="a note", anchor=Run(1747.1), settings={"mig": "off"}, counts={"loads": 3},
+            note="a note", anchor=Run(1747.1), settings={"mig": "off"}, counts={"load_sectors": 3},
             extra={"pattern": "loads coalesced, stores strided (32 bytes)"},
             runs=(Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z", {"driver": "580.65"}),),
         )
