@@ -9,7 +9,8 @@ and how they are slowed). Baselines: five fresh processes for this plugin, one s
 for every ten rounds. The two tools take turns. Unchanged code is the baseline's, known as such by its hash; edited code
 is another that does the same in the same time, so that pairs of processes have to tell. Prints false alarms on both,
 found drops, what got no verdict, and seconds, with one-sided 95 % limits; in the end, by kinds of kernels. What was
-judged otherwise than it should be is told while it runs, and so is the table so far: an end by Ctrl-C loses nothing.
+judged otherwise than it should be is told while it runs, and so is the table so far: an end by Ctrl-C or SIGTERM loses
+nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from arena import EDITED, JUDGES, KERNELS, OURS, UNCHANGED, Arena, Tally, evenly
 
 from pytest_bandwidth.domain.judging.error_rates import upper_limit
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
+from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 
 ROUNDS_PER_BASELINE = 10
 # This code lost nothing, or it lost something: all else leaves the user without an answer.
@@ -97,7 +99,7 @@ def main() -> None:
     kernels = options.kernel or list(KERNELS)
     kept = Tally()
     begun = datetime.now(timezone.utc)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, signals_as_interrupts():
         given = {"mib": options.mib, "kernels": kernels, "tolerance": options.tolerance}
         arena = Arena(Path(folder), kept, **given, strict=True)
         try:
@@ -113,7 +115,7 @@ def main() -> None:
                 now = datetime.now(timezone.utc)
                 print(f"… {now:%H:%M} UTC, {i + 1} of {options.judged}; {counts}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
-            print("ended by Ctrl-C: so far", file=sys.stderr)
+            print("ended by a signal: so far", file=sys.stderr)
     ended = datetime.now(timezone.utc)
     print(f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; tolerance {options.tolerance}, ", end="")

@@ -10,7 +10,8 @@ known to be the baseline's code is UNCHANGED whoever is beside it; edited code t
 edited and slowed code pytest-benchmark takes turns with this plugin; others it is spared. The
 neighbours are those of tests/support/neighbours.py, and two more: `run`, a second run of these tests, which takes turns
 with the first by the device's lock; and `quota`, one in a container's place: with a lock of its own, and half of the
-processors' time by a control group, where this user may make one. Prints Markdown; an end by Ctrl-C loses nothing.
+processors' time by a control group, where this user may make one. Prints Markdown; an end by Ctrl-C or SIGTERM loses
+nothing.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from arena import (
 )
 
 from pytest_bandwidth.domain.units import parse_fraction
+from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from neighbours import KINDS, beside
@@ -176,7 +178,7 @@ def main() -> None:
     kinds, kernels = list(options.kind or EVERY_KIND), list(options.kernel or OF_EACH)
     kept = Tally()
     begun = datetime.now(timezone.utc)
-    with tempfile.TemporaryDirectory() as folder, quota_group(QUOTA_SHARE) as group:
+    with tempfile.TemporaryDirectory() as folder, quota_group(QUOTA_SHARE) as group, signals_as_interrupts():
         if QUOTA in kinds and group is None:
             kinds.remove(QUOTA)
             print(f"Left out: {QUOTA}, since no control group with a quota of processor time can be made here.\n")
@@ -185,7 +187,7 @@ def main() -> None:
         try:
             run(arena, kept, kinds, drops, judged=options.judged, dropped=dropped, group=group)
         except KeyboardInterrupt:
-            print("ended by Ctrl-C: so far", file=sys.stderr)
+            print("ended by a signal: so far", file=sys.stderr)
     ended = datetime.now(timezone.utc)
     print(f"{begun:%Y-%m-%d %H:%M} to {ended:%H:%M} UTC, {platform.processor() or platform.machine()}, ", end="")
     print(f"{os.cpu_count()} processors; tolerance {options.tolerance}, arrays of {options.mib} MiB\n")
