@@ -177,7 +177,7 @@ def main() -> int:
     parser.add_argument("--judged", type=int, default=100, help="unchanged tests (default: 100; by fives)")
     parser.add_argument("--slowed", type=int, default=20, help="tests of each slower kernel (default: 20; by fives)")
     parser.add_argument("--neighbour", action="append", metavar="BUSY/PERIOD", help="judge beside another process, µs")
-    parser.add_argument("--settle", default="suspects", help="as --bandwidth-settle (default: suspects)")
+    parser.add_argument("--settle", default="never", help="as --bandwidth-settle (default: never: by stored runs)")
     parser.add_argument("--slower", action="append", help="by how much longer they take (default: 3%% 5%% 10%%)")
     options = parser.parse_args()
     slower = [parse_fraction(given) for given in options.slower or ["3%", "5%", "10%"]]

@@ -28,8 +28,11 @@ _TOO_DEEP = f"found values nested deeper than {DEEPEST}, expected fewer levels"
 Check = Callable[[object], None]
 
 
-_NO_NUMBERS = frozenset((str, bool, type(None)))
-_NUMBERS = frozenset((int, float))
+class Unreal(UsageError):
+    """Raised by `check_form` for a number that is no figure of something real: what has none may be read without it."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__(f"found the number {_size_of(number)}, expected a figure of something real")
 
 
 class _Mismatch(Exception):
@@ -67,6 +70,17 @@ def check_plain(value: object) -> None:
     raise UsageError(_TOO_DEEP)
 
 
+def check_figures(value: object, depth: int = 0) -> None:
+    """Raise Unreal for a number that is no figure, wherever it stands; UsageError for what is nested too deep."""
+    if depth > DEEPEST:
+        raise UsageError(_TOO_DEEP)
+    if _is_mapping(value) or isinstance(value, list | tuple):
+        for one in value.values() if _is_mapping(value) else value:
+            check_figures(one, depth + 1)
+    elif isinstance(value, (int, float)) and not _is_real(value):
+        raise Unreal(value)
+
+
 def without_unreal(value: Any, depth: int = 0) -> Any:
     """Return the data with None for each number that is no figure (not finite, too large, too small); lists go without.
 
@@ -74,52 +88,17 @@ def without_unreal(value: Any, depth: int = 0) -> Any:
     """
     if depth > DEEPEST:
         raise UsageError(_TOO_DEEP)
-    if depth == 0 and _all_usual(value):
-        return value
     if _is_mapping(value):
-        # Most of a document's values are no numbers: asking for their type here is a third of the time.
-        return {
-            name: one
-            if (kind := type(one)) in _NO_NUMBERS or (kind is float and SMALLEST <= one <= LARGEST)
-            else without_unreal(one, depth + 1)
-            for name, one in value.items()
-        }
+        return {name: without_unreal(one, depth + 1) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        if _usual_figures(value):
-            return value
         return [without_unreal(one, depth + 1) for one in value if _is_real(one)]
     return value if _is_real(value) else None
 
 
-def _all_usual(value: object) -> bool:
-    """Return whether JSON's own types are all there is, no deeper than `DEEPEST`, and all figures in the usual range.
-
-    So is nearly every saved run; level by level that takes less time than a copy. A run's own rows hold tuples.
-    """
-    level: list[object] = [value]
-    for _ in range(DEEPEST):
-        deeper: list[object] = []
-        for one in level:
-            if type(one) is dict:
-                deeper.extend(one.values())
-            elif type(one) is not list:
-                return False
-            elif one and not _usual_figures(one):
-                deeper.extend(one)
-        # Most of a document's values are no numbers.
-        deeper = [one for one in deeper if type(one) not in _NO_NUMBERS]
-        figures = [one for one in deeper if type(one) is float]
-        counts = [one for one in deeper if type(one) is int]
-        if (figures and not _usual_figures(figures)) or max(map(abs, counts), default=0) > LARGEST:
-            return False
-        level = [one for one in deeper if type(one) not in _NUMBERS]
-        if not level:
-            return True
-    return False
-
-
 def check_form(plain: object, form: type, where: str) -> None:
     """Raise UsageError where a value's type is not the field's, or a field without default is absent.
+
+    A number that is no figure is `Unreal`, which is looked for in the same walk.
 
     form: a dataclass whose annotations use text, numbers, booleans, literals, enums, mappings, tuples (JSON: lists),
     unions and further dataclasses; `Any` is not looked into. Names that it does not know are ignored.
@@ -151,7 +130,7 @@ def _check_leaves(values: list[object]) -> None:
     for value in values:
         if isinstance(value, (int, float)):
             if not _is_real(value):
-                raise UsageError(f"found the number {_size_of(value)}, expected a figure of something real")
+                raise Unreal(value)
         elif isinstance(value, str) and not value.isascii():
             try:
                 value.encode()
@@ -189,7 +168,9 @@ def _of_dataclass(form: type) -> Check:
                 if known is None:
                     continue
                 kind = type(inner)
-                if kind in known.plain or (kind in known.numbers and known.least <= inner <= LARGEST_COUNT):
+                if kind in known.plain or (
+                    kind in known.numbers and (known.least <= inner <= LARGEST_COUNT or inner == 0)
+                ):
                     continue  # nearly all
                 known.check(inner)
         except _Mismatch as found:
@@ -215,7 +196,7 @@ def _of_field(hint: Any, signed: bool) -> _Field:
     members = set(get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,))
     plain = members & {str, bool, type(None)}
     numbers = {int, float} if float in members else members & {int}
-    return _Field(frozenset(plain), frozenset(numbers), -inf if signed else 0, _of_hint(hint, signed))
+    return _Field(frozenset(plain), frozenset(numbers), inf if signed else SMALLEST, _of_hint(hint, signed))
 
 
 @cache
@@ -228,7 +209,7 @@ def _of_hint(hint: Any, signed: bool) -> Check:
     if origin is Literal:
         return _of_choice(arguments)
     if origin is tuple:
-        return _of_list(_of_hint(arguments[0], signed), arguments[0], signed)
+        return _of_list(_of_hint(arguments[0], signed), arguments[0])
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _of_mapping(_of_field(arguments[1], signed))
     if is_dataclass(hint):
@@ -245,10 +226,10 @@ def _anything(value: object) -> None:
 def _of_scalar(kind: Any, signed: bool) -> Check:
     words = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}[kind]
     accepted = (int, float) if kind is float else (kind,)
-    is_number, least = kind in (int, float), -inf if signed else 0
+    is_number = kind in (int, float)
 
     def check(value: Any) -> None:
-        if type(value) is kind and (not is_number or least <= value <= LARGEST_COUNT):  # nearly all
+        if type(value) is kind and (not is_number or SMALLEST <= value <= LARGEST_COUNT or value == 0):  # nearly all
             return
         # JSON's booleans are Python's, which count as whole numbers.
         if type(value) not in accepted:
@@ -257,6 +238,8 @@ def _of_scalar(kind: Any, signed: bool) -> Check:
             raise _wrong(value, "a whole number of at most 63 bits")
         if not signed and isinstance(value, (int, float)) and value < 0:
             raise _wrong(value, "0 or more")
+        if not _is_real(value):
+            raise Unreal(value)
 
     return check
 
@@ -269,13 +252,11 @@ def _of_choice(choices: tuple[object, ...]) -> Check:
     return check
 
 
-def _of_list(inner: Check, hint: Any, signed: bool) -> Check:
-    fast: set[Any] = {hint} & {float, bool}
-
+def _of_list(inner: Check, hint: Any) -> Check:
     def check(value: object) -> None:
         if not isinstance(value, list | tuple):
             raise _wrong(value, "a list")
-        if not value or (set(map(type, value)) <= fast and (signed or min(value) >= 0)):
+        if not value or (hint in (float, bool) and set(map(type, value)) == {hint} and _usual(value)):
             return
         for i, one in enumerate(value):
             try:
@@ -284,6 +265,11 @@ def _of_list(inner: Check, hint: Any, signed: bool) -> Check:
                 raise found.inside(f"[{i}]") from None
 
     return check
+
+
+def _usual(values: Sequence[Any]) -> bool:
+    """Return whether booleans, or floats, are in the usual range; quick, in C. The sum with NaN is no figure."""
+    return type(values[0]) is bool or (min(values) >= SMALLEST and sum(values) <= LARGEST)
 
 
 def _of_mapping(inner: _Field) -> Check:

@@ -53,8 +53,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             against = AgainstGood(checked_out.revision, test, progress.show)
         except NothingThere as why:
-            expected = "expected a test that passes there, as pytest names it, with its parameters"
-            raise UsageError(f"{why}; {expected}") from None
+            raise UsageError(f"{why}: expected one test as pytest names it, with its parameters") from None
         return _Search(options, against, Bisection(top, [good], bad), progress).result()
 
 
