@@ -1,6 +1,6 @@
 """Measure what other processes do to verdicts: kinds of kernels × kinds of neighbours, unchanged, edited and slower.
 
-    python benchmarks/neighbours.py --dropped 2              # 200 unchanged rows beside each kind: two hours
+    python benchmarks/neighbours.py --dropped 2              # 200 unchanged rows beside each kind: four hours
     python benchmarks/neighbours.py --judged 1 --kernel triad --kernel sum --kernel attention   # minutes
 
 Baselines are taken while nothing disturbs, five fresh processes for this plugin and one saved run for
