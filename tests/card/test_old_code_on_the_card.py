@@ -97,14 +97,20 @@ def statuses(rows: dict[str, Any]) -> dict[str, str]:
 ONLY = ("-k", f"test_copy and {CHANGED}")
 
 
-def test_the_changed_kernel_alone_regresses_by_old_beside_new(card: Card, folder: Path) -> None:
-    """An eighth more is read, which takes a twentieth longer."""
+def regressed_alone(card: Card, folder: Path) -> dict[str, Any]:
+    """Have the changed kernel read an eighth more; return its row, which alone regresses by its old code."""
     (folder / "copies.cu").write_text(source(MORE))
     status, shown, rows = run(card, folder)
     assert status == 1, shown
     assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
-    changed = rows[str(CHANGED)]
-    assert changed["code"] == "old-kernel"
+    row: dict[str, Any] = rows[str(CHANGED)]
+    assert row["code"] == "old-kernel"
+    return row
+
+
+def test_the_changed_kernel_alone_regresses_by_old_beside_new(card: Card, folder: Path) -> None:
+    """An eighth more is read, which takes a twentieth longer."""
+    changed = regressed_alone(card, folder)
     assert "below the old kernel, which took turns with it on the same arrays in 3 fresh processes" in changed["reason"]
     accesses = "in its code, loads of 32 bits 5 → 10, stores of 32 bits 5 → 6"
     sectors = "sectors of 32 bytes 256 → 272 a block"
@@ -146,12 +152,7 @@ def relaunched(folder: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("relaunched")
 def test_a_kernel_that_is_launched_otherwise_regresses_beside_its_old_launch(card: Card, folder: Path) -> None:
-    (folder / "copies.cu").write_text(source(MORE))
-    status, shown, rows = run(card, folder)
-    assert status == 1, shown
-    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
-    changed = rows[str(CHANGED)]
-    assert changed["code"] == "old-kernel"
+    changed = regressed_alone(card, folder)
     launch = "the launch changed: grid 16 → 32, block 256 → 128"
     assert f"; {launch}; registers " in changed["message"]  # no sectors a block: another block's are no measure of it
 
