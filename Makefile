@@ -4,8 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 LOWEST ?= .venv-lowest
 FLEET ?= .venv-fleet
-# What CI tests PyTorch with.
+# What CI tests PyTorch and Triton with.
 TORCH ?= 2.13.0
+TRITON ?= 3.9.0
 # Whose program reads what is exported for it; it pins NumPy, and so has an environment of its own.
 OTAVA ?= 0.8.0
 OTAVA_VENV := .venv-otava
@@ -48,7 +49,7 @@ help:
 	@echo "make test-slow  the tests that measure in real child processes, build, install or take long"
 	@echo "                both beside processes that keep the machine busy: BESIDE=steady, memory, bursts or builds"
 	@echo "make lowest the tests with the oldest releases of the dependencies that pyproject.toml allows"
-	@echo "make frameworks  the tests of PyTorch, JAX and tinygrad, none skipped: PyTorch is installed from its own registry"
+	@echo "make frameworks  the tests of PyTorch, JAX, tinygrad and Triton, none skipped: PyTorch is installed from its own registry"
 	@echo "make fleet  the tests of the fleet on a Ray cluster of this machine, and of a history in S3, in an environment of their own (minutes)"
 	@echo "make trackers  exports read by the trackers' own programs: Apache Otava is installed into $(OTAVA_VENV); promtool where it is there"
 	@echo "make docs   the site, strict, into docs/_build"
@@ -121,7 +122,8 @@ lowest:
 # PyTorch's build for processors; PyPI's brings gigabytes of CUDA. Its registry names it by version: the list of hashes is PyPI's.
 frameworks: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet --index-url https://download.pytorch.org/whl/cpu 'torch==$(TORCH)'
-	$(BIN)/python -c 'import jax, tinygrad, torch'
+	$(BIN)/python -m pip install --quiet 'triton==$(TRITON)'
+	$(BIN)/python -c 'import jax, tinygrad, torch, triton'
 	$(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 
 # Not in .venv: Ray imports amdsmi where it is installed, and fails of it where AMD's library is not. An S3 and its client

@@ -16,7 +16,9 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
 from pytest_bandwidth.devices.code.compiled import is_compiled, machine_code
+from pytest_bandwidth.devices.code.cubin import code_of_file
 from pytest_bandwidth.devices.datasheets import precisions
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
@@ -258,13 +260,18 @@ def checked_switch(name: str, value: Any) -> bool:
 
 
 def checked_code(code: Any) -> bytes | str | None:
-    """Return what identifies a callable's code; a compiled kernel's is its machine code. Raises UsageError."""
+    """Return what identifies a callable's code; a compiled kernel's is its machine code. Raises UsageError.
+
+    Of a cubin, and any ELF file, a hash of its instructions and constants: line numbers lie beside them.
+    """
     found = machine_code(code) if is_compiled(code) else code
     if found is None and code is not None:
         raise UsageError(
             f"code=: a {type(code).__name__} with {', '.join(map(str, code.asm)) or 'nothing'} in its asm, expected a "
             "cubin or hsaco there"
         )
+    if isinstance(found, bytes) and (parts := code_of_file(found)) is not None:
+        return digest(*parts)
     if found is None or (isinstance(found, (bytes, str)) and found):
         return found
     raise UsageError(

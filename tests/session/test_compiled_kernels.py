@@ -1,4 +1,4 @@
-"""What Triton's launch returns, as `code=`: a stand-in of its shape, since Triton compiles for no processor here."""
+"""What Triton's launch returns, as `code=`: a stand-in of its shape. tests/frameworks/test_triton.py has the real."""
 
 from types import SimpleNamespace
 

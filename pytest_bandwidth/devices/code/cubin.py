@@ -2,7 +2,8 @@
 
 A cubin is an ELF file (64 bits, little endian) with a section for each kernel. What differs with the file that a kernel
 was compiled from (symbols, line tables, other kernels) is left out. Constants and a table of addresses are shared by
-all kernels of a file: where they lie for one that uses any may change with others that do, too.
+all kernels of a file: where they lie for one that uses any may change with others that do, too. AMD's code objects are
+such files, too, in which the kernels share sections.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ _SYMBOLS, _NO_BITS = 2, 8
 # Attributes in `.nv.info` (as cuobjdump -elf names them), each a symbol's number and a value.
 _FRAME_SIZE, _REGISTER_COUNT = 0x11, 0x2F
 _SIZED = 4
+# Sections of instructions and constants, AMD's and those of other ELF files with them.
+_CODE = (".text", ".rodata", ".data", ".nv.constant", ".nv.global", ".nv.shared")
+# What reading raises of what is no ELF file, or is cut short.
+_UNREADABLE = (struct.error, IndexError, OverflowError, ValueError)
 
 
 class _Section(NamedTuple):
@@ -46,7 +51,24 @@ def machine_code(cubin: bytes, kernel: str) -> tuple[bytes, ...] | None:
             elif name == ".nv.shared":
                 parts += [name.encode(), str(section.size).encode()]
         return *parts, *_attributes(sections, kernel)
-    except (struct.error, IndexError, OverflowError, StopIteration, ValueError):  # no ELF, or cut short
+    except _UNREADABLE:
+        return None
+
+
+def code_of_file(elf: bytes) -> tuple[bytes, ...] | None:
+    """Return the parts of an ELF file that are its code and constants, in a lasting order; None where it has none.
+
+    Triton keeps line numbers in what it compiles: the bytes of the file change with a comment, these do not.
+    """
+    try:
+        sections = list(_sections(elf))
+        own = sorted((section for section in sections if section.name.startswith(_CODE)), key=lambda found: found.name)
+        if not any(section.name.startswith(".text") for section in own):
+            return None
+        kernels = [section.name.removeprefix(".text.") for section in own if section.name.startswith(".text.")]
+        parts = [str(section.size).encode() if section.kind == _NO_BITS else section.data for section in own]
+        return *parts, *(part for kernel in kernels for part in _attributes(sections, kernel))
+    except _UNREADABLE:
         return None
 
 
@@ -64,7 +86,9 @@ def _sections(cubin: bytes) -> Iterator[_Section]:
 
 def _attributes(sections: list[_Section], kernel: str) -> Iterator[bytes]:
     """Yield what `.nv.info` says of the kernel's registers and stack: they decide how many of its blocks fit."""
-    symbols = next(section for section in sections if section.kind == _SYMBOLS)
+    symbols = next((section for section in sections if section.kind == _SYMBOLS), None)
+    if symbols is None:
+        raise ValueError("found no table of symbols")
     texts = sections[symbols.link].data
     names = [_text(texts, entry[0]) for entry in _SYMBOL.iter_unpack(symbols.data)]
     info = next((section.data for section in sections if section.name == ".nv.info"), b"")

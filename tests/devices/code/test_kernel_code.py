@@ -1,6 +1,7 @@
 """The table of edits: which leave a kernel's code what it is, and which make it another. Compiled by NVRTC, no GPU."""
 
 import functools
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ pytest.importorskip("cuda.bindings", reason="NVRTC compiles here: pip install 'p
 import numpy as np
 
 from pytest_bandwidth.devices.base import Launch
-from pytest_bandwidth.devices.code.cubin import machine_code
+from pytest_bandwidth.devices.code.cubin import code_of_file, machine_code
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.code.launch import arguments_digest, launch_digest
 from pytest_bandwidth.devices.kernel_source import kernel_names, shipped_files, shipped_folder
@@ -169,6 +170,34 @@ def test_a_cubin_that_is_cut_short_is_unknown_or_whole():
     whole = machine_code(data, "kernel")
     assert whole is not None
     assert {machine_code(data[:size], "kernel") for size in range(0, len(data) - 1, 97)} <= {None, whole}
+
+
+def of_file(text, *options):
+    return code_of_file(compile_cubin(text, options=options).data)
+
+
+def test_a_whole_cubin_is_known_by_its_code_and_not_by_its_line_numbers():
+    assert compile_cubin(SOURCE).data != compile_cubin(SOURCE, options=("-lineinfo",)).data
+    assert None is not of_file(SOURCE) == of_file(SOURCE, "-lineinfo") == of_file(UNCHANGED["a comment"], "-lineinfo")
+    assert of_file(UNCHANGED["another kernel after"]) != of_file(SOURCE)
+    assert {edit for edit, text in CHANGED.items() if of_file(text) == of_file(SOURCE)} <= set(OF_PTX_ALONE)
+
+
+def test_of_what_is_no_whole_elf_file_no_code_is_taken():
+    data = compile_cubin(SOURCE).data
+    whole = code_of_file(data)
+    assert {code_of_file(data[:size]) for size in range(0, len(data) - 1, 97)} <= {None, whole}
+    assert code_of_file(b"\x7fELF\x02\x01" + b"\xff" * 60) is None
+
+
+def test_a_cubin_without_symbols_is_unknown():
+    data = bytearray(compile_cubin(SOURCE).data)
+    (start,), (size, count) = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<HH", data, 0x3A)
+    for header in range(start, start + size * count, size):
+        if struct.unpack_from("<I", data, header + 4) == (2,):
+            struct.pack_into("<I", data, header + 4, 1)
+    assert machine_code(bytes(data), "kernel") is None
+    assert code_of_file(bytes(data)) is None
 
 
 ARRAY = np.zeros(64, np.float32)
