@@ -89,6 +89,8 @@ def one_line(value: str, at_most: int) -> str:
 
 def scalar_text(value: object) -> str:
     """Return a setting's or fact's value as text; nested values as they would be typed, bounded."""
+    if type(value) is str:  # nearly all
+        return clean(value, 400)
     if value is None:
         return "–"
     if isinstance(value, bool):

@@ -149,8 +149,11 @@ def _row(plain: Mapping[str, Any], where: str) -> Outcome:
             check_figures(plain[name])
     for name, form in NESTED_FORMS.items():
         value = plain.get(name)
-        for i, one in enumerate(value if isinstance(value, list | tuple) else [value] if value else []):
-            check_form(one, form, f"{where}.{name}[{i}]" if isinstance(value, list | tuple) else f"{where}.{name}")
+        if isinstance(value, (list, tuple)):
+            for i, one in enumerate(value):
+                check_form(one, form, f"{where}.{name}[{i}]")
+        elif value:
+            check_form(value, form, f"{where}.{name}")
     if plain["status"] == _SUSPECT:
         raise UsageError(f"{where}.status is 'SUSPECT', expected one that a run ends with")
     return from_plain(plain)

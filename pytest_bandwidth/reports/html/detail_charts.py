@@ -63,12 +63,10 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
 
 def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | None:
     """Return (value, when and at which commit), None where the run does not hold the figure."""
-    gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
-    value = gbps
-    if figure == "relative":
-        value = number(run, "relative")
-        if value is None and gbps is not None and probe:
-            value = gbps / probe
+    value = number(run, figure)
+    if value is None and figure == "relative":
+        gbps, probe = number(run, "gbps"), number(run, "probe_gbps")
+        value = gbps / probe if gbps is not None and probe else None
     if value is None:
         return None
     stamps = (one_line(text(run, "at"), 40), one_line(text(run, "commit"), 16))
@@ -88,7 +86,8 @@ def samples_of(outcome: Outcome, at_most: int) -> dict[str, tuple[float, list[in
 
 
 def _rates(seconds: Iterable[float], bytes_moved: float) -> list[float]:
-    return [bytes_moved / s / 1e9 for s in seconds if s > 0] if 0 < bytes_moved < 1e30 else []
+    gigabytes = bytes_moved / 1e9
+    return [gigabytes / s for s in seconds if s > 0] if 0 < bytes_moved < 1e30 else []
 
 
 def _thinned(values: Sequence[float], at_most: int) -> tuple[float, list[int]]:

@@ -176,15 +176,19 @@ def _conditions(outcome: Outcome) -> list[tuple[str, str, str]]:
     before, after = (mapping(outcome.conditions, when) for when in ("before", "after"))
     rows = []
     for label, name, unit in _CONDITIONS:
-        values = [number(state, name) for state in (before, after)]
-        if any(value is not None for value in values):
-            shown = ["–" if value is None else f"{value:.4g} {unit}".rstrip() for value in values]
-            rows.append((label, shown[0], shown[1]))
+        if name in before or name in after:
+            shown = [_with_unit(number(state, name), unit) for state in (before, after)]
+            if shown != ["–", "–"]:
+                rows.append((label, shown[0], shown[1]))
     for label, name in (("event reasons", "event_reasons"), ("others on the device", "others")):
         listed = [scalar_text(sequence(state, name)) for state in (before, after)]
         if any(listed):
             rows.append((label, listed[0] or "none", listed[1] or "none"))
     return rows
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    return "–" if value is None else f"{value:.4g} {unit}".rstrip()
 
 
 def _accesses(outcome: Outcome) -> dict[str, Any]:
