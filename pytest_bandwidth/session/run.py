@@ -82,11 +82,13 @@ class Run(MeasuringRun):
     @property
     def judged_by(self) -> str | None:
         """Return the revision or the baseline's file; None where nothing is compared."""
-        judged_by = self.revision or self.baseline_file
-        if judged_by is None:
+        if self.revision is not None:
+            unread = self.settings.baseline
+            return str(self.revision) if unread is None else f"{self.revision}; {unread} is not read"
+        if self.baseline_file is None:
             return None
-        other = None if self.revision is not None or self.baseline is None else self.baseline.code_of
-        return str(judged_by) if other is None else f"{judged_by} (of {other}: its code alone)"
+        other = None if self.baseline is None else self.baseline.code_of
+        return str(self.baseline_file) if other is None else f"{self.baseline_file} (of {other}: its code alone)"
 
     @property
     def baseline_file(self) -> Path | None:

@@ -119,8 +119,9 @@ def test_counts_of_the_same_code_are_taken_once_and_those_of_other_code_or_data_
     # Of the same name, the second gather's index is another now; scale's code is.
     repo.file("test_counts.py", COUNTED.format(steps="(1, pytest.param(32, id='3'))"))
     repo.file("kernels.cu", "// a comment\n" + KERNELS.format(factor="3.0f"))
-    rows, started, result = judged(repo, "--bandwidth-device=traffic")
+    rows, started, result = judged(repo, "--bandwidth-device=traffic", "--bandwidth-baseline=traffic.yaml")
     result.assert_outcomes(passed=2, failed=1)
+    result.stdout.re_match_lines([r"bandwidth: .*; baseline: HEAD \([0-9a-f]{10}\); traffic.yaml is not read"])
     assert {name: row["status"] for name, row in rows.items()} == {
         "test_gather[1]": "UNCHANGED",
         "test_gather[3]": "REGRESSED",

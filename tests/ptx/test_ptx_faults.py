@@ -163,6 +163,7 @@ def test_traps() -> None:
     text = """extern "C" __global__ void check(const int* in) { if (in[threadIdx.x] < 0) __trap(); }"""
     (fault,) = run(text, "check", (1,), (32,), np.array([1] * 31 + [-1], np.int32), faulty=True).faults
     assert (fault.code, fault.thread, fault.line) == ("trap", "(31, 0, 0)", 1)
+    assert fault.text.endswith("executes a trap (assert or __trap)")
 
 
 def test_failed_assertions() -> None:

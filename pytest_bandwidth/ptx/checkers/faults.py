@@ -14,6 +14,9 @@ from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.program import Site
 
 
+_OF_NO_ADDRESS = ("barrier", "trap")
+
+
 class FaultLog:
     def __init__(self, sites: Sequence[Site]) -> None:
         self._sites = sites
@@ -46,7 +49,8 @@ class FaultLog:
         address = place if region is None else region.base + place
         spot = f"{where.file}:{where.line}" if where.line else f"PTX line {where.ptx_line}"
         what = sentence.format(array=array or "no array", place=place)
-        text = f"{spot}: thread {thread} of block {block} {what} (address {address:#x})"
+        at = "" if code in _OF_NO_ADDRESS else f" (address {address:#x})"
+        text = f"{spot}: thread {thread} of block {block} {what}{at}"
         self._found[key] = AccessFault(code, text, array, block, thread, address, where.file, where.line, threads)
 
     def line_of(self, site: int) -> str:
