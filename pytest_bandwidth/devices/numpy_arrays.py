@@ -104,10 +104,17 @@ def host_nbytes(array: Any) -> int:
         extents = zip(array.shape, array.strides, strict=True)
         return int(array.itemsize * prod(size for size, stride in extents if stride or not size))
     kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}"
-    if hasattr(type(array), "__dlpack_device__") and hasattr(array, "nbytes"):
-        if int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
-            return int(array.nbytes)
-        raise UsageError(f"a {kind} in reads= or writes= is not in host memory: give a host array, or bytes as an int")
+    if hasattr(type(array), "__dlpack_device__"):
+        try:
+            nbytes = getattr(array, "nbytes", None)
+        except RuntimeError as error:  # PyTorch's sparse and nested tensors have none
+            raise UsageError(f"a {kind} in reads= or writes= tells no bytes ({error}): give them as an int") from None
+        if nbytes is not None and int(array.__dlpack_device__()[0]) in _DLPACK_CPU:
+            return int(nbytes)
+        if nbytes is not None:
+            raise UsageError(
+                f"a {kind} in reads= or writes= is not in host memory: give a host array, or bytes as an int"
+            )
     if hasattr(type(array), "__array_interface__"):
         return np.asarray(array).nbytes
     raise UsageError(f"a {kind} in reads= or writes= is no array in host memory: give an array, or bytes as an int")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass, fields, is_dataclass
 from types import GeneratorType
 from typing import Any
@@ -15,6 +16,7 @@ from pytest_bandwidth.frameworks.known import framework_of
 # A container that is larger, or nested deeper, is no list of arrays; one that holds itself is as deep as one likes.
 MOST_VISITED = 100_000
 DEEPEST = 100
+_NO_CONTAINERS = (str, bytes, bytearray, memoryview, range)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,12 @@ class ArrayGroup:
     arrays: tuple[Any, ...]
 
 
-def arrays_in(value: object, path: str) -> Iterator[tuple[str, Any]]:
+def arrays_in(value: object, path: str, *, passing_over: bool = False) -> Iterator[tuple[str, Any]]:
     """Yield the arrays in a value, containers in it included, with their paths; scalars and all else are passed over.
 
-    Containers are tuples, lists, mappings' values, sets and dataclasses. Raises UsageError for a generator, whose
-    arrays cannot be seen without using it up, and for what is too large or nested too deep.
+    Containers are tuples, lists and other sequences, mappings' values, sets, dataclasses, PyTorch's lists of parameters
+    and what JAX knows as a pytree. Raises UsageError for a generator, whose arrays cannot be seen without using it up,
+    and for what is too large or nested too deep; passing_over: passes over those instead.
     """
     pending: list[tuple[int, str, object]] = [(0, path, value)]
     visited = 0
@@ -51,11 +54,19 @@ def arrays_in(value: object, path: str) -> Iterator[tuple[str, Any]]:
         depth, where, one = pending.pop()
         visited += 1
         if visited > MOST_VISITED or depth > DEEPEST:
+            if passing_over:
+                return
             raise UsageError(f"{path} holds too much, or is nested too deep, to find its arrays: declare bytes")
         if framework_of(one) is not None:
             yield where, one
         else:
-            pending += [(depth + 1, *inner) for inner in reversed(list(_inside(one, where)))]
+            try:
+                inside = list(_inside(one, where))
+            except UsageError:
+                if not passing_over:
+                    raise
+                continue
+            pending += [(depth + 1, *inner) for inner in reversed(inside)]
 
 
 def _inside(value: object, path: str) -> Iterable[tuple[str, object]]:
@@ -66,13 +77,20 @@ def _inside(value: object, path: str) -> Iterable[tuple[str, object]]:
         )
     if isinstance(value, Mapping):
         return ((f"{path}[{shown(key)}]", inner) for key, inner in value.items())
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (Sequence, _parameter_list())) and not isinstance(value, _NO_CONTAINERS):
         return ((f"{path}[{place}]", inner) for place, inner in enumerate(value))
-    if isinstance(value, Set):
+    if isinstance(value, (Set, ValuesView)):
         return ((f"{path}{{…}}", inner) for inner in value)
     if is_dataclass(value) and not isinstance(value, type):
         return ((f"{path}.{field.name}", getattr(value, field.name)) for field in fields(value))
-    return ()
+    jax = sys.modules.get("jax")
+    leaves = [] if jax is None else jax.tree_util.tree_leaves(value)
+    return () if any(leaf is value for leaf in leaves) else ((f"{path}<{n}>", leaf) for n, leaf in enumerate(leaves))
+
+
+def _parameter_list() -> Any:
+    """Return PyTorch's type of lists that are modules, and so no sequences; no type where it is not loaded."""
+    return getattr(sys.modules.get("torch.nn"), "ParameterList", ())
 
 
 def located(path: str, array: Any) -> FoundArray:
@@ -93,6 +111,14 @@ def grouped(found: Sequence[FoundArray], views: dict[Extent, Any]) -> ArrayGroup
             views[one.extent] = _as_numpy(one.array)
     extents = dict.fromkeys(one.extent for one in found)
     return ArrayGroup(distinct_bytes(extents), tuple(views[extent] for extent in extents if extent in views))
+
+
+def reachable(part: Any) -> FoundArray | None:
+    """Return an array that a device can reach with its place; None for anything else. Raises UsageError."""
+    if framework_of(part) is None:
+        return None
+    found = located("an array in the declaration", part)
+    return found if found.known_to_devices else None
 
 
 def refuse_mixed(found: Iterable[FoundArray]) -> None:

@@ -46,7 +46,7 @@ class Jax:
         del array
 
     def is_made(self, array: Any) -> bool:
-        return isinstance(array, self._jax.core.Tracer) or not array.is_deleted()
+        return not isinstance(array, self._jax.core.Tracer) and not array.is_deleted()
 
     def wait(self, arrays: Sequence[Any]) -> None:
         self._jax.block_until_ready(arrays)

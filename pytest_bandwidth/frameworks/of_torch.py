@@ -32,11 +32,14 @@ class Torch:
                 f"{path} requires grad: each run would record a graph, and keep what the declaration does not tell; "
                 "expected it detached, or the call under torch.no_grad()"
             )
+        if array.is_nested:
+            raise UsageError(f"{path} is a nested tensor, whose rows lie apart: expected a strided one, or the bytes")
         if array.layout is not self._torch.strided or type(array).__name__ == "FunctionalTensor":
             raise UsageError(f"{path} is a tensor of layout {array.layout}, expected a strided one, or the bytes")
         size = array.element_size()
         strides = tuple(stride * size for stride in array.stride())
-        return Extent(str(array.device), array.data_ptr(), tuple(array.shape), strides, size)
+        space = "host" if array.device.type == "cpu" else str(array.device)
+        return Extent(space, array.data_ptr(), tuple(array.shape), strides, size)
 
     def is_on_host(self, array: Any) -> bool:
         return str(array.device.type) == "cpu"

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from numbers import Number
 from typing import Any
+
+import numpy as np
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.frameworks.arrays import arrays_in
 from pytest_bandwidth.frameworks.base import Framework
+from pytest_bandwidth.frameworks.held import holds_later
 from pytest_bandwidth.frameworks.known import framework_of
 
 Seen = list[tuple[str, Any, Framework]]
@@ -41,7 +45,7 @@ def awaited(
         check(path, array, framework)
         if on_gpu and stream is None:
             stream = framework.stream(array)
-    later = any(framework.computes_later for _, _, framework in seen)
+    later = any(framework.computes_later for _, _, framework in seen) or holds_later(call)
     checked = False
 
     def run() -> Any:
@@ -105,13 +109,8 @@ def _refuse_unchanged(seen: Seen, returned: Seen) -> None:
 
 
 def _seen(value: object, path: str) -> Seen:
-    """Return the arrays in a value; none where looking for them is not possible."""
-    if isinstance(value, Iterator):
-        return []
-    try:
-        found = list(arrays_in(value, path))
-    except UsageError:  # a generator, or millions of items: what names them refuses them
-        return []
+    """Return the arrays in a value; what holds a generator, or millions of items, is refused where it is named."""
+    found = arrays_in(value, path, passing_over=True)
     return [(where, array, framework) for where, array in found if (framework := framework_of(array)) is not None]
 
 
@@ -159,17 +158,25 @@ def _check(path: str, array: Any, framework: Framework, *, on_gpu: bool, graph: 
 
 def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gpu: bool, check: Check) -> None:
     for path, array, framework in returned:
-        if not framework.computes_later and not framework.is_made(array):
+        if framework.name != _TINYGRAD and not framework.is_made(array):
             framework.extent(array, path)
         check(path, array, framework)
         own = framework.stream(array) if on_gpu and stream is None else None
         if own is not None and getattr(own, "cuda_stream", 0) != 0:
             raise UsageError(f"{path} was made on {framework.name}'s current stream: pass it as stream=")
-    if later and value is None:
+    if later and not returned and not _is_told(value):
+        what = "None" if value is None else f"a {type(value).__name__} in which no array is seen"
         raise UsageError(
-            "the callable is given arrays that are computed later and returned None, so there is nothing to wait for: "
-            "return what it computes"
+            f"the callable is given arrays that are computed later and returned {what}, so there is nothing to wait "
+            "for: return what it computes"
         )
+
+
+def _is_told(value: object) -> bool:
+    """Return whether there is a number or text in a value, which had to be computed for it to be there."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_told, value))
+    return isinstance(value, (Number, np.generic, str, bytes))
 
 
 def _wait(returned: Seen) -> None:

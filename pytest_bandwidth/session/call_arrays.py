@@ -10,9 +10,8 @@ from typing import Any
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import counted, format_bytes
-from pytest_bandwidth.frameworks.arrays import FoundArray, arrays_in, grouped, located, refuse_mixed
+from pytest_bandwidth.frameworks.arrays import FoundArray, arrays_in, grouped, located, reachable, refuse_mixed
 from pytest_bandwidth.frameworks.extents import Extent
-from pytest_bandwidth.frameworks.known import framework_of
 
 ARGUMENTS, RESULT = "args", "result"
 Nbytes = Callable[[Any], int]
@@ -142,17 +141,9 @@ def _replaced(side: Any, found: Sequence[FoundArray] | None, views: dict[Extent,
     if found is None:
         return side
     parts = [part for part in (side if isinstance(side, (tuple, list)) else (side,)) if not _is_name(part)]
-    beside = {place: one for place, part in enumerate(parts) if (one := _reachable(part)) is not None}
+    beside = {place: one for place, part in enumerate(parts) if (one := reachable(part)) is not None}
     others = (part for place, part in enumerate(parts) if place not in beside)
     return (*others, grouped([*found, *beside.values()], views))
-
-
-def _reachable(part: Any) -> FoundArray | None:
-    """Return an array that a device can reach with its place; None for anything else, which `declared` looks at."""
-    if framework_of(part) is None:
-        return None
-    found = located("an array in the declaration", part)
-    return found if found.known_to_devices else None
 
 
 def _listed(names: Sequence[str] | Mapping[str, object]) -> str:

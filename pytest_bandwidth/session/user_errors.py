@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from threading import Thread
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -15,6 +16,9 @@ import pytest
 
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
+
+# Of a list or mapping that a callable returned, so many items.
+MOST_LOOKED_AT = 1000
 
 
 class WorkloadFailed(BandwidthError):
@@ -71,13 +75,24 @@ def _guarded(what: str, call: Callable[[], object]) -> Callable[[], object]:
     return run
 
 
+def _still_runs(value: object) -> bool:
+    """Return whether it is a thread that is alive, or anyone's future or task that is not done."""
+    if isinstance(value, Thread):
+        return value.is_alive()
+    is_future = isinstance(value, Future) or type(value).__name__.endswith(("Future", "Task"))
+    done = getattr(value, "done", None) if is_future else None
+    return callable(done) and not done()
+
+
 def _refuse_unrun(what: str, value: object) -> None:
-    """Refuse a callable that made its work and did not do it (UsageError)."""
-    if (isinstance(value, Future) and not value.done()) or (isinstance(value, Thread) and value.is_alive()):
-        raise UsageError(
-            f"{what} returned a {type(value).__name__} that has not finished: its work would not be timed; "
-            "expected a callable that waits for it"
-        )
+    """Refuse a callable that made its work and did not do it (UsageError); lists and mappings are looked into."""
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for one in (value, *islice(held, MOST_LOOKED_AT)):
+        if _still_runs(one):
+            raise UsageError(
+                f"{what} returned a {type(one).__name__} that has not finished: its work would not be timed; "
+                "expected a callable that waits for it"
+            )
     if not isinstance(value, (CoroutineType, GeneratorType, AsyncGeneratorType)):
         return
     if isinstance(value, CoroutineType):

@@ -23,7 +23,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import parse_bytes
-from pytest_bandwidth.frameworks.arrays import ArrayGroup
+from pytest_bandwidth.frameworks.arrays import ArrayGroup, grouped, reachable
 
 # No device moves or computes as much in one run: 2⁶⁰ bytes would take an hour at 300 TB/s.
 LARGEST_COUNT = 2**60
@@ -90,7 +90,7 @@ def declared(
         given, flop = flop, _whole(flop)
         if flop is None or flop < 0:
             raise UsageError(f"flop={shown(given)}, expected a whole number that is not negative")
-    read_parts, written_parts = _parts(reads), _parts(writes)
+    read_parts, written_parts = (_each_byte_once(_parts(side), nbytes) for side in (reads, writes))
     traffic = _added_up("reads", read_parts, nbytes) + _added_up("writes", written_parts, nbytes)
     if flop is not None:
         traffic = replace(traffic, flop=flop)
@@ -114,6 +114,23 @@ def _parts(side: Any) -> tuple[Any, ...]:
     parts = () if side is None else tuple(side) if isinstance(side, (tuple, list)) else (side,)
     # NumPy's whole numbers are such, as `np.prod(shape) * 4` is; else they would be arrays of 8 bytes.
     return tuple(int(part) if isinstance(part, Integral) and not isinstance(part, bool) else part for part in parts)
+
+
+def _each_byte_once(parts: tuple[Any, ...], nbytes: Callable[[Any], int]) -> tuple[Any, ...]:
+    """Return the parts with several arrays as one group: views of one another's memory hold its bytes once.
+
+    nbytes: raises UsageError for an array that the device cannot reach.
+    """
+    try:
+        found = {place: one for place, part in enumerate(parts) if (one := reachable(part)) is not None}
+        if len(found) < 2:
+            return parts
+        group = grouped(list(found.values()), {})
+    except UsageError:  # what is wrong with an array is said where it is counted
+        return parts
+    for one in found.values():
+        nbytes(one.array)
+    return (*(part for place, part in enumerate(parts) if place not in found), group)
 
 
 def _arrays(parts: Sequence[Any]) -> tuple[Any, ...]:

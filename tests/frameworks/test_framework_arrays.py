@@ -1,6 +1,6 @@
 """Which arrays are found in a call, what is no array, and what cannot be measured as it is."""
 
-from collections import namedtuple
+from collections import deque, namedtuple
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,8 @@ def paths(value):
         ({"w": X, 3: {"b": Y}}, ["x['w']", "x[3]['b']"]),
         (Pair(X, 1), ["x[0]"]),
         (Layer(X, [Y]), ["x.weight", "x.bias[0]"]),
+        (deque([X, Y]), ["x[0]", "x[1]"]),
+        ({1: X}.values(), ["x{…}"]),
         (np.zeros(()), ["x"]),
         (np.ma.zeros(3), ["x"]),
         (np.float32(3), []),
@@ -77,6 +79,18 @@ def test_a_group_holds_each_place_once():
     assert (group.nbytes, [array.size for array in group.arrays]) == (X.nbytes + Y.nbytes, [8, 6, 16])
     # The other side of the declaration has the same object: what is read and written is in memory once.
     assert grouped([located("out", X)], views).arrays[0] is group.arrays[0]
+
+
+def test_what_is_passed_over_does_not_hide_what_lies_beside_it():
+    assert [path for path, _ in arrays_in([X, iter([Y]), {"y": Y}], "x", passing_over=True)] == ["x[0]", "x[2]['y']"]
+
+
+def test_lists_of_parameters_and_pytrees_are_looked_into():
+    torch = pytest.importorskip("torch", reason="torch is not installed: docs/frameworks.md")
+    parameters = torch.nn.ParameterList([torch.zeros(2), torch.zeros(3)])
+    assert paths([parameters, X]) == ["x[0][0]", "x[0][1]", "x[1]"]
+    sparse = pytest.importorskip("jax.experimental.sparse", reason="jax is not installed: docs/frameworks.md")
+    assert len(paths(sparse.BCOO.fromdense(np.eye(3, dtype=np.float32)))) == 2
 
 
 def test_two_libraries_in_one_call_are_refused():

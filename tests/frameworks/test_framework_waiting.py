@@ -1,12 +1,16 @@
 """Callables that return before they have finished: waited for, or refused with the reason."""
 
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 
 from pytest_bandwidth.devices.base import Workload
+from pytest_bandwidth.devices.code.callables import callable_code
+from pytest_bandwidth.devices.numpy_arrays import host_nbytes
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.frameworks.arrays import arrays_in, grouped, located
@@ -263,3 +267,101 @@ def test_what_still_runs_when_it_is_returned_is_refused():
         done = pool.submit(int)
         done.result()
         assert with_named_errors(Workload(lambda: done, Traffic(8, 0))).call() is done
+
+
+def slow(jax, x):
+    """Return what is a tenth of a second away when this returns."""
+    return jax.lax.fori_loop(0, 20, lambda _, y: x @ y / 1000, x)
+
+
+class Holds:
+    def __init__(self, array):
+        self.array = array
+
+
+class Registered(Holds):
+    """Told to JAX as a pytree."""
+
+
+@pytest.mark.parametrize("shape", ["pytree", "beside an iterator", "deque", "values"])
+def test_jax_is_waited_for_wherever_it_is_seen(jax, shape):
+    if shape == "pytree":
+        jax.tree_util.register_pytree_node(Registered, lambda h: ((h.array,), None), lambda _, y: Registered(*y))
+    function, x = jax.jit(lambda x: slow(jax, x)), jax.numpy.ones((1000, 1000))
+    jax.block_until_ready(function(x))  # compiled
+    ways = {
+        "pytree": (Registered, lambda value: value.array),
+        "beside an iterator": (lambda y: (y, iter([])), lambda value: value[0]),
+        "deque": (lambda y: deque([y]), lambda value: value[0]),
+        "values": (lambda y: {"y": y}.values(), lambda value: next(iter(value))),
+    }
+    held, taken = ways[shape]
+    call, _ = awaited(lambda: held(function(x)), {"x": x}, None, on_gpu=False)
+    assert taken(call()).is_ready()
+
+
+@pytest.mark.parametrize("how", ["closure", "partial", "a global", "a function of its own"])
+def test_jax_that_comes_in_by_no_argument_has_to_come_out(jax, how, monkeypatch):
+    x = jax.numpy.asarray(X)
+    monkeypatch.setitem(globals(), "Y", x)
+
+    def inner():
+        x * 2
+
+    calls = {
+        "closure": inner,
+        "partial": partial(lambda a: (a * 2, None)[1], x),
+        "a global": lambda: (Y * 2, None)[1],  # noqa: F821
+        "a function of its own": lambda: inner() or None,
+    }
+    call, _ = awaited(calls[how], {}, None, on_gpu=False)
+    with pytest.raises(UsageError, match="computed later and returned None, so there is nothing to wait for"):
+        call()
+
+
+@pytest.mark.parametrize("value", [Holds, lambda _: [], lambda _: (None, [])])
+def test_a_result_in_which_jax_is_not_seen_is_refused(jax, value):
+    x = jax.numpy.asarray(X)
+    call, _ = awaited(lambda: value(x * 2), {"x": x}, None, on_gpu=False)
+    with pytest.raises(UsageError, match=r"returned a .* in which no array is seen, so there is nothing to wait for"):
+        call()
+
+
+def test_numbers_and_other_arrays_were_waited_for_by_the_callable(jax):
+    x = jax.numpy.asarray(X)
+    for told in (lambda: float(x.sum()), lambda: np.asarray(x * 2), lambda: (str(x.sum()), None)):
+        call, _ = awaited(told, {"x": x}, None, on_gpu=False)
+        assert call() is not None
+
+
+def test_a_tracer_is_refused_by_name(jax):
+    def outside(x):
+        awaited(lambda: x * 2, {"x": x}, None, on_gpu=False)
+
+    with pytest.raises(UsageError, match="x is a tracer of a JAX transformation"):
+        jax.jit(outside)(jax.numpy.asarray(X))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_nested_and_sparse_tensors_are_refused_by_name(torch):
+    rows = torch.nested.nested_tensor([torch.ones(3), torch.ones(5)])
+    with pytest.raises(UsageError, match="x is a nested tensor"):
+        located("x", rows)
+    with pytest.raises(UsageError, match="tells no bytes"):
+        host_nbytes(torch.eye(4).to_sparse())
+    assert callable_code(len, (rows,), {}, None).identity.launch != ""
+
+
+@pytest.mark.parametrize("around", [lambda f: [f], lambda f: (f, 1), lambda f: {"a": f}])
+def test_what_still_runs_in_a_container_is_refused(around):
+    go = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        workload = Workload(lambda: around(pool.submit(go.wait)), Traffic(1, 0))
+        with pytest.raises(UsageError, match="returned a Future that has not finished"):
+            with_named_errors(workload).call()
+        go.set()
+
+
+def test_a_future_of_torch_that_is_not_done_is_refused(torch):
+    with pytest.raises(UsageError, match="returned a Future that has not finished"):
+        with_named_errors(Workload(torch.futures.Future, Traffic(1, 0))).call()

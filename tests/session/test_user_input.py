@@ -41,6 +41,28 @@ def test_a_long_value_is_cut(wrong):
     assert len(str(caught.value)) < 200
 
 
+def test_views_of_one_another_hold_each_byte_once():
+    x, y = np.zeros(1024), np.zeros(16, np.float32)
+    for reads, nbytes in (
+        ((x, x), 8192),
+        ((x[:512], x[512:], x), 8192),
+        ((x[:600], x[500:], 100), 8192 + 100),
+        ((x, y), 8192 + 64),
+        ((x[::2], x[1::2]), 8192),
+    ):
+        found = declared(reads, x, None, None, host_nbytes)
+        assert (found.traffic.bytes_read, found.traffic.bytes_written) == (nbytes, 8192)
+    assert [id(one) for one in declared((x, y, x), None, None, None, host_nbytes).reads] == [id(x), id(y)]
+
+
+def test_each_of_several_arrays_has_to_be_in_the_devices_memory():
+    def elsewhere(_array):
+        raise UsageError("not in its memory")
+
+    with pytest.raises(UsageError, match="not in its memory"):
+        declared((np.zeros(4), np.zeros(4)), None, None, None, elsewhere)
+
+
 @pytest.mark.parametrize(
     ("shape", "sizes"),
     [

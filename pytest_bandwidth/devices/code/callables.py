@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pytest_bandwidth.devices.code.around import code_around
 from pytest_bandwidth.devices.code.launch import are_plain, arguments_digest
 from pytest_bandwidth.devices.code.numba_functions import function_digest
 from pytest_bandwidth.devices.code.python_functions import known_function
@@ -16,10 +17,11 @@ def callable_code(
 ) -> MeasuredCode:
     """Identify ``function(*args, **keywords)``; unknown where nothing tells for sure what it does.
 
-    said: what identifies its code, such as the bytes of a cubin.
+    said: what identifies its code, such as the bytes of a cubin; the function's own bytecode goes with it.
     """
     if said is not None:
-        return MeasuredCode(CodeIdentity(function=digest("said", said), launch=arguments_digest(args, keywords)))
+        identity = digest("said", said, *code_around(function))
+        return MeasuredCode(CodeIdentity(function=identity, launch=arguments_digest(args, keywords)))
     given = (*args, *keywords.values())
     found = function_digest(function) if are_plain(given) else None
     if found is not None:

@@ -22,7 +22,7 @@ def launch_digest(launch: Launch, *settings: str) -> str:
     settings: what else was set for the kernel's launches, such as its share of the cache.
     """
     shape = repr((launch.grid, launch.block, launch.shared_bytes))
-    return digest(shape, *(_argument(a) for a in launch.args), *_overlaps(launch.args), *settings)
+    return digest(shape, *(argument_text(a) for a in launch.args), *_overlaps(launch.args), *settings)
 
 
 def with_launch(code: MeasuredCode, launch: Launch, *settings: str) -> MeasuredCode:
@@ -34,8 +34,8 @@ def with_launch(code: MeasuredCode, launch: Launch, *settings: str) -> MeasuredC
 def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
     """Hash a call's arguments: types and sizes of arrays, scalars' values, the type alone of anything else."""
     named = [keywords[name] for name in sorted(keywords)]
-    told = (f"{name}={_argument(keywords[name])}" for name in sorted(keywords))
-    return digest(*map(_argument, args), *told, *_overlaps((*args, *named)))
+    told = (f"{name}={argument_text(keywords[name])}" for name in sorted(keywords))
+    return digest(*map(argument_text, args), *told, *_overlaps((*args, *named)))
 
 
 def are_plain(args: Iterable[Any]) -> bool:
@@ -43,21 +43,24 @@ def are_plain(args: Iterable[Any]) -> bool:
     return all(are_plain(a) if isinstance(a, tuple) else isinstance(a, SCALARS) or _is_array(a) for a in args)
 
 
-def _argument(argument: Any) -> str:
+def argument_text(argument: Any) -> str:
     """Tell an argument of a launch, as far as another process would see it: never an address."""
     if isinstance(argument, np.generic) or (isinstance(argument, np.ndarray) and argument.ndim == 0):
         return f"scalar {argument.dtype.str} {argument.tobytes().hex()}"
     if _is_array(argument):
         return f"array {argument.dtype} {tuple(argument.shape)} {_strides(argument)} {_offset(argument)}"
     if isinstance(argument, tuple):
-        return f"({', '.join(map(_argument, argument))})"
+        return f"({', '.join(map(argument_text, argument))})"
     if isinstance(argument, SCALARS):
         return f"{type(argument).__name__} {argument!r}"
     return f"{type(argument).__module__}.{type(argument).__qualname__}"
 
 
 def _is_array(argument: Any) -> bool:
-    return not isinstance(argument, np.generic) and hasattr(argument, "dtype") and hasattr(argument, "shape")
+    try:
+        return not isinstance(argument, np.generic) and hasattr(argument, "dtype") and hasattr(argument, "shape")
+    except RuntimeError:  # PyTorch's nested tensors have no shape, and say so
+        return False
 
 
 def _overlaps(args: Iterable[Any]) -> Iterator[str]:

@@ -13,7 +13,6 @@ from pytest_bandwidth.ptx.lanes import Geometry
 from pytest_bandwidth.ptx.memory import Region
 from pytest_bandwidth.ptx.program import Site
 
-
 _OF_NO_ADDRESS = ("barrier", "trap")
 
 

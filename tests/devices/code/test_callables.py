@@ -167,3 +167,40 @@ def test_what_the_test_says_identifies_any_callable():
     assert not first.is_same(code(time.sleep, np.zeros(4), said=b"another"), by="sass")
     assert not first.is_same(code(time.sleep, np.zeros(5), said=b"cubin"), by="sass")
     assert not first.is_same(code(time.sleep, np.zeros(4), said=b"cubin", axis=0), by="sass")
+
+
+class Kernel:
+    """Stand for a framework's compiled kernel, of which its machine code alone is known."""
+
+    def __getitem__(self, grid):
+        return lambda *_: grid
+
+
+def around(grid=4, times=1, array=None, scale=2.0):
+    kernel, held = Kernel(), np.zeros(N) if array is None else array
+
+    def run(x):
+        kernel[(grid,)](x, held, scale)
+
+    def often(x):
+        for _ in range(times):
+            kernel[(grid,)](x, held, scale)
+
+    return code(run if times == 1 else often, np.zeros(N), said=b"cubin")
+
+
+@pytest.mark.parametrize("other", [{"grid": 8}, {"times": 10}, {"array": np.zeros(2 * N)}, {"scale": 3.0}])
+def test_what_stands_around_code_that_the_test_names_is_of_its_identity(other):
+    assert around().is_same(around(), by="sass")
+    assert not around().is_same(around(**other), by="sass")
+
+
+def test_what_was_bound_to_a_function_stands_around_its_code_too():
+    def run(kernel, grid, x):
+        kernel[(grid,)](x)
+
+    def bound(grid):
+        return code(functools.partial(run, Kernel(), grid), np.zeros(N), said=b"cubin")
+
+    assert bound(4).is_same(bound(4), by="sass")
+    assert not bound(4).is_same(bound(8), by="sass")
