@@ -167,7 +167,7 @@ def _check_result(value: object, returned: Seen, later: bool, stream: Any, on_gp
     if later and not returned and not _is_told(value):
         what = "None" if value is None else f"a {type(value).__name__} in which no array is seen"
         raise UsageError(
-            f"the callable is given arrays that are computed later and returned {what}, so there is nothing to wait "
+            f"the callable works with arrays that are computed later and returned {what}, so there is nothing to wait "
             "for: return what it computes"
         )
 

@@ -136,7 +136,9 @@ _GAP = "  "
 
 
 def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
-    share = "" if outcome.valid_utilization is None else format_percent(outcome.valid_utilization)
+    # Of the probe the share that is judged, by rounds, as all other reports show it.
+    shown = outcome.valid_relative if outcome.utilization_of == "probe" else outcome.valid_utilization
+    share = "" if shown is None else format_percent(shown)
     return (
         name,
         "" if outcome.gbps is None else digits(outcome.gbps),
