@@ -45,7 +45,7 @@ def awaited(
         check(path, array, framework)
         if on_gpu and stream is None:
             stream = framework.stream(array)
-    later = any(framework.computes_later for _, _, framework in seen) or holds_later(call)
+    later = any(framework.computes_later for _, _, framework in seen) or (_may_compute_later() and holds_later(call))
     checked = False
 
     def run() -> Any:

@@ -114,7 +114,7 @@ def test_a_device_that_cannot_be_measured_is_told_at_once(project, name, said):
         ),
         (
             "bandwidth(lambda x: None, x, reads='args')",
-            r"the callable is given arrays that are computed later and returned None, so there is nothing to wait",
+            r"the callable works with arrays that are computed later and returned None, so there is nothing to wait",
         ),
     ],
 )
