@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Iterable
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -57,5 +58,6 @@ def _held(value: object) -> Iterable[object]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Return the names that code uses, attributes among them, with those of the functions inside it."""
-    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    """Return the names of its module that code uses, with those of the functions inside it."""
+    own = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))

@@ -319,6 +319,12 @@ def test_jax_that_comes_in_by_no_argument_has_to_come_out(jax, how, monkeypatch)
         call()
 
 
+def test_an_attribute_is_no_name_of_the_module(jax, monkeypatch):
+    monkeypatch.setitem(globals(), "T", jax.numpy.asarray(X))
+    call, _ = awaited(lambda: (X.T, None)[1], {}, None, on_gpu=False)
+    assert call() is None
+
+
 @pytest.mark.parametrize("value", [Holds, lambda _: [], lambda _: (None, [])])
 def test_a_result_in_which_jax_is_not_seen_is_refused(jax, value):
     x = jax.numpy.asarray(X)

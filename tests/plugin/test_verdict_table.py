@@ -169,7 +169,7 @@ def project(folder: Path) -> None:
     for name, case in CASES.items():
         tests.append(
             f"@pytest.mark.bandwidth({case.marker})\n"
-            f"def test_{name}(bandwidth):\n    bandwidth(lambda: None, reads={case.moved}, code={CODE!r})\n"
+            f"def test_{name}(bandwidth):\n    bandwidth(int, reads={case.moved}, code={CODE!r})\n"
         )
         if case.entry is not None:
             code = {"code": f"{{function: {digest('said', CODE)}, launch: {digest()}}}"} if case.code else {}

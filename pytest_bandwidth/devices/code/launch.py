@@ -58,9 +58,11 @@ def argument_text(argument: Any) -> str:
 
 def _is_array(argument: Any) -> bool:
     try:
-        return not isinstance(argument, np.generic) and hasattr(argument, "dtype") and hasattr(argument, "shape")
-    except RuntimeError:  # PyTorch's nested tensors have no shape, and say so
+        shape = getattr(argument, "shape", None)
+    except RuntimeError:  # PyTorch's nested tensors have none, and say so
         return False
+    # NumPy itself has a `dtype` and a `shape`, which are functions.
+    return isinstance(shape, tuple) and hasattr(argument, "dtype") and not isinstance(argument, np.generic)
 
 
 def _overlaps(args: Iterable[Any]) -> Iterator[str]:

@@ -195,6 +195,14 @@ def test_what_stands_around_code_that_the_test_names_is_of_its_identity(other):
     assert not around().is_same(around(**other), by="sass")
 
 
+def test_what_a_function_around_code_names_is_known_by_its_type():
+    def run(x):
+        np.multiply(x, math.pi, out=x)
+        os.getpid()
+
+    assert code(run, np.zeros(N), said=b"cubin").is_same(code(run, np.ones(N), said=b"cubin"), by="sass")
+
+
 def test_what_was_bound_to_a_function_stands_around_its_code_too():
     def run(kernel, grid, x):
         kernel[(grid,)](x)
