@@ -12,8 +12,8 @@ from pytest_bandwidth.frameworks.known import framework_of
 
 # Frameworks whose compiled functions compute later as well, by the module of their types.
 _LATER = ("jax", "jaxlib", "tinygrad")
-# Functions that call one another; what is held beyond is not looked at.
-MOST_FUNCTIONS = 200
+# Functions hold others, and those others again: what lies beyond so many values is not looked at.
+MOST_LOOKED_AT = 200
 
 
 def holds_later(call: object) -> bool:
@@ -22,7 +22,7 @@ def holds_later(call: object) -> bool:
     Functions that it holds are looked into as well; nothing is run.
     """
     pending, seen = [call], set[int]()
-    while pending and len(seen) < MOST_FUNCTIONS:
+    while pending and len(seen) < MOST_LOOKED_AT:
         one = pending.pop()
         if id(one) in seen:
             continue
