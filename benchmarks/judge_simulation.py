@@ -167,15 +167,15 @@ def shares(
     for _ in range(trials):
         known = processes(runs, 0.0, 1 / math.sqrt(rounds))
         judged = processes(1 + constants.confirm, math.log1p(-drop))
-        pool = pool_of((known, *(processes(runs, 0.0, times) for times in others)))
-        prior = max(constants.prior, pool.spread_without("0"))
+        entries = entries_of((known, *(processes(runs, 0.0, times) for times in others)))
+        prior = max(constants.prior, reference.pool_of(entries, "relative").spread_beside(entries[0]))
         status = Judge(known, "relative", tolerance, prior, constants.confirm).status(judged)
         counts[status] = counts.get(status, 0) + 1
     return {status: count / trials for status, count in counts.items()}
 
 
-def pool_of(runs: Sequence[Sequence[Run]]) -> reference.Pool:
-    return reference.pool_of((Entry(f"{number}", runs=tuple(of)) for number, of in enumerate(runs)), "relative")
+def entries_of(runs: Sequence[Sequence[Run]]) -> list[Entry]:
+    return [Entry(f"{number}", runs=tuple(of)) for number, of in enumerate(runs)]
 
 
 def row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
+from pytest_bandwidth.domain.metrics import METRICS, Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
 from pytest_bandwidth.domain.statistics import t_quantile, variance_ratio_below
 from pytest_bandwidth.domain.units import log_of_drop
 
@@ -56,7 +56,7 @@ def noise_bound(level: float, spread: float, degrees: float, runs: int, processe
 def prior_spread(figure: Metric, on_host: bool, others: float = 0.0) -> float:
     """Return the prior's standard deviation of ln(figure).
 
-    `others`: what the file's other entries show, where larger.
+    `others`: what the file's other entries judged by the same figure show, where larger.
     """
     return max(PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure], others)
 
@@ -82,27 +82,26 @@ def scatter_of(runs: Sequence[Run], figure: Metric) -> Scatter | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Say how the runs of several entries scatter: squared deviations of ln(figure) within each entry, summed.
+    """Say how the runs of several entries scatter: squared deviations of ln(figure) within each entry, and degrees.
 
-    scatters: of each entry that holds the figure, by key.
+    sums: of the entries that are judged by a figure; None: of all. scatters: of each that holds the figure, by key.
     """
 
-    squares: float
-    degrees: int
+    sums: Mapping[Metric | None, tuple[float, int]]
     scatters: Mapping[str, Scatter] = field(default_factory=dict)
 
-    @property
-    def spread(self) -> float:
-        """Return the between-process standard deviation; 0 where too few runs tell it."""
-        return _pooled(self.squares, self.degrees)
+    def spread_beside(self, entry: Entry) -> float:
+        """Return the between-process standard deviation that the other entries judged by the same figure show.
 
-    def spread_without(self, key: str) -> float:
-        """Return the spread of the other entries; 0 where the entry's own runs are clearly less noisy than those."""
-        own = self.scatters.get(key)
+        What is judged on GB/s is so because its share of the probe tells nothing, and of others' GB/s as little.
+        0 where too few runs tell it, or the entry's own are clearly less noisy than those.
+        """
+        squares, degrees = self.sums.get(entry.judged_on, (0.0, 0))
+        own = self.scatters.get(entry.key)
         if own is None:
-            return self.spread
-        degrees = self.degrees - own.runs + 1
-        spread = _pooled(max(0.0, self.squares - own.squares), degrees)
+            return _pooled(squares, degrees)
+        degrees -= own.runs - 1
+        spread = _pooled(max(0.0, squares - own.squares), degrees)
         return 0.0 if _is_quieter(own, spread, degrees) else spread
 
 
@@ -121,8 +120,17 @@ def _pooled(squares: float, degrees: int) -> float:
 
 def pool_of(entries: Iterable[Entry], figure: Metric) -> Pool:
     """Return the pool of all entries, which have keys of their own."""
-    found = {e.key: scatter for e in entries if (scatter := scatter_of(e.runs, figure)) is not None}
-    return Pool(sum(s.squares for s in found.values()), sum(s.runs - 1 for s in found.values()), found)
+    sums: dict[Metric | None, tuple[float, int]] = {}
+    scatters: dict[str, Scatter] = {}
+    for entry in entries:
+        found = scatter_of(entry.runs, figure)
+        if found is None:
+            continue
+        scatters[entry.key] = found
+        for judged_on in (None, *([entry.judged_on] if entry.judged_on else METRICS)):
+            squares, degrees = sums.get(judged_on, (0.0, 0))
+            sums[judged_on] = squares + found.squares, degrees + found.runs - 1
+    return Pool(sums, scatters)
 
 
 def reference_of(entry: Entry, figure: Metric, prior: float, scatter: Scatter | None = None) -> Reference | None:

@@ -33,24 +33,45 @@ def file_of(*runs):
     return [replace(entry(*shares), key=f"t{number}") for number, shares in enumerate(runs)]
 
 
+def spread_beside(entries, key, figure="relative"):
+    """The spread of the others in the file of these entries, and of one more without runs: that of all."""
+    every = [*entries, Entry("nothing measured yet")]
+    return pool_of(every, figure).spread_beside(next(e for e in every if e.key == key))
+
+
 def test_pooled_spread_needs_five_degrees_of_freedom():
-    assert pool_of(file_of((0.9, 1.1), (0.9, 1.1)), "relative").spread == 0.0
+    assert spread_beside(file_of((0.9, 1.1), (0.9, 1.1)), "nothing measured yet") == 0.0
     many = file_of(*[(0.99, 1.01)] * 6)
-    assert pool_of(many, "relative").spread == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
+    seen = spread_beside(many, "nothing measured yet")
+    assert seen == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
 
 
 @pytest.mark.parametrize("left_out", range(7))
-def test_the_spread_without_one_entry_is_that_of_the_others(left_out):
+def test_the_spread_beside_one_entry_is_that_of_the_others(left_out):
     entries = file_of((0.9, 0.93, 0.95, 0.97, 1.0), (0.5,), (0.8, 0.85), (0.8, 0.9), (), (0.7, 0.75, 0.77), (1, 1.2))
     others = entries[:left_out] + entries[left_out + 1 :]
-    found = pool_of(entries, "relative").spread_without(f"t{left_out}")
-    assert found == pytest.approx(pool_of(others, "relative").spread)
+    found = spread_beside(entries, f"t{left_out}")
+    assert found == pytest.approx(spread_beside(others, "nothing measured yet"))
     assert found > 0
 
 
 def test_an_entry_that_scatters_alone_leaves_nothing_to_the_others():
     wild_and_calm = file_of((0.1, 9.0), *[(0.7, 0.7)] * 6)
-    assert pool_of(wild_and_calm, "relative").spread_without("t0") == pytest.approx(0, abs=1e-6)
+    assert spread_beside(wild_and_calm, "t0") == pytest.approx(0, abs=1e-6)
+
+
+def test_what_is_judged_by_another_figure_tells_nothing_of_an_entrys_spread():
+    # Softmax computes: at 45 and at 70 GB/s of memory it is as fast, and its share of the probe 50 and 33 %.
+    computes = [replace(e, judged_on="gbps") for e in file_of((0.5, 0.33, 0.5, 0.33), (0.48, 0.33, 0.5, 0.34))]
+    waits = [
+        replace(entry(*shares), key=f"waits{number}", judged_on="relative")
+        for number, shares in enumerate([(0.98, 1.0), (0.97, 0.99, 0.98, 0.99), (0.88, 0.9, 0.9, 0.89)])
+    ]
+    assert spread_beside([*waits, *computes], "waits0") == pytest.approx(spread_beside(waits, "waits0"))
+    assert spread_beside([*waits, *computes], "waits0") < 0.015
+    # Entries from before `judged_on` count with both.
+    unsettled = [replace(e, judged_on=None) for e in computes]
+    assert spread_beside([*waits, *unsettled], "waits0") > 0.1
 
 
 # One variance in a hundred is below 1 / 14.80 of another, of 4 and 8 degrees of freedom (NIST/SEMATECH e-Handbook,
@@ -61,7 +82,7 @@ def test_others_count_unless_an_entrys_own_runs_are_clearly_less_noisy(share_of_
         return tuple(math.exp(spread * z / math.sqrt(2.5)) for z in (-2, -1, 0, 1, 2))
 
     file = file_of(runs(0.1 * share_of_their_spread), runs(0.1), runs(0.1))
-    assert pool_of(file, "relative").spread_without("t0") == pytest.approx(0.1 if counts else 0.0)
+    assert spread_beside(file, "t0") == pytest.approx(0.1 if counts else 0.0)
 
 
 def test_prior_grows_with_what_other_entries_show():
