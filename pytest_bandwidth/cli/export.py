@@ -31,26 +31,29 @@ FORMS: dict[str, Callable[[Sequence[TimedRun]], str]] = {
 # These have one figure, or one column, for a test.
 OF_ONE_DEVICE = ("bencher", "github-action-benchmark", "otava")
 MOST_NAMED = 3
+# What other programs take for it as well.
+STANDARD_OUTPUT = Path("-")
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.json", help="documents that --bandwidth-json wrote")
     parser.add_argument("--format", required=True, choices=tuple(FORMS), help="whose form to write")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default: printed)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="where to (default, and for -: printed)")
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.output is not None:
-        refuse_own_input(options.output, options.runs)
+    output = None if options.output == STANDARD_OUTPUT else options.output
+    if output is not None:
+        refuse_own_input(output, options.runs)
     runs = [timed_run(read_document(load_run(path)[0]), str(path)) for path in options.runs]
     refuse_doubles(runs)
     if options.format in OF_ONE_DEVICE:
         refuse_devices(runs, options.format)
     text = FORMS[options.format](runs)
-    if options.output is None:
+    if output is None:
         sys.stdout.write(text)
     else:
-        write_output(options.output, text)
+        write_output(output, text)
     for one in runs:
         _say(one.name, one.left_out, "not timed, or INVALID")
     if options.format == "otava":

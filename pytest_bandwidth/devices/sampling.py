@@ -124,7 +124,9 @@ class _Tally:
         if not any(sample.run_delay_seconds is not None for sample in taken):
             return None
         seconds = sum(sample.host_seconds for sample in taken)
-        return sum(sample.run_delay_seconds or 0.0 for sample in taken) / seconds if seconds > 0 else None
+        # A wait is accounted for when it ends, and may have begun before the sample.
+        waited = sum(min(sample.run_delay_seconds or 0.0, sample.host_seconds) for sample in taken)
+        return waited / seconds if seconds > 0 else None
 
 
 def _only_waited(taken: _Round) -> bool:

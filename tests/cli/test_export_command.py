@@ -203,6 +203,13 @@ def test_a_file_holds_what_would_be_printed(command, runs, tmp_path, form):
     assert (tmp_path / "out" / "file").read_text(encoding="utf-8") == printed.out
 
 
+def test_a_dash_for_a_file_is_printed(command, runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = command("export", runs[0], "--format", "csv-long", "-o", "-")
+    assert said.out == command("export", runs[0], "--format", "csv-long").out
+    assert not (tmp_path / "-").exists()
+
+
 def test_what_is_left_out_is_said(command, runs):
     said = command("export", runs[2], "--format", "bencher")
     assert said.status == 0

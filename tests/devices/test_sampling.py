@@ -127,6 +127,12 @@ def test_the_time_of_disturbed_rounds_is_given_once_more():
     assert undisturbed.run_delay == 0.0
 
 
+def test_a_wait_that_began_before_its_sample_is_no_more_than_the_sample():
+    long_before = replace(WAITED, run_delay_seconds=4e-2)
+    rounds = take(ScriptedDevice(kernel_script=lambda n: CLEAN if n % 2 else long_before, probe_script=lambda _: CLEAN))
+    assert rounds.run_delay == pytest.approx(0.25, rel=0.2)
+
+
 def test_where_nothing_accounts_for_waiting_threads_their_share_is_unknown():
     assert take(ScriptedDevice()).run_delay is None
 
