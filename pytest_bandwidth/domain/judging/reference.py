@@ -93,7 +93,7 @@ class Pool:
     def spread_beside(self, entry: Entry) -> float:
         """Return the between-process standard deviation that the other entries judged by the same figure show.
 
-        What is judged on GB/s is so because its share of the probe tells nothing, and of others' GB/s as little.
+        Of a kernel that goes by GB/s the share of the probe moves with memory's speed, which is no noise of a stream.
         0 where too few runs tell it, or the entry's own are clearly less noisy than those.
         """
         squares, degrees = self.sums.get(entry.judged_on, (0.0, 0))
