@@ -36,7 +36,8 @@ from pytest_bandwidth.session.software import loaded_versions
 
 # An invalid measurement is taken again so often before INVALID stands.
 INVALID_RETRIES = 2
-# What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together.
+# What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
+# what is measured in vain meanwhile is part of it.
 QUIET_WAIT_SECONDS = 60.0
 NAP_SECONDS = 1.0
 # A fresh process may take so many times as long as its parent's test, and never less than this.
@@ -292,6 +293,7 @@ class MeasuringRun(ABC):
         device, inputs = self.device, {}
         if self.notes_inputs and isinstance(device, CountingDevice):
             inputs = {INPUTS: device.inputs_of(workload)}
+        waits_since = None
         while True:
             measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
             measured = replace(measured, detail={**measured.detail, **inputs}) if inputs else measured
@@ -299,19 +301,21 @@ class MeasuringRun(ABC):
             told = replace(measured, software=loaded_versions())
             measurement = validated(told, self.peak, self.settings.busy_processors)
             why = measurement.invalid
+            if waits_since is not None:
+                waited_seconds = time.monotonic() - waits_since
+                self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - waited_seconds)
             waits = why is not None and why.code in OF_OTHERS and self._quiet_wait_seconds > 0
             if why is None or (len(earlier) >= self.retries and not waits):
                 return with_earlier_tries(measurement, earlier)
             earlier.append(why.text)
             progress.show(f"invalid, taken again: {why.text}")
-            if waits:
-                self._wait_for_quiet(why.text, progress)
+            waits_since = self._waited_for_quiet(why.text, progress) if waits else None
 
-    def _wait_for_quiet(self, why: str, progress: Progress) -> None:
-        """Give others time to end, and say so once a process."""
+    def _waited_for_quiet(self, why: str, progress: Progress) -> float:
+        """Give others time to end, and say so once a process; return when that began."""
         if self._quiet_wait_seconds == QUIET_WAIT_SECONDS:
             progress.note(f"waits up to {QUIET_WAIT_SECONDS:.0f} s for a quiet moment: {why}")
         progress.show(f"waits for a quiet moment, {self._quiet_wait_seconds:.0f} s left: {why}")
-        started = time.monotonic()
+        began = time.monotonic()
         time.sleep(NAP_SECONDS)  # other processes do not tell when they end
-        self._quiet_wait_seconds = max(0.0, self._quiet_wait_seconds - max(time.monotonic() - started, NAP_SECONDS))
+        return began

@@ -36,7 +36,7 @@ def further_runs(
                 name_of(identity),
                 rounds_share=settings.rounds_share,
                 peak=known_peak,
-                quiet_wait_seconds=QUIET_WAIT_SECONDS,
+                quiet_wait_seconds=QUIET_WAIT_SECONDS / (wanted - 1),
                 counted_after=True,
             )
             further.append(run_fresh(invocation, request, WHOLE_RUN_SECONDS))
