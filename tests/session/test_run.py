@@ -57,8 +57,8 @@ with open("paces", "a") as paces:
     paces.write(json.dumps(go["fastest_probes"]) + "\\n")
 with open("peaks", "a") as peaks:
     peaks.write(json.dumps(request["peak"]) + "\\n")
-with open("shares", "a") as shares:
-    shares.write(f"{request['rounds_share']}\\n")
+with open("times", "a") as times:
+    times.write(json.dumps([request["rounds_share"], request["quiet_wait_seconds"]]) + "\\n")
 Path(request["report"]).write_text(Path("rows.json").read_text())
 """
 
@@ -294,7 +294,7 @@ def test_the_measurements_of_a_process_share_what_it_may_wait(run, monkeypatch):
 
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
     run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), SEEN)
-    assert (tmp_path / "shares").read_text().split() == ["0.75", "0.75"]
+    assert times_told(tmp_path) == [[0.75, 0.0]] * 2
     assert rounds(run, ChildRequest("cpu", rounds_share=0.5)) == pytest.approx(
         rounds(run, ChildRequest("cpu")) / 2, abs=1
     )
@@ -317,12 +317,17 @@ def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run,
     assert rounds(run, ChildRequest("cpu")) == judged  # its request says how long
 
 
-def test_further_runs_of_an_update_are_asked_to_take_as_long(run, tmp_path):
+def test_further_runs_of_an_update_take_as_long_and_share_a_minute_of_waiting(run, tmp_path):
     settings = replace(run.settings, update=True, runs=3)
     further_runs(
         settings, Invocation((), tmp_path, as_module=True), run.device.identity, Peak(7e9, "b.yaml"), lambda _: None
     )
-    assert (tmp_path / "shares").read_text().split() == ["3.0", "3.0"]
+    assert times_told(tmp_path) == [[3.0, measuring.QUIET_WAIT_SECONDS / 2]] * 2
+
+
+def times_told(folder):
+    """What each fresh process was told: its share of time for rounds, and how long it may wait for a quiet moment."""
+    return [json.loads(line) for line in (folder / "times").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(("probe_gbps", "waits"), [(100.0, [True] * 4), (146.0, [True] * 4 + [False] * 4)])
