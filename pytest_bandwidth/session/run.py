@@ -259,13 +259,13 @@ class Run(MeasuringRun):
         """Return how suspects of changed or unknown code are settled without stored figures, the best way first."""
         if self.settings.settles == "never":
             return ()
-        at = partial(self._worktrees, test, timeout, rounds_share=ROUNDS_SHARE)
+        at = partial(self._worktrees, test, timeout)
         held = partial(self.locked, progress)
         by_commit = AgainstItsCommit(self._commits, _file_of(test), at, limits, progress.show, held)
         return (by_commit,) if old_kernels is None else (old_kernels, by_commit)
 
     def _worktrees(
-        self, test: MeasuredTest, timeout: float, revision: Revision, *, rounds_share: float = 1.0
+        self, test: MeasuredTest, timeout: float, revision: Revision, rounds_share: float = 1.0
     ) -> Worktrees:
         return Worktrees(
             self._invocation, revision, self.device_name, test.nodeid, _file_of(test), timeout, rounds_share

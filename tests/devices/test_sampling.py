@@ -256,6 +256,22 @@ def test_what_is_beside_is_sampled_in_every_round_and_each_comes_first_in_turn()
     }
 
 
+class InTurn:
+    """Another process whose rounds take no time."""
+
+    def begin(self):
+        return self
+
+    def taken(self, _seconds, *, stops):
+        return stops
+
+
+def test_in_turn_with_another_process_no_probe_is_sampled():
+    rounds = take(ScriptedDevice(), budget=replace(QUIET, turns=InTurn()))
+    assert rounds.kernel_seconds
+    assert (rounds.probe_seconds, rounds.probe_bytes, rounds.probe_name) == ((), 0, None)
+
+
 def test_no_sample_left_is_invalid_not_nan():
     device = ScriptedDevice(kernel_script=repeat(dropped("throttled", text="SM clock at 60 % of nominal")))
     found = measure_timed(device, NOTHING, QUIET, lambda _: None)

@@ -72,11 +72,11 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
         "unlike": ("REGRESSED", "drop"),
     }
     name = f"the baseline's commit ({commit[:10]})"
-    assert found["slowed"][2].startswith(f"15.4 % below {name} in 3 pairs of fresh processes")
+    assert found["slowed"][2].startswith(f"15.4 % below {name} in 5 pairs of fresh processes")
     rows = json.loads((repo.path / "run.json").read_text(encoding="utf-8"))["results"]
     (message,) = (row["message"] for row in rows if row["key"].startswith(f"{old}slowed"))
     assert "Likely cause: what changed since the baseline's commit, not the device" in message
-    assert found["machine"][2].startswith(f"it lost more than its code explains: 0.0 % below {name} in 3 pairs")
+    assert found["machine"][2].startswith(f"it lost more than its code explains: 0.0 % below {name} in 5 pairs")
     why = {key: found[key][2].partition("not held to the old code: ")[2] for key in ("gone", "dirty", "unlike")}
     assert why == {
         "gone": "the baseline's commit (0123456789) is not in this repository: fetch it (shallow clones hold the "

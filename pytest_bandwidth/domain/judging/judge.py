@@ -9,6 +9,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging import device_change
 from pytest_bandwidth.domain.judging.by_code import same_code
+from pytest_bandwidth.domain.judging.by_code.by_commit import of_cleared
 from pytest_bandwidth.domain.judging.by_code.last_word import UNSURE, Suspect, Way, after_first_look, settle, with_why
 from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, look_at_code
 from pytest_bandwidth.domain.judging.by_code.same_code import is_same_code
@@ -107,9 +108,10 @@ def judge_test(
     for key, verdict in last.verdicts.items():
         judged[key] = replace(judged[key], verdict=after_first_look(judged[key].verdict, verdict))
     suspects = {k: c for k, c in suspects.items() if k not in last.verdicts}
-    for key in [key for key, case in suspects.items() if not _needs_processes(judged[key].verdict, case, limits)]:
-        judged[key] = replace(judged[key], verdict=with_why(judged[key].verdict, last.why_not.get(key)))
-        del suspects[key]
+    for key, case in list(suspects.items()):
+        if key not in last.cleared and not _needs_processes(judged[key].verdict, case, limits):
+            judged[key] = replace(judged[key], verdict=with_why(judged[key].verdict, last.why_not.get(key)))
+            del suspects[key]
     if not suspects:
         return judged
     dropped = [case for key, case in suspects.items() if key not in by_floor]
@@ -117,6 +119,10 @@ def judge_test(
     for key, case in suspects.items():
         verdict = judge_by_fresh(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
         entry = judged[key].entry
+        if key in last.cleared:
+            verdict = of_cleared(unlike[key], last.cleared[key], verdict)
+            judged[key] = replace(judged[key], verdict=after_first_look(judged[key].verdict, verdict))
+            continue
         if entry is not None and key not in by_floor and is_same_code(case.measurement, entry):
             verdict = same_code.in_fresh_processes(verdict, case.measurement, entry)
         # What was allowed at first stays so, unless it is a regression after all.

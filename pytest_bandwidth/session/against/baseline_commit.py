@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging.by_code.by_commit import judge_by_commit, limits_of
+from pytest_bandwidth.domain.judging.by_code.by_commit import is_cleared, judge_by_commit, limits_of
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
 from pytest_bandwidth.domain.judging.by_code.paired import SETTLING_LEVEL, SETTLING_LOOKS
+from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.verdict import Verdict
@@ -92,11 +93,14 @@ class BaselineCommits:
 
 @dataclass(frozen=True, slots=True)
 class AgainstItsCommit:
-    """Settle suspects of one test, as a `Way`. worktrees_at: both trees of the test, for a revision."""
+    """Settle suspects of one test, as a `Way`. worktrees_at: both trees of the test, for a revision.
+
+    The second argument is the share of the time budget that is for rounds.
+    """
 
     commits: BaselineCommits
     file: Path
-    worktrees_at: Callable[[Revision], Worktrees]
+    worktrees_at: Callable[[Revision, float], Worktrees]
     limits: Limits
     tell: Callable[[str], None]
     device_held: DeviceHeld
@@ -105,6 +109,7 @@ class AgainstItsCommit:
         """Take pairs against the commit of each suspect's entry."""
         verdicts: dict[str, Verdict] = {}
         why_not: dict[str, str] = {}
+        cleared: dict[str, Verdict] = {}
         of_commit: dict[str, dict[str, Suspect]] = {}
         for key, suspect in suspects.items():
             try:
@@ -122,26 +127,31 @@ class AgainstItsCommit:
                 continue
             verdicts.update(said.verdicts)
             why_not.update(said.why_not)
-        return LastWords(verdicts, why_not)
+            cleared.update(said.cleared)
+        return LastWords(verdicts, why_not, cleared)
 
     def _pairs(self, commit: str, suspects: Mapping[str, Suspect]) -> LastWords:
         measurements = {key: suspect.case.measurement for key, suspect in suspects.items()}
         revision = self.commits.revision(commit)
         in_turn = can_take_turns(measurements.values(), revision)
-        taken = PairsTaken(self.worktrees_at(revision), self.tell, self.device_held, in_turn)
+        worktrees = self.worktrees_at(revision, IN_TURN_SHARE if in_turn else ROUNDS_SHARE)
+        taken = PairsTaken(worktrees, self.tell, self.device_held, in_turn)
         subjects = {
             key: Subject(one.label, setup_of(one), limits_of(suspects[key], self.limits))
             for key, one in measurements.items()
         }
-        verdicts, why_not = {}, {}
+        verdicts, why_not, cleared = {}, {}, {}
         for key, one in judge_timed(subjects, taken, SETTLING_LOOKS, SETTLING_LEVEL).items():
             heads = taken.heads(measurements[key].label)
+            if is_cleared(suspects[key], one.verdict, heads):
+                cleared[key] = one.verdict
+                continue
             verdict = judge_by_commit(suspects[key], one.verdict, heads, self.limits.confirm)
             if verdict is None:
                 why_not[key] = _without_pairs(one.verdict.reason)
             else:
                 verdicts[key] = verdict
-        return LastWords(verdicts, why_not)
+        return LastWords(verdicts, why_not, cleared)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -89,8 +89,8 @@ class _TwoTrees:
     def base(self) -> list[dict[str, Any]]:
         return self.good.base()
 
-    def in_turn(self, processor: int | None) -> InTurn:
-        return measured_in_turn(self.candidate.of_base(), self.good.of_base(), processor)
+    def in_turn(self, number: int) -> InTurn:
+        return measured_in_turn(self.candidate.of_base(), self.good.of_base(), number)
 
 
 class AgainstGood:

@@ -29,13 +29,13 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told, unchanged
 from pytest_bandwidth.session.against.worktrees import InTurn, NothingThere, Worktrees
-from pytest_bandwidth.session.fresh.turns import processor_of
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
 ATTEMPTS_FACTOR = 2
 # Undecided tests get so many times the pairs.
 EXTENSION = 2
-# Two processes with a test's arrays, the probe's as large, and what makes caches cold, beside the test's own process.
+# Two processes with a test's arrays, and what makes caches cold, beside the test's own process, which has the probe's
+# arrays as well.
 MEMORY_FACTOR = 8
 _UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
 
@@ -57,8 +57,8 @@ class Sides(Protocol):
 
     def base(self) -> list[dict[str, Any]]: ...
 
-    def in_turn(self, processor: int | None) -> InTurn:
-        """Measure both, round by round in turn. Raises as either does."""
+    def in_turn(self, number: int) -> InTurn:
+        """Measure both, round by round in turn. number: of pairs before this one. Raises as either does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class PairsTaken:
 
     def _in_turn(self) -> TakenPair:
         with self._lost_later():
-            both = self.worktrees.in_turn(processor_of(len(self.pairs)))
+            both = self.worktrees.in_turn(len(self.pairs))
             return TakenPair(by_label(both.head), by_label(both.base), both.drops)
         return TakenPair({}, {})
 
@@ -196,7 +196,7 @@ def _unchanged(key: str, measurement: Measurement, row: Outcome, worktrees: Work
 
 
 def can_take_turns(measurements: Collection[Measurement], revision: Revision) -> bool:
-    """Return whether two processes may sample the measurements in turn, each with its arrays and the probe's.
+    """Return whether two processes may sample the measurements in turn, each with its arrays.
 
     On a GPU each would keep memory of it; a plugin of the other revision need not know how to take turns.
     """

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResult, FreshProcessFailed, Go, Invocation
 from pytest_bandwidth.session.fresh.interpreter import interpreter_options
-from pytest_bandwidth.session.fresh.turns import drops, take_turns
+from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
 
 # What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
 _PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
@@ -67,9 +67,9 @@ class Worktrees:
         """Measure the other revision's tree. Raises NothingThere, FreshProcessFailed, ForeignImport."""
         return self.of_base().measured()
 
-    def in_turn(self, processor: int | None) -> InTurn:
-        """Measure both, round by round in turn. Raises as `head` and `base` do."""
-        return measured_in_turn(self.of_head(), self.of_base(), processor)
+    def in_turn(self, number: int) -> InTurn:
+        """Measure both, round by round in turn. number: of pairs before this one. Raises as `head` and `base` do."""
+        return measured_in_turn(self.of_head(), self.of_base(), number)
 
     def of_head(self) -> Process:
         """Return the process that measures the tree that pytest was started in."""
@@ -181,13 +181,23 @@ class _Running:
         return self.process.rows_of(result)
 
 
-def measured_in_turn(head: Process, base: Process, processor: int | None) -> InTurn:
-    """Run two processes that sample in turn, on that processor. Raises as both do."""
-    head, base = (replace(side, request=replace(side.request, takes_turns=True)) for side in (head, base))
-    with head.started() as one, base.started() as two:
-        timeout = head.timeout_seconds + base.timeout_seconds
-        (of_head, of_base), rounds = take_turns((one.child, two.child), processor, timeout)
-        return InTurn(one.rows(of_head), two.rows(of_base), drops(rounds))
+def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
+    """Run two processes that sample in turn. Raises as both do.
+
+    number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so that
+    what comes of it is no drop; so does the processor.
+    """
+    timeout = head.timeout_seconds + base.timeout_seconds
+    sides = [replace(side, request=replace(side.request, takes_turns=True)) for side in (head, base)]
+    head_is_first = number % 2 == 0
+    with ExitStack() as stack:
+        running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
+        results, rounds = take_turns((running[0].child, running[1].child), processor_of(number), timeout)
+        first, second = (one.rows(result) for one, result in zip(running, results, strict=True))
+    found = drops(rounds)
+    if head_is_first:
+        return InTurn(first, second, found)
+    return InTurn(second, first, {label: -drop for label, drop in found.items()})
 
 
 def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:

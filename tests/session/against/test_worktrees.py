@@ -1,5 +1,6 @@
 """Which code a fresh process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
 
+import math
 import runpy
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from repositories import git
 
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
+from pytest_bandwidth.session.against import worktrees
 from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.against.worktrees import (
     ForeignImport,
@@ -22,6 +24,7 @@ from pytest_bandwidth.session.against.worktrees import (
     without_own_options,
 )
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
+from pytest_bandwidth.session.fresh.turns import take_turns
 
 pytestmark = pytest.mark.processes
 
@@ -88,6 +91,19 @@ def test_each_side_runs_the_code_of_its_tree_where_nothing_is_installed(repo):
     worktrees = repo.worktrees("--bandwidth-against=HEAD", "--bandwidth-pairs", "7")
     assert bytes_read(worktrees.base()) == AT_THE_REVISION
     assert bytes_read(worktrees.head()) == IN_THE_WORKING_TREE
+
+
+def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch):
+    # Of each pair whoever was started first takes twice as long.
+    monkeypatch.setattr(worktrees, "take_turns", lambda *all_: (take_turns(*all_)[0], {None: [(2.0, 1.0)] * 3}))
+    repo.write()
+    both = repo.worktrees()
+    found = [both.in_turn(number) for number in range(2)]
+    assert [(bytes_read(one.head), bytes_read(one.base)) for one in found] == [
+        (IN_THE_WORKING_TREE, AT_THE_REVISION)
+    ] * 2
+    assert [one.drops[None] for one in found] == [pytest.approx(math.log(2)), pytest.approx(-math.log(2))]
+    assert {row["probe_gbps"] for one in found for row in (*one.head, *one.base)} == {None}, "they need no probe"
 
 
 def test_installed_editable_by_a_path(repo, monkeypatch):

@@ -31,18 +31,33 @@ def judge_by_commit(suspect: Suspect, paired: Verdict, heads: Sequence[Metrics],
     paired: the verdict on the pairs, by the limits of `limits_of`. heads: what their processes of this code saw.
     confirm: of those, how many of a drop below the baseline have to be known, one at least.
 
-    Code that lost nothing against the commit's is not why the figures are below the baseline's. Where they stay there,
-    the device or what runs beside it is.
+    Processes that sampled in turn have no share of a probe: where that is judged, see `is_cleared`.
     """
     if paired.status in (Status.REGRESSED, Status.INSUFFICIENT):
         return paired
     if paired.status not in _CLEARED or not heads:
         return None
-    first, case = suspect.first, suspect.case
-    seen = [{case.measurement.label: head} for head in heads]
-    fresh = judge_by_fresh(first, case, seen, max(confirm, 1), Floors(), None)
+    seen = [{suspect.case.measurement.label: head} for head in heads]
+    fresh = judge_by_fresh(suspect.first, suspect.case, seen, max(confirm, 1), Floors(), None)
+    return of_cleared(suspect, paired, fresh)
+
+
+def is_cleared(suspect: Suspect, paired: Verdict, heads: Sequence[Metrics]) -> bool:
+    """Return whether the code lost nothing, and its processes lack the figure that the baseline's runs are held to."""
+    reference = suspect.case.reference
+    if paired.status not in _CLEARED or reference is None:
+        return False
+    return bool(heads) and all(head.of(reference.figure) is None for head in heads)
+
+
+def of_cleared(suspect: Suspect, paired: Verdict, fresh: Verdict) -> Verdict:
+    """Return the verdict on code that lost nothing against the commit's. fresh: by the baseline, in fresh processes.
+
+    It is not why the figures are below the baseline's. Where they stay there, the device or what runs beside it is.
+    """
+    first = suspect.first
     if fresh.status is Status.REGRESSED:
-        differs = what_differs(case.measurement, suspect.entry)
+        differs = what_differs(suspect.case.measurement, suspect.entry)
         reason = f"it lost more than its code explains: {paired.reason}; but {drop_sentence(fresh)}; {differs}"
         return replace(fresh, status=Status.DEVICE, code=BY_COMMIT, reason=reason)
     status = Status.WITHIN if first.status is Status.SUSPECT else paired.status

@@ -27,13 +27,16 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class LastWords:
-    """Hold what suspects came to, by key. verdicts: of those that are settled; why_not: why others are not, in words.
+    """Hold what suspects came to, by key.
 
-    A way that does not concern a suspect names it in neither.
+    verdicts: of those that are settled. why_not: why others are not, in words. cleared: verdicts on code that lost
+    nothing, of which fresh processes are to say whether the device did. A way that does not concern a suspect names it
+    in none.
     """
 
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     why_not: Mapping[str, str] = field(default_factory=dict)
+    cleared: Mapping[str, Verdict] = field(default_factory=dict)
 
 
 # A way to settle suspects of one test: old code beside new in some manner.
@@ -43,9 +46,10 @@ Way = Callable[[Mapping[str, Suspect]], LastWords]
 def settle(suspects: Mapping[str, Suspect], ways: Sequence[Way]) -> LastWords:
     """Ask each way, the best first, for the suspects that none before it has settled."""
     verdicts: dict[str, Verdict] = {}
+    cleared: dict[str, Verdict] = {}
     why_not: dict[str, str] = {}
     for way in ways:
-        left = {key: suspect for key, suspect in suspects.items() if key not in verdicts}
+        left = {key: suspect for key, suspect in suspects.items() if key not in verdicts and key not in cleared}
         if not left:
             break
         said = way(left)
@@ -55,9 +59,11 @@ def settle(suspects: Mapping[str, Suspect], ways: Sequence[Way]) -> LastWords:
             why = "; ".join(filter(None, (before, here)))
             if key in said.verdicts:
                 verdicts[key] = with_why(said.verdicts[key], why)
+            elif key in said.cleared:
+                cleared[key] = with_why(said.cleared[key], why)
             elif why:
                 why_not[key] = why
-    return LastWords(verdicts, why_not)
+    return LastWords(verdicts, why_not, cleared)
 
 
 def with_why(verdict: Verdict, why: str | None) -> Verdict:

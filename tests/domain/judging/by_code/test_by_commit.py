@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from judged_kernels import FIVE, KEY, LIMITS, again, measured, never_probe
 
-from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT, judge_by_commit, limits_of
+from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT, is_cleared, judge_by_commit, limits_of
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords
 from pytest_bandwidth.domain.judging.judge import judge_test
 from pytest_bandwidth.domain.metrics import Metrics
@@ -49,6 +50,39 @@ def test_what_the_commit_lost_as_well_is_the_devices_if_it_is_still_lost(seen, s
     assert verdict.status is status
     assert PAIRED.reason in verdict.reason
     assert (verdict.code == BY_COMMIT) is (status is Status.DEVICE)
+
+
+def cleared(suspects):
+    """Pairs in turn: they clear the code, and have no share of a probe to hold to the baseline's."""
+    return LastWords(cleared=dict.fromkeys(suspects, PAIRED))
+
+
+def test_processes_in_turn_clear_code_and_cannot_tell_of_the_share():
+    without = [replace(head, relative=None, probe_gbps=None) for head in heads(70.0, 70.0)]
+    suspect = suspect_of()
+    assert is_cleared(suspect, PAIRED, without)
+    assert not is_cleared(suspect, PAIRED, heads(70.0, 70.0)), "these can"
+    assert not is_cleared(suspect, PAIRED, []), "nothing was measured"
+    assert not is_cleared(suspect, replace(PAIRED, status=Status.REGRESSED), without)
+    by_gbps = suspect_of(known=replace(FIVE, entries={KEY: replace(FIVE.entries[KEY], judged_on="gbps")}))
+    assert not is_cleared(by_gbps, PAIRED, without), "GB/s are known"
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.7, Status.DEVICE), (0.9, Status.WITHIN)])
+def test_fresh_processes_say_whether_the_device_lost_what_cleared_code_did_not(share, status):
+    fresh = again(lambda _: {None: Metrics(100 * share, share, 100.0)})
+    verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, fresh, never_probe, ways=[cleared])[KEY].verdict
+    assert verdict.status is status
+    assert PAIRED.reason in verdict.reason
+    assert (verdict.code == BY_COMMIT) is (status is Status.DEVICE)
+
+
+def test_cleared_code_is_cleared_where_no_fresh_process_can_be_had():
+    def fails(_speeds):
+        raise BandwidthError("a fresh process ended with exit status 4")
+
+    verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, again(fails), never_probe, ways=[cleared])
+    assert verdict[KEY].verdict.status is Status.WITHIN
 
 
 def test_pairs_faster_than_the_commit_improve_nothing_that_was_suspect():

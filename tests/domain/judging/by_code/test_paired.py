@@ -146,9 +146,9 @@ def test_power_against_a_drop_of_eight_percent():
 
 
 def test_looks_that_settle_share_the_level_of_two_and_one_that_is_not_sure_goes_on():
-    assert pytest.approx(1 - 2 * (1 - 0.999) / 6) == SETTLING_LEVEL
-    # Their mean is past the tolerance and three pairs exclude no drop at 99.9 %, which a look at a stricter level does.
-    drops = [0.10 + 0.0071 * step for step in (-1, 0, 1)]
+    assert pytest.approx(1 - 2 * (1 - 0.999) / 4) == SETTLING_LEVEL
+    # Their mean is past the tolerance and five pairs exclude no drop at 99.9 %, which a look at a stricter level does.
+    drops = [0.10 + 0.0181 * step for step in (-2, -1, 0, 1, 2)]
     found = [Pair(Metrics(math.exp(-drop)), Metrics(1.0)) for drop in drops]
     said = [judge_pairs(found, "gbps", 0.05, "main", level).status for level in (0.999, SETTLING_LEVEL)]
     assert said == [Status.REGRESSED, Status.INSUFFICIENT]
