@@ -2,8 +2,9 @@
 
     python benchmarks/in_turn.py                            # ten pairs a kernel and way: a quarter of an hour
     python benchmarks/in_turn.py --pairs 4 --kernel triad
+    python benchmarks/in_turn.py --rounds-share 0.5   # of a measurement's time, for rounds
 
-Both ways take turns (with two processes each), so that both see the same hours. Of each the drop that is none: the
+All ways take turns (with two processes each), so that they see the same hours. Of each the drop that is none: the
 standard deviation of ln(ratio) from pair to pair, its mean, and what a pair took. Of processes that follow each other
 the ratio is of GB/s, and of the share of the probe, whichever scatters less; in turn it is of the rounds' seconds.
 Prints Markdown.
@@ -27,6 +28,7 @@ from typing import Any
 
 from arena import KERNELS, Arena, Tally, table
 
+from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.session.fresh.child import Child, ChildRequest, Go, Invocation
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
@@ -61,31 +63,32 @@ class Seen:
         return [spread, format_percent(mean(found), 1), f"{median(self.seconds):.1f}", str(self.lost)]
 
 
-def started(stack: ExitStack, folder: Path, kernel: str, *, takes_turns: bool) -> Child:
+def started(stack: ExitStack, folder: Path, kernel: str, share: float, *, takes_turns: bool) -> Child:
     node = f"test_kernels.py::test_ours[{kernel}]"
-    request = ChildRequest("cpu", node, str(folder / node), takes_turns=takes_turns)
+    request = ChildRequest("cpu", node, str(folder / node), share, takes_turns=takes_turns)
     invocation = Invocation(PLAIN, folder, as_module=True, extra_args=("-n0",))
     return stack.enter_context(Child(invocation.command(), folder, request))
 
 
-def in_turn(folder: Path, kernel: str, number: int) -> dict[str, float]:
+def in_turn(folder: Path, kernel: str, number: int, share: float) -> dict[str, float]:
     with ExitStack() as stack:
         both = (
-            started(stack, folder, kernel, takes_turns=True),
-            started(stack, folder, kernel, takes_turns=True),
+            started(stack, folder, kernel, share, takes_turns=True),
+            started(stack, folder, kernel, share, takes_turns=True),
         )
         results, rounds = take_turns(both, processor_of(number), 2 * SECONDS)
     if not all(result.rows and is_valid(result.rows[0]) for result in results):
         return {}
     found = drops(rounds)
-    return {"seconds": found[None]} if None in found else {}
+    # As `measured_in_turn` does: which side is started first changes from pair to pair.
+    return {"seconds": found[None] * (-1) ** number} if None in found else {}
 
 
-def following(folder: Path, kernel: str) -> dict[str, float]:
+def following(folder: Path, kernel: str, share: float) -> dict[str, float]:
     rows = []
     for _ in range(2):
         with ExitStack() as stack:
-            result = started(stack, folder, kernel, takes_turns=False).finish(Go(), SECONDS)
+            result = started(stack, folder, kernel, share, takes_turns=False).finish(Go(), SECONDS)
         rows += result.rows[:1]
     if len(rows) < 2 or not all(map(is_valid, rows)):
         return {}
@@ -98,14 +101,14 @@ def is_valid(row: dict[str, Any]) -> bool:
     return row["status"] != "INVALID"
 
 
-def compare(folder: Path, kernels: Sequence[str], pairs: int) -> dict[tuple[str, str], Seen]:
-    seen = {(kernel, way): Seen() for kernel in kernels for way in (IN_TURN, FOLLOWING)}
+def compare(folder: Path, kernels: Sequence[str], pairs: int, shares: Sequence[float]) -> dict[tuple[str, str], Seen]:
+    ways = {f"{IN_TURN}, {format_percent(share)} of the time": share for share in shares} | {FOLLOWING: shares[0]}
+    seen = {(kernel, way): Seen() for kernel in kernels for way in ways}
     for number in range(pairs):
         for kernel in kernels:
-            ways = (IN_TURN, FOLLOWING) if number % 2 == 0 else (FOLLOWING, IN_TURN)
-            for way in ways:
+            for way, share in ways.items() if number % 2 == 0 else reversed(ways.items()):
                 begun = time.monotonic()
-                found = in_turn(folder, kernel, number) if way == IN_TURN else following(folder, kernel)
+                found = following(folder, kernel, share) if way == FOLLOWING else in_turn(folder, kernel, number, share)
                 seen[kernel, way].add(found, time.monotonic() - begun)
     return seen
 
@@ -118,13 +121,19 @@ def main() -> None:
         "--kernel", action="append", choices=list(KERNELS), help="one of them; repeatable (default: all)"
     )
     parser.add_argument("--mib", type=int, default=64, help="of a stream's arrays (default: 64)")
+    parser.add_argument(
+        "--rounds-share",
+        type=float,
+        action="append",
+        help="of a measurement's time, for rounds; repeatable (default: 0.75 and 0.3)",
+    )
     options = parser.parse_args()
     kernels = options.kernel or list(KERNELS)
     begun = datetime.now(timezone.utc)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Arena(folder, Tally(), mib=options.mib, kernels=kernels, tolerance="5%")
-        seen = compare(folder, kernels, options.pairs)
+        seen = compare(folder, kernels, options.pairs, options.rounds_share or (ROUNDS_SHARE, IN_TURN_SHARE))
     heads = ("kernel", "kind", "way", "spread from pair to pair", "mean", "seconds a pair", "pairs lost")
     lines = [[kernel, KERNELS[kernel], way, *found.line()] for (kernel, way), found in seen.items()]
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, {begun:%Y-%m-%d %H:%M} UTC\n")

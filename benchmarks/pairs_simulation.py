@@ -10,11 +10,13 @@ narrower than the tolerance and the mean inside it; else it goes on. The rules s
     4, then 8     what settles suspects: two looks by Student's t at 99.9 %
     5, then 10    --bandwidth-against
     each of 3–8   six looks by Student's t that share 2/1000 evenly: by the union bound it holds at any of them
+    each of 5–8   four looks that share it
     mixture       the scale-invariant e-process of the t-test (right Haar prior of the spread, normal mixture over the
                   effect's size, in spreads): past 1/level, by Ville's inequality, at any of 3 to 8
 
 Prints Markdown: the level with a tolerance of nothing, where the interval alone decides; false alarms, drops found and
-pairs taken with the tolerance that is asked for. Noise is named as in judge_simulation.py.
+pairs taken with the tolerance that is asked for. Noise is that of two processes, each as judge_simulation.py draws it:
+of processes with one of two speeds a pair has one of three ratios.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from statistics import mean, stdev
 
 from judge_simulation import NOISES, Draw
 
-from pytest_bandwidth.domain.judging.by_code.paired import half_width
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING_LEVEL, SETTLING_LOOKS, half_width
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fraction
@@ -71,6 +73,7 @@ RULES = {
     "4, then 8": Rule((4, 8), student(LEVEL / 2)),
     "5, then 10": Rule((5, 10), student(LEVEL / 2)),
     "each of 3–8": Rule(EACH, student(LEVEL / len(EACH))),
+    "each of 5–8": Rule(SETTLING_LOOKS, student(1 - SETTLING_LEVEL)),
     "mixture, effect 3": Rule(EACH, mixture(3.0)),
     "mixture, effect 10": Rule(EACH, mixture(10.0)),
 }
@@ -95,7 +98,8 @@ def shares(
     counts: dict[str, int] = {}
     pairs = 0
     for _ in range(trials):
-        verdict, taken = outcome(rule, [drop + spread * noise(draw) for _ in range(rule.looks[-1])], allowed)
+        drops = [drop + spread * (noise(draw) - noise(draw)) / math.sqrt(2) for _ in range(rule.looks[-1])]
+        verdict, taken = outcome(rule, drops, allowed)
         counts[verdict] = counts.get(verdict, 0) + 1
         pairs += taken
     return {name: count / trials for name, count in counts.items()}, pairs / trials

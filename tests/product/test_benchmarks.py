@@ -22,6 +22,7 @@ SMALLEST = {
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"each of 3–8"),
+    "worth.py": (("--rounds=1", "--mib=8", "--kernel=triad"), r"\| without the three \| \d of 1 "),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
     "memory_speed.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
@@ -47,7 +48,7 @@ LONG = {"against.py", "readme.py"}
 ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_page.py", "gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),
+    **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py", "worth.py"), MEASURES),
     **dict.fromkeys(
         ("overhead.py", "memory_speed.py", "neighbours.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES
     ),
