@@ -141,8 +141,8 @@ class Budget:
 
     fastest_probe_gbps: the fastest probe whose samples can be compared; None = any. wait_seconds: how long rounds may
     wait for it at most. rounds_share: of the time, the share for rounds. tolerates_run_delay: whether rounds in which a
-    thread waited for a processor count where too few others are left. turns: with another process; None =
-    with none. In turn no probe is sampled.
+    thread waited for a processor count where too few others are left. turns: with another process, beside which no
+    probe is sampled; None = with none.
     """
 
     min_samples: int = 30

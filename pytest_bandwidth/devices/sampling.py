@@ -294,8 +294,8 @@ def _rounds(
         number += 1
         stop = _stop(tally, now - started, budget)
         if turn is not None:
-            if not turn.taken(one.kernel.seconds if one.drop is None else None, stops=stop is not None):
-                stop = None
+            enough = turn.taken(one.kernel.seconds if one.drop is None else None, stops=stop is not None)
+            stop = (stop or "precision") if enough else None
             before, now = now, device.now()
             started += now - before  # the other's round is no part of what this one spends
         if stop is not None:

@@ -257,18 +257,23 @@ def test_what_is_beside_is_sampled_in_every_round_and_each_comes_first_in_turn()
 
 
 class InTurn:
-    """Another process whose rounds take no time."""
+    """Another process whose rounds take no time, and with which this one has enough after so many."""
+
+    def __init__(self, rounds):
+        self.left = rounds
 
     def begin(self):
         return self
 
     def taken(self, _seconds, *, stops):
-        return stops
+        assert not stops
+        self.left -= 1
+        return self.left == 0
 
 
 def test_in_turn_with_another_process_no_probe_is_sampled():
-    rounds = take(ScriptedDevice(), budget=replace(QUIET, turns=InTurn()))
-    assert rounds.kernel_seconds
+    rounds = take(ScriptedDevice(), budget=replace(QUIET, turns=InTurn(5)))
+    assert (len(rounds.kernel_seconds), rounds.stop) == (5, "precision")
     assert (rounds.probe_seconds, rounds.probe_bytes, rounds.probe_name) == ((), 0, None)
 
 

@@ -287,7 +287,7 @@ def test_pairs_of_two_commits_run_the_code_of_each_and_none_of_the_working_tree(
     status, out, err = repo.bisect("main~4", "main", "test_pause.py::test_pause")
     assert status == 1, err
     assert out.splitlines()[-1].startswith(f"{repo.commits['slow']} slow")
-    assert re.search(rf"{repo.commits['slow'][:10]} REGRESSED: .* % below main~4 \(.*\) in 3 pairs", out)
+    assert re.search(rf"{repo.commits['slow'][:10]} REGRESSED: .* % below main~4 \(.*\) in 5 pairs", out)
     assert re.search(rf"{repo.commits['less'][:10]} WITHIN: ", out)
 
 

@@ -32,10 +32,10 @@ MOST_FRESH_FACTOR = 2
 # Of a measurement's time budget, for the rounds of a fresh process: a test waits for two or three of them, and their
 # median is steadier than any (benchmarks/gate.py has the seconds, and what is found).
 ROUNDS_SHARE = 0.75
-# The same of the two processes of a pair that sample in turn. They sample no probe, so that their rounds take half the
-# time, and what a pair says depends on the pages that its processes were given more than on many rounds: five short
-# pairs tell more than three long ones (benchmarks/in_turn.py).
-IN_TURN_SHARE = 0.3
+# The same of the two processes of a pair that sample in turn, at most: most have enough before. What a pair says
+# depends on the pages that its processes were given more than on many rounds: five short pairs tell more than three
+# long ones.
+IN_TURN_SHARE = 0.5
 # So many fresh processes at the baseline's memory speed are worth waiting and trying for. Where time ends before, one
 # outweighs those on a faster device as well: the gate of one process is as wide as that asks for.
 ENOUGH_ALIKE = 2

@@ -20,6 +20,7 @@ from typing import Any
 from pytest_bandwidth.devices.base import Turn
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.domain.rounds import FEWEST_ROUNDS
+from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.session.fresh.child import Child, ChildResult, Go, ParentLine
 
 GO, STOP = "go", "stop"
@@ -27,6 +28,11 @@ _CHUNK_BYTES = 1 << 16
 # OpenMP's threads of the process that has sampled spin for some milliseconds before they sleep. Without a pause a triad
 # on all processors lost 60 to 100 % of its rounds to them, with one of 2 ms as many, with one of 10 ms 5 %.
 PAUSE_SECONDS = 0.01
+# Two processes have enough once the standard error of their ratio's median is below this. Pairs of identical code
+# differ by more than that (benchmarks/in_turn.py), so that another pair tells more than further rounds of one.
+PRECISION = 0.005
+# Fewer rounds do not tell how they scatter.
+FEWEST_TO_STOP = 8
 
 # By label, of each round that counts in both processes: the seconds that the first and the second one took.
 RoundsInTurn = Mapping[str | None, Sequence[tuple[float, float]]]
@@ -130,7 +136,7 @@ def drops(rounds: RoundsInTurn) -> dict[str | None, float]:
 
 
 class Conductor:
-    """Decide which of two processes, 0 and 1, samples next: AB BA AB …, until both have enough.
+    """Decide which of two processes, 0 and 1, samples next: AB BA AB …, until their ratio is precise, or both stop.
 
     A process whose measurement the other one does not take at the same time goes alone.
     """
@@ -175,7 +181,7 @@ class Conductor:
             one, two = self._waiting[0], self._waiting[1]
             if one.get("label") != two.get("label"):
                 return self._alone(0)
-            if one.get("stops") and two.get("stops"):
+            if (one.get("stops") and two.get("stops")) or self._is_precise(one.get("label")):
                 self._waiting.clear()
                 return [(0, STOP), (1, STOP)]
             self._to_go = [1] if self._number % 2 == 0 else [0]
@@ -185,6 +191,10 @@ class Conductor:
         if self._waiting and self._gone:
             return self._alone(next(iter(self._waiting)))
         return []  # the other one is on its way
+
+    def _is_precise(self, label: str | None) -> bool:
+        ratios = [one / two for one, two in self.rounds.get(label, ())]
+        return len(ratios) >= FEWEST_TO_STOP and precision_of_median(ratios) <= PRECISION
 
     def _note_round(self) -> None:
         one, two = self._taken.get(0), self._taken.get(1)

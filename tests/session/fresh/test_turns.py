@@ -4,6 +4,7 @@ import math
 import os
 import socket
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -60,6 +61,22 @@ def test_both_are_waited_for_and_go_in_turn_until_both_have_enough():
     assert conductor.heard(0, taken(4.0, stops=True)) == [(1, GO)]
     assert conductor.heard(1, taken(2.0, stops=True)) == [(0, STOP), (1, STOP)]
     assert conductor.rounds == {"a": [(2.0, 1.0), (3.0, 1.5), (4.0, 2.0)]}
+
+
+@pytest.mark.parametrize(("scatter", "rounds"), [(0.0, 8), (0.05, 20)])
+def test_a_pair_ends_once_its_ratio_is_precise(scatter, rounds):
+    conductor = Conductor()
+    conductor.heard(0, first())
+    ((side, answer),) = conductor.heard(1, first())
+    went = Counter()
+    while answer == GO and went.total() < 2 * 20:
+        # The machine's pace changes by more than that from round to round, for both.
+        number = went[side]
+        seconds = 1.0 + number % 3 + (scatter * (-1) ** number if side else 0.0)
+        went[side] += 1
+        (side, answer), *_ = conductor.heard(side, taken(seconds))
+    assert went == {0: rounds, 1: rounds}
+    assert answer == (STOP if rounds < 20 else GO)
 
 
 def test_a_round_that_does_not_count_in_one_counts_in_none():
