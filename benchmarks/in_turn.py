@@ -125,7 +125,7 @@ def main() -> None:
         "--rounds-share",
         type=float,
         action="append",
-        help="of a measurement's time, for rounds; repeatable (default: 0.75 and 0.3)",
+        help="of a measurement's time, for rounds; repeatable (default: 0.75 and 0.5)",
     )
     options = parser.parse_args()
     kernels = options.kernel or list(KERNELS)

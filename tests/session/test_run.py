@@ -3,8 +3,8 @@
 import json
 import math
 import re
-from types import SimpleNamespace
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from scripted import ScriptedDevice, dropped, repeat, then
