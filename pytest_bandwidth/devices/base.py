@@ -139,17 +139,14 @@ class Turns(Protocol):
 class Budget:
     """Limit how long one measurement may take and how exact it should be (see `domain.statistics.precision_of_median`).
 
-    fastest_probe_gbps: the fastest probe whose samples can be compared; None = any. wait_seconds: how long rounds may
-    wait for it at most. rounds_share: of the time, the share for rounds. tolerates_run_delay: whether rounds in which a
-    thread waited for a processor count where too few others are left. turns: with another process, beside which no
-    probe is sampled; None = with none.
+    rounds_share: of the time, the share for rounds. tolerates_run_delay: whether rounds in which a thread waited for a
+    processor count where too few others are left. turns: with another process, beside which no probe is sampled; None =
+    with none.
     """
 
     min_samples: int = 30
     max_seconds: float = 1.0
     precision: float = 0.005
-    fastest_probe_gbps: float | None = None
-    wait_seconds: float = 0.0
     rounds_share: float = 1.0
     tolerates_run_delay: bool = False
     turns: Turns | None = None

@@ -9,7 +9,6 @@ from statistics import median
 from typing import Protocol
 
 from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Workload
-from pytest_bandwidth.devices.memory_speed import wait_for_memory
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measurement import Finding, Measurement
@@ -193,9 +192,6 @@ def take_rounds(
         probe = device.probe(workload.traffic, workload.inputs) if probed else None
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
         warmed = device.now()
-        waited = 0.0
-        if probe is not None and budget.fastest_probe_gbps is not None:
-            waited = wait_for_memory(device, probe, workload.stream, budget.fastest_probe_gbps, budget.wait_seconds)
         before = device.conditions()
         tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
         after = device.conditions()
@@ -218,7 +214,6 @@ def take_rounds(
             stop=stop,
             warmup_seconds=warmed - started,
             warmup_runs=warm_runs,
-            waited_seconds=waited,
             run_delay=tally.run_delay,
             wall_seconds=ended - started,
         ),

@@ -82,7 +82,6 @@ def outcome_of(
         stop=rounds.stop,
         warmup_seconds=rounds.warmup_seconds,
         warmup_runs=rounds.warmup_runs,
-        waited_seconds=rounds.waited_seconds,
         run_delay=rounds.run_delay,
         fresh=tuple(_fresh_plain(row) for row in fresh),
         probe={"name": rounds.probe_name, "bytes_moved": rounds.probe_bytes} if rounds.probe_name else {},
@@ -144,7 +143,6 @@ def _fresh_plain(row: FreshRow) -> Plain:
         "gbps": seen.gbps,
         "relative": seen.relative,
         "probe_gbps": seen.probe_gbps,
-        "waited_seconds": row.waited_seconds,
         "wall_seconds": row.wall_seconds,
     }
 

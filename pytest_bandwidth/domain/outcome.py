@@ -22,7 +22,7 @@ class Outcome:
     message: what the failing test says; None where it passed.
     verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
     samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
-    fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, waited_seconds, wall_seconds.
+    fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, wall_seconds.
     bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
     detail: what one kind of device adds (the traffic device: per kernel and source line).
     dram_read, dram_written: bytes that DRAM moved, by hardware counters; dram_ratio: their sum ÷ the declared;
@@ -72,7 +72,6 @@ class Outcome:
     stop: str = ""
     warmup_seconds: float = 0.0
     warmup_runs: int = 0
-    waited_seconds: float = 0.0
     run_delay: float | None = None
     fresh: tuple[Mapping[str, Any], ...] = ()
     probe: Mapping[str, Any] = field(default_factory=dict)

@@ -52,7 +52,6 @@ class Rounds:
 
     All tuples have the same length, except `probe_seconds`, which is empty where no probe ran.
     interleaved: seconds of further callables that were sampled in the same rounds, in the order they were given.
-    waited_seconds: after the warm-up, for memory to be as fast as was asked for.
     run_delay: the share of all rounds, the dropped ones too, in which a thread waited for a processor; None where the
     system does not account for it.
     """
@@ -68,7 +67,6 @@ class Rounds:
     stop: StopReason = "counted"
     warmup_seconds: float = 0.0
     warmup_runs: int = 0
-    waited_seconds: float = 0.0
     run_delay: float | None = None
     wall_seconds: float = field(default=0.0, compare=False)
 

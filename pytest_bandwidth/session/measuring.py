@@ -264,10 +264,6 @@ class MeasuringRun(ABC):
             tolerates_run_delay=settings.busy_processors is not None,
         )
 
-    def _spend_wait(self, seconds: float) -> None:
-        """Take what a measurement waited off what the process may still wait; only a fresh process waits."""
-        del seconds
-
     def _users_peak(self) -> Peak | None:
         if self.settings.peak is not None:
             return Peak(self.settings.peak * 1e9, "bandwidth_peak in the ini file")
@@ -297,7 +293,6 @@ class MeasuringRun(ABC):
         while True:
             measured = self.device.measure(workload, self._budget(marker, workload.label), progress.show)
             measured = replace(measured, detail={**measured.detail, **inputs}) if inputs else measured
-            self._spend_wait(measured.rounds.waited_seconds)
             told = replace(measured, software=loaded_versions())
             measurement = validated(told, self.peak, self.settings.busy_processors)
             why = measurement.invalid

@@ -18,7 +18,7 @@ from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, Counte
 from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.by_code.last_word import Way
 from pytest_bandwidth.domain.judging.by_code.other_device import code_alone, has_code
-from pytest_bandwidth.domain.judging.confirmation import MOST_FRESH_FACTOR, ROUNDS_SHARE
+from pytest_bandwidth.domain.judging.confirmation import ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, pools_of
 from pytest_bandwidth.domain.judging.limits import Limits
@@ -33,7 +33,7 @@ from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.beside_old import OldKernels
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
-from pytest_bandwidth.session.fresh.confirm import FreshProcesses, Waiting
+from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
 from pytest_bandwidth.session.fresh.probe import probe_alone
 from pytest_bandwidth.session.measuring import (
@@ -275,10 +275,6 @@ class Run(MeasuringRun):
     def _pools(self) -> Pools:
         return pools_of(self.baseline)
 
-    @cached_property
-    def _waiting(self) -> Waiting:
-        return Waiting(self.device.identity.on_host, MOST_FRESH_FACTOR * self.settings.confirm)
-
     def _users_peak(self) -> Peak | None:
         asked = super()._users_peak()
         if asked is None and self.baseline is not None and self.baseline.device and self.baseline.device.peak_gbps:
@@ -314,13 +310,11 @@ class Run(MeasuringRun):
             lambda: start_fresh(self._invocation, request),
             partial(self.locked, progress),
             progress.show,
-            self._waiting,
             confirm=self.settings.confirm,
             # A GPU is opened by one at a time: each keeps memory of it.
             side_by_side=self.device.identity.on_host,
             peak=self.peak,
             timeout_seconds=timeout_seconds,
-            measured_seconds=test.measured_seconds,
         )
 
     def _probe_alone(self, progress: Progress, bytes_read: int, bytes_written: int) -> float:

@@ -50,10 +50,7 @@ import json, os, sys
 from pathlib import Path
 
 import pytest_bandwidth.devices.open as opening
-from pytest_bandwidth.devices import memory_speed
 from scripted import ScriptedDevice
-
-memory_speed.NAP_SECONDS = 0  # naps do not move the scripted clock, by which a wait ends
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
 ROLE = "fresh" if "PYTEST_BANDWIDTH_REQUEST" in os.environ else "here"

@@ -22,11 +22,9 @@ SMALLEST = {
     "history.py": (("--runs=60", "--tests=8", "--repeat=1"), r"SQL"),
     "judge_simulation.py": (("--trials=20",), r"bimodal"),
     "pairs_simulation.py": (("--trials=20",), r"each of 3–8"),
-    "two_speeds.py": (("--trials=2",), r"3600 s \| without the four \|"),
-    "worth.py": (("--rounds=1", "--mib=8", "--kernel=triad"), r"\| without the three \| \d of 1 "),
+    "two_speeds.py": (("--trials=2",), r"3600 s \| without blame \|"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
-    "memory_speed.py": (("--seconds=1", "--mib=8"), r"\| 0\.1 \| \d+ \|"),
     "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
     "probe_kinds.py": (("--minutes=0", "--mib=1", "--kernel=serial"), r"\| serial \| computes \|"),
     "neighbours.py": (
@@ -49,10 +47,8 @@ LONG = {"against.py", "readme.py"}
 ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_page.py", "gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
-    **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py", "worth.py"), MEASURES),
-    **dict.fromkeys(
-        ("overhead.py", "memory_speed.py", "neighbours.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES
-    ),
+    **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),
+    **dict.fromkeys(("overhead.py", "neighbours.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES),
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),

@@ -1,22 +1,19 @@
 """The device's lock while a test is judged: held for each fresh process, free in between."""
 
 import json
-import math
 import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from scripted import ScriptedDevice, dropped, repeat, then
+from scripted import ScriptedDevice, dropped, repeat
 
-from pytest_bandwidth.devices import memory_speed
 from pytest_bandwidth.devices.base import Workload
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.reference import noise_bound
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
@@ -25,8 +22,7 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session import measuring
 from pytest_bandwidth.session import run as running
 from pytest_bandwidth.session.device_lock import DeviceLock
-from pytest_bandwidth.session.fresh import child_run
-from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation
+from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation
 from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.measuring import MeasuredTest
@@ -43,7 +39,7 @@ from filelock import FileLock, Timeout
 
 with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
     print("ready", file=text, flush=True)
-    go = json.loads(text.readline())
+    text.readline()
 held = False
 for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
     try:
@@ -54,8 +50,6 @@ for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
 with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
 request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
-with open("paces", "a") as paces:
-    paces.write(json.dumps(go["fastest_probes"]) + "\\n")
 with open("peaks", "a") as peaks:
     peaks.write(json.dumps(request["peak"]) + "\\n")
 with open("times", "a") as times:
@@ -101,11 +95,6 @@ def fresh_row(**more):
 def fresh_rows(folder, *rows):
     """What every fresh process reports."""
     (folder / "rows.json").write_text(json.dumps(rows))
-
-
-def paces_told(folder):
-    """What each fresh process so far was to wait for."""
-    return [json.loads(line) for line in (folder / "paces").read_text().splitlines()]
 
 
 def measured(gbps, probe_gbps, label=None):
@@ -243,56 +232,6 @@ def test_a_run_that_writes_nothing_does_not_wait(run):
     assert run.device.clock < 1.0
 
 
-def test_further_processes_are_counted_among_all_that_are_wanted(run, tmp_path):
-    told = []
-    faster = 146.0  # than the baseline's device: as many processes again may meet its memory speed
-    fresh_rows(tmp_path, fresh_row(gbps=89.0, relative=0.61, probe_gbps=faster))
-    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
-    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
-    run.judge({"t": measured(89.0, 145.0)}, a_test(), Telling(told.append))
-    assert told == [
-        f"suspect: fresh process {i}" for i in ("1 of at most 2", "2 of at most 2", "3 of at most 4", "4 of at most 4")
-    ]
-
-
-@pytest.mark.parametrize(("kind", "waits"), [("cpu", True), ("cuda", False)])
-def test_fresh_processes_wait_for_the_baselines_memory_speed_on_a_host(run, tmp_path, kind, waits):
-    run.device = ScriptedDevice(identity=DeviceIdentity(kind, "a device", None, "1"))
-    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
-    run.baseline = Baseline(BaselineDevice("a device"), {"t": entry}, path="b.yaml")
-    assert run.judge({"t": measured(80.0, 100.0)}, a_test(), SEEN)["t"].verdict.confirmations
-    told = paces_told(tmp_path)[0]
-    assert [label for label, _ in told] == [None] * waits
-    # A host's prior of 3 %, of which five equal runs leave the root of 5/9, past which memory is faster at 99.9 %.
-    fastest = 100.0 * math.exp(noise_bound(0.999, 0.03 * math.sqrt(5 / 9), 9, 5, 1))
-    assert [gbps for _, gbps in told] == [pytest.approx(fastest)] * waits
-
-
-def test_a_fresh_process_waits_for_the_memory_speed_that_its_request_names_for_the_label(run, monkeypatch):
-    monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
-
-    def first_probe(label):
-        child = ChildRun(run.settings, run.root, ChildRequest("cpu"))
-        monkeypatch.setattr(child_run.ParentLine, "wait_for_turn", lambda _: Go([("b", 1.05)], 4.0))
-        child.wait_for_turn()
-        child.device = ScriptedDevice(probe_script=then(*[0.7e-3] * 200, 1e-3))
-        workload = Workload(lambda: None, Traffic(500_000, 500_000), label)
-        return child.measure(workload, MarkerOptions(max_time=0.5), SEEN).rounds.probe_seconds[0]
-
-    assert (first_probe("a"), first_probe("b")) == (0.7e-3, 1e-3)
-
-
-def test_the_measurements_of_a_process_share_what_it_may_wait(run, monkeypatch):
-    monkeypatch.setattr(memory_speed, "NAP_SECONDS", 0.0)
-    monkeypatch.setattr(child_run.ParentLine, "wait_for_turn", lambda _: Go([(None, 1.05)], 0.1))
-    child = ChildRun(run.settings, run.root, ChildRequest("cpu"))
-    child.wait_for_turn()
-    child.device = ScriptedDevice(probe_script=lambda _: 0.7e-3)
-    workload = Workload(lambda: None, Traffic(500_000, 500_000))
-    measured = [child.measure(workload, MarkerOptions(max_time=0.1), SEEN) for _ in range(2)]
-    assert [one.rounds.waited_seconds for one in measured] == [pytest.approx(0.1, abs=0.01), 0.0]
-
-
 def test_fresh_processes_take_rounds_for_three_quarters_of_the_time(run, tmp_path):
     run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), SEEN)
     assert times_told(tmp_path) == [[0.75, 0.0]] * 2
@@ -329,13 +268,3 @@ def test_further_runs_of_an_update_take_as_long_and_share_a_minute_of_waiting(ru
 def times_told(folder):
     """What each fresh process was told: its share of time for rounds, and how long it may wait for a quiet moment."""
     return [json.loads(line) for line in (folder / "times").read_text().splitlines()]
-
-
-@pytest.mark.parametrize(("probe_gbps", "waits"), [(100.0, [True] * 4), (146.0, [True] * 4 + [False] * 4)])
-def test_nobody_waits_any_more_once_all_of_a_tests_processes_waited_in_vain(run, tmp_path, probe_gbps, waits):
-    fresh_rows(tmp_path, fresh_row(gbps=0.6 * probe_gbps, relative=0.6, probe_gbps=probe_gbps))
-    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
-    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
-    for _test in range(2):
-        run.judge({"t": measured(87.0, 146.0)}, a_test(), SEEN)
-    assert [bool(paces) for paces in paces_told(tmp_path)] == waits

@@ -49,7 +49,7 @@ LIMITS = Limits(MarkerOptions(), 0.05, 3)
 LIMITS_10 = replace(LIMITS, tolerance=0.10)
 
 
-def never(_speeds):
+def never():
     raise AssertionError("no fresh process is needed here")
 
 
@@ -69,7 +69,7 @@ def judge(measurement, known, limits=LIMITS, fresh=never, probe=never_probe):
 def fresh_processes(*gbps):
     values = iter(gbps)
 
-    def run(_speeds):
+    def run():
         value = next(values)
         return {None: Metrics(value, value / 100.0, 100.0)}
 

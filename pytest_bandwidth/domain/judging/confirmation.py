@@ -1,8 +1,6 @@
 """Decide a suspect by what fresh processes measured, and say when they have measured enough.
 
-Some machines change the speed of their memory from minute to minute. A share of a probe that is faster than any of the
-baseline's tells of memory rather than of the kernel, so processes at the baseline's speed outweigh those on a faster
-device. `session.fresh.confirm` runs the processes.
+`session.fresh.confirm` runs the processes.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_bandwidth.domain.baseline import Metric
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging import device_change
 from pytest_bandwidth.domain.judging.device_change import BaselineBounds, is_faster
@@ -23,12 +20,8 @@ from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
-# By label, GB/s of the fastest probe beside which a fresh process shall measure where it can.
-FastestProbes = Mapping[str | None, float]
 # What one fresh process measured, by label.
 FreshMetrics = Mapping[str | None, Metrics]
-# So many times the fresh processes that were asked for are tried where too few met the baseline's memory speed.
-MOST_FRESH_FACTOR = 2
 # Of a measurement's time budget, for the rounds of a fresh process: a test waits for two or three of them, and their
 # median is steadier than any (benchmarks/gate.py has the seconds, and what is found).
 ROUNDS_SHARE = 0.75
@@ -36,9 +29,6 @@ ROUNDS_SHARE = 0.75
 # depends on the pages that its processes were given more than on many rounds: five short pairs tell more than three
 # long ones.
 IN_TURN_SHARE = 0.5
-# So many fresh processes at the baseline's memory speed are worth waiting and trying for. Where time ends before, one
-# outweighs those on a faster device as well: the gate of one process is as wide as that asks for.
-ENOUGH_ALIKE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +46,10 @@ class Case:
 class FreshRow:
     """Hold what one fresh process saw of one measurement, and what it cost.
 
-    waited_seconds: for the baseline's memory speed. wall_seconds: from its start to measure until its end, waiting
-    included.
+    wall_seconds: from its start to measure until its end.
     """
 
     figures: Metrics
-    waited_seconds: float
     wall_seconds: float
 
 
@@ -78,35 +66,14 @@ class Confirmation:
     floors: bool
 
     def is_complete(self, fresh: Sequence[FreshMetrics]) -> bool:
-        """Return whether no further process is needed, or is worth its time."""
-        if not self.floors and all(_is_settled(case, fresh, self.confirm) for case in self.dropped):
+        """Return whether no further process is needed."""
+        if len(fresh) >= self.confirm:
             return True
-        # A label that none of those asked for has shown will not turn up in more.
-        hopeful = any(_seen(case, fresh) for case in self._wanting(fresh))
-        return len(fresh) >= (MOST_FRESH_FACTOR if hopeful else 1) * self.confirm
-
-    def fastest_probes(self, fresh: Sequence[FreshMetrics]) -> FastestProbes:
-        """Return what the next process shall wait for."""
-        if self.floors:  # one holds at any speed: to choose one would be to choose the verdict
-            return {}
-        return {
-            c.measurement.label: device_change.fastest_alike(c.known)
-            for c in self._wanting(fresh)
-            if c.known is not None
-        }
-
-    def _wanting(self, fresh: Sequence[FreshMetrics]) -> list[Case]:
-        """Return the suspects of which too few processes met the baseline's memory speed."""
-        return [
-            case
-            for case in self.dropped
-            if case.reference is not None
-            and needs_comparable_runs(_seen(case, fresh), case.known, case.reference.figure, self.confirm)
-        ]
+        return not self.floors and all(_is_settled(case, fresh, self.confirm) for case in self.dropped)
 
 
 # Runs the fresh processes that a confirmation needs: what they measured, and why there are no more of them, if not
-# because no more are needed or there is no time.
+# because no more are needed.
 MeasureAgain = Callable[[Confirmation], tuple[list[FreshMetrics], BandwidthError | None]]
 
 
@@ -129,13 +96,12 @@ def judge_by_fresh(
         return confirm_floor(first, seen[:confirm], floors)
     if case.reference is None:
         raise ValueError("a suspect without a reference")
-    evidence = evidence_of(seen, case.known, confirm)
-    values = evidence.values(case.reference.figure)
-    if len(values) < evidence.needed:
-        return _not_confirmed(first, f"a probe ran in {len(values)} of {len(evidence.processes)} fresh processes")
+    values = [value for process in seen if (value := process.of(case.reference.figure)) is not None]
+    if len(values) < confirm:
+        return _not_confirmed(first, f"a probe ran in {len(values)} of {len(seen)} fresh processes")
     verdict = confirm_drop(first, case.reference, values, case.tolerance)
     if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:
-        blame = device_change.blame_when_up(case.figures, evidence.processes, case.known)
+        blame = device_change.blame_when_up(case.figures, seen, case.known)
         return device_verdict(verdict, blame) or verdict
     return verdict
 
@@ -145,46 +111,18 @@ def device_verdict(verdict: Verdict, reason: str | None) -> Verdict | None:
     return None if reason is None else replace(verdict, status=Status.DEVICE, code="device", reason=reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Hold the fresh processes that count, and how many of them must hold the figure that is judged."""
-
-    processes: Sequence[Metrics]
-    needed: int
-
-    def values(self, figure: Metric) -> list[float]:
-        """Return the figure in each process that holds it."""
-        return [value for process in self.processes if (value := process.of(figure)) is not None]
-
-
-def evidence_of(fresh: Sequence[Metrics], known: BaselineBounds | None, confirm: int) -> Evidence:
-    """Choose those at the baseline's memory speed, where any are and others are not; else all.
-
-    Where all count, as many as were asked for, `confirm`, must hold the figure.
-    """
-    alike = _at_known_speed(fresh, known)
-    if 0 < len(alike) < len(fresh):
-        return Evidence(alike, min(_enough_alike(confirm), len(alike)))
-    return Evidence(fresh, confirm)
-
-
-def needs_comparable_runs(fresh: Sequence[Metrics], known: BaselineBounds | None, figure: Metric, confirm: int) -> bool:
-    """Return whether a suspect needs more processes at the baseline's memory speed, as its share of the probe does."""
-    return figure == "relative" and known is not None and len(_at_known_speed(fresh, known)) < _enough_alike(confirm)
-
-
 def is_settled(
     fresh: Sequence[Metrics], known: BaselineBounds | None, reference: Reference, tolerance: float, confirm: int
 ) -> bool:
     """Return whether the rest of `confirm` processes cannot change what the median says: most agree already.
 
-    False where one was on a faster device, or lacks the figure: which of them count is then open.
+    False where one was on a faster device, which may be to blame, or lacks the figure.
     """
     values = [value for f in fresh if (value := f.of(reference.figure)) is not None]
-    if not len(values) == len(_at_known_speed(fresh, known)) == len(fresh):
+    if len(values) < len(fresh) or any(_was_faster(f, known) for f in fresh):
         return False
     drops = [reference.centre - math.log(value) for value in values]
-    # How many will count in the end, from these to all, is open: past the widest gate then, or within the narrowest.
+    # The verdict is by the gate of these, the rest's would be narrower: past the one, or within the other.
     widest, narrowest = (fresh_gate(reference, tolerance, count) for count in (max(len(fresh), 1), confirm))
     past, within = sum(drop > widest for drop in drops), sum(drop <= narrowest for drop in drops)
     return max(past, within) > confirm // 2
@@ -206,12 +144,5 @@ def _is_settled(case: Case, fresh: Sequence[FreshMetrics], confirm: int) -> bool
     return is_settled(seen, case.known, case.reference, case.tolerance, confirm)
 
 
-def _enough_alike(confirm: int) -> int:
-    return min(ENOUGH_ALIKE, confirm)
-
-
-def _at_known_speed(fresh: Sequence[Metrics], known: BaselineBounds | None) -> list[Metrics]:
-    """Return the processes beside whose kernels the device was no faster than beside the baseline's."""
-    if known is None:
-        return list(fresh)
-    return [f for f in fresh if f.probe_gbps is None or not is_faster(f.probe_gbps, known)]
+def _was_faster(process: Metrics, known: BaselineBounds | None) -> bool:
+    return known is not None and process.probe_gbps is not None and is_faster(process.probe_gbps, known)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import log
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry
@@ -50,18 +50,13 @@ def only_gbps_dropped(figures: Metrics, known: BaselineBounds) -> bool:
     return known.gbps.centre - log(figures.gbps) > _noise(known.gbps, known)
 
 
-def fastest_alike(known: BaselineBounds) -> float:
-    """Return GB/s of the fastest probe that noise explains, beside those that the baseline's runs saw.
+def is_faster(probe_gbps: float, known: BaselineBounds) -> bool:
+    """Return whether a probe is above all that the baseline's runs saw by more than noise explains.
 
     What a device did while the baseline was taken is in the spread of the shares, and excuses nothing. A faster one
     overturns a regression, so it has to be as certain as that.
     """
-    return known.fastest_probe * exp(known.gbps.bound(REGRESSED_LEVEL, known.tolerance, 1))
-
-
-def is_faster(probe_gbps: float, known: BaselineBounds) -> bool:
-    """Return whether a probe is above all that the baseline's runs saw by more than noise explains."""
-    return probe_gbps > fastest_alike(known)
+    return log(probe_gbps / known.fastest_probe) > known.gbps.bound(REGRESSED_LEVEL, known.tolerance, 1)
 
 
 def is_slower(probe_gbps: float, known: BaselineBounds) -> bool:

@@ -158,7 +158,7 @@ class OldKernels:
             elif why_no_evidence(row, self._peak) is None:
                 figures = figures_of_row(row, self._peak)
                 self._seen.setdefault(old.label, []).append(BesideOld(figures, said[DROP]))
-                self._rows.setdefault(old.label, []).append(FreshRow(figures, 0.0, seconds))
+                self._rows.setdefault(old.label, []).append(FreshRow(figures, seconds))
                 self._resources[old.label] = said[RESOURCES]
         return trouble
 

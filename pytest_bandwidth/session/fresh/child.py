@@ -107,19 +107,11 @@ class ChildRequest:
 class Go:
     """Start a child's measurements: its message.
 
-    fastest_probes: labels of measurements, each with the GB/s of the fastest probe beside which it shall be sampled if
-    possible. wait_seconds: how long the child may wait for that, whatever it measures. beside: the process that takes
-    turns with the child, where one does; processor: on which both sample.
+    beside: the process that takes turns with the child, where one does; processor: on which both sample.
     """
 
-    fastest_probes: Sequence[tuple[str | None, float]] = ()
-    wait_seconds: float = 0.0
     beside: int | None = None
     processor: int | None = None
-
-    def fastest_probe(self, label: str | None) -> float | None:
-        """Return GB/s of the fastest probe for the measurement of that label; None where any will do."""
-        return dict(self.fastest_probes).get(label)
 
 
 @dataclass(frozen=True, slots=True)

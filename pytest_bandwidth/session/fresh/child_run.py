@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.session.fresh.child import ChildRequest, Go, Invocation, ParentLine, tell_counted, tell_reached
+from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, ParentLine, tell_counted, tell_reached
 from pytest_bandwidth.session.fresh.child_beside_old import measure_beside, old_kernel_of
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.turns import Beside
@@ -43,9 +43,7 @@ class ChildRun(MeasuringRun):
         super().__init__(settings, root, device, hooked_peak, request.quiet_wait_seconds)
         self.held_by_parent = bool(request.device)
         self._request, self._invocation = request, invocation
-        self._go = Go()
         self._beside: Beside | None = None
-        self._wait_seconds = 0.0
         self._old = {(old := old_kernel_of(plain)).label: old for plain in request.old_kernels}
 
     @property
@@ -70,10 +68,9 @@ class ChildRun(MeasuringRun):
         if isinstance(self.device, ReadyDevice):
             self.device.make_ready()
         line = ParentLine()
-        self._go = line.wait_for_turn()
-        self._wait_seconds = self._go.wait_seconds
+        go = line.wait_for_turn()
         if self._request.takes_turns:
-            self._beside = Beside(line, self._go)
+            self._beside = Beside(line, go)
         else:
             line.close()
 
@@ -136,17 +133,12 @@ class ChildRun(MeasuringRun):
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         budget = self._budget_of(marker, self._request.rounds_share)
         turns = None if self._beside is None else self._beside.of(label)
-        fastest = self._go.fastest_probe(label)
-        return replace(budget, fastest_probe_gbps=fastest, wait_seconds=self._wait_seconds, turns=turns)
+        return replace(budget, turns=turns)
 
     @property
     def retries(self) -> int:
         """Return 0 where another process takes turns: it goes on to what comes next."""
         return super().retries if self._beside is None else 0
-
-    def _spend_wait(self, seconds: float) -> None:
-        # All measurements of a process share what it may wait.
-        self._wait_seconds = max(0.0, self._wait_seconds - seconds)
 
 
 def _no_verdict(measurement: Measurement, marker: MarkerOptions, settings: Settings) -> Verdict:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from statistics import median
 
 from pytest_bandwidth.devices.base import Probe, TimedDevice
-from pytest_bandwidth.devices.memory_speed import median_probe_gbps
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.rounds import RUN_DELAY
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.fresh.interpreter import output_of
 
@@ -32,15 +33,26 @@ def probe_alone(device: str, bytes_read: int, bytes_written: int, *, tolerates_r
 
 
 def probe_gbps(device: TimedDevice, probe: Probe, samples: int, *, tolerates_run_delay: bool = False) -> float:
-    """Return GB/s of a probe: the median of some samples after a warm-up by time, since clocks rise by time.
+    """Return GB/s of a probe, after a warm-up by time, since clocks rise by time: the median of samples that count.
 
-    tolerates_run_delay: as in `median_probe_gbps`.
+    tolerates_run_delay: whether those in which a thread waited for a processor do where no others are left.
+    Raises BandwidthError where none counts.
     """
     until = device.now() + WARM_SECONDS
     device.time(probe.call, None)
     while device.now() < until:
         device.time(probe.call, None)
-    return median_probe_gbps(device, probe, None, samples, tolerates_run_delay=tolerates_run_delay)
+    taken = [device.time(probe.call, None) for _ in range(samples)]
+    seconds = [sample.seconds for sample in taken if sample.drop is None and sample.seconds > 0]
+    if not seconds and tolerates_run_delay:
+        seconds = [sample.seconds for sample in taken if sample.drop and sample.drop.code == RUN_DELAY]
+    if not seconds:
+        why = sorted({sample.drop.text if sample.drop else "it took no time" for sample in taken})
+        raise BandwidthError(
+            f"the probe ({probe.name}) has no figure: expected a sample that counts, found {samples} that do not "
+            f"({'; '.join(why)}); try again when the device is at rest"
+        )
+    return probe.bytes_moved / median(seconds) / 1e9
 
 
 def main(name: str, bytes_read: str, bytes_written: str, *options: str) -> None:

@@ -156,11 +156,10 @@ def line(monkeypatch):
 
 
 def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
-    line.sendall(b'{"fastest_probes": [[null, 44.0], ["b", 9.5]], "wait_seconds": 1.5}\n')
+    line.sendall(b'{"beside": 17, "processor": 1}\n')
     go = ParentLine().wait_for_turn()
     assert line.recv(100) == b"ready\n"
-    assert [go.fastest_probe(label) for label in (None, "b", "c")] == [44.0, 9.5, None]
-    assert go.wait_seconds == 1.5
+    assert go == Go(beside=17, processor=1)
     assert ParentLine().wait_for_turn() == Go(), "one turn a process: what it starts itself waits for nobody"
 
 

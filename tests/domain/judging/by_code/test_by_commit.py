@@ -18,9 +18,7 @@ PAIRED = Verdict(Status.WITHIN, "pairs", "0.1 % below the commit in 4 pairs")
 def suspect_of(gbps=70.0, known=FIVE, limits=LIMITS):
     """The suspect as the rule hands it to a way."""
     found = []
-    judge_test(
-        {KEY: measured(gbps)}, known, limits, again(lambda _: None), never_probe, ways=[lambda s: note(found, s)]
-    )
+    judge_test({KEY: measured(gbps)}, known, limits, again(lambda: None), never_probe, ways=[lambda s: note(found, s)])
     return found[0]
 
 
@@ -70,7 +68,7 @@ def test_processes_in_turn_clear_code_and_cannot_tell_of_the_share():
 
 @pytest.mark.parametrize(("share", "status"), [(0.7, Status.DEVICE), (0.9, Status.WITHIN)])
 def test_fresh_processes_say_whether_the_device_lost_what_cleared_code_did_not(share, status):
-    fresh = again(lambda _: {None: Metrics(100 * share, share, 100.0)})
+    fresh = again(lambda: {None: Metrics(100 * share, share, 100.0)})
     verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, fresh, never_probe, ways=[cleared])[KEY].verdict
     assert verdict.status is status
     assert PAIRED.reason in verdict.reason
@@ -78,7 +76,7 @@ def test_fresh_processes_say_whether_the_device_lost_what_cleared_code_did_not(s
 
 
 def test_cleared_code_is_cleared_where_no_fresh_process_can_be_had():
-    def fails(_speeds):
+    def fails():
         raise BandwidthError("a fresh process ended with exit status 4")
 
     verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, again(fails), never_probe, ways=[cleared])

@@ -28,7 +28,7 @@ def way(asked, verdicts=None, why_not=None):
 
 def slow(label):
     """Fresh processes that all show the drop of the measurement of that label."""
-    return lambda _: {label: Metrics(70.0, 0.7, 100.0)}
+    return lambda: {label: Metrics(70.0, 0.7, 100.0)}
 
 
 def judged(measurements, ways, fresh=never):

@@ -67,14 +67,14 @@ def test_a_drop_of_same_code_that_fresh_processes_do_not_show_is_none():
 def test_a_share_of_faster_memory_is_no_drop_of_same_code():
     on_faster = {None: Metrics(89.0, 0.61, 146.0)}
     known = measured(89.0, probe_gbps=146.0)
-    assert judge(known, FIVE, fresh=lambda _speeds: on_faster).status is Status.DEVICE
-    verdict = judge(replace(known, code=CODE), KNOWN, fresh=lambda _speeds: on_faster)
+    assert judge(known, FIVE, fresh=lambda: on_faster).status is Status.DEVICE
+    verdict = judge(replace(known, code=CODE), KNOWN, fresh=lambda: on_faster)
     assert verdict.status is Status.UNCHANGED
     assert verdict.reason.startswith("the code is the baseline's; the device is up, not the kernel down")
 
 
 def test_a_drop_that_no_process_could_look_at_is_not_waved_through():
-    def broken(_speeds):
+    def broken():
         raise BandwidthError("a fresh process ended with exit status 4")
 
     verdict = judge(same(80.0), KNOWN, fresh=broken)
