@@ -118,6 +118,8 @@ FILES: dict[str, tuple[float, ...]] = {
     "two four times as noisy": (4, 4),
     "two ten times as noisy": (10, 10),
     "two of a fifth": (0.2, 0.2),
+    "nine of a half": (0.5,) * 9,
+    "nine of a fifth": (0.2,) * 9,
 }
 # How many times the rounds of what is judged a baseline's runs take.
 LONGER = {f"{times} × the rounds": times for times in (1, 2, 3, 5)}
@@ -138,7 +140,13 @@ ESTIMATORS: dict[str, Callable[[reference.Reference, Sequence[float]], float]] =
     "of mean and median the smaller drop": lambda _, logs: max(median(logs), fmean(logs)),
 }
 # The level of the F test by which an entry keeps clear of the others; 0: it never does.
-UNLIKE = {"": reference.UNLIKE_OTHERS, ", always pooled": 0.0}
+# And the lowest share of the prior that others bring it to; 1: they never lower it.
+POOLED: dict[str, dict[str, float]] = {
+    "": {"UNLIKE_OTHERS": reference.UNLIKE_OTHERS},
+    ", always pooled": {"UNLIKE_OTHERS": 0.0},
+    ", never lowered": {"LOWEST_SHARE": 1.0},
+    ", lowered to a fifth": {"LOWEST_SHARE": 0.2},
+}
 
 
 def shares(
@@ -168,7 +176,7 @@ def shares(
         known = processes(runs, 0.0, 1 / math.sqrt(rounds))
         judged = processes(1 + constants.confirm, math.log1p(-drop))
         entries = entries_of((known, *(processes(runs, 0.0, times) for times in others)))
-        prior = max(constants.prior, reference.pool_of(entries, "relative").spread_beside(entries[0]))
+        prior = reference.pool_of(entries, "relative").prior_beside(entries[0], constants.prior)
         status = Judge(known, "relative", tolerance, prior, constants.confirm).status(judged)
         counts[status] = counts.get(status, 0) + 1
     return {status: count / trials for status, count in counts.items()}
@@ -196,7 +204,7 @@ def constants_row(name: str, runs: int, spread: float, drops: list[float], toler
 
 def files_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
     file = name.partition(",")[0]
-    with patch.object(reference, "UNLIKE_OTHERS", UNLIKE[name.removeprefix(file)]):
+    with patch.multiple(reference, **POOLED[name.removeprefix(file)]):
         return worst_row(name, runs, spread, drops, tolerance, trials, CHOSEN, FILES[file])
 
 
@@ -258,7 +266,7 @@ def main() -> None:
         if options.constants:
             kind, names, numbers, line = "constants", list(OTHERS), FEW_RUNS, constants_row
         if options.files:
-            files = [f"{file}{pooled}" for file in FILES for pooled in UNLIKE]
+            files = [f"{file}{pooled}" for file in FILES for pooled in POOLED]
             kind, names, numbers, line = "others in the file", files, FEW_RUNS, files_row
         if options.longer:
             kind, names, numbers, line = "baseline's runs", list(LONGER), FEW_RUNS, longer_row

@@ -72,7 +72,7 @@ def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline |
 
 def prior_of(entry: Entry, figure: Metric, on_host: bool, pools: Pools) -> float:
     """Return the spread assumed of an entry before its runs are looked at; pools: of its whole file."""
-    return prior_spread(figure, on_host, pools[figure].spread_beside(entry))
+    return pools[figure].prior_beside(entry, prior_spread(figure, on_host))
 
 
 def judge_test(

@@ -21,6 +21,11 @@ PRIOR_DEGREES = 5
 # A file holds kernels of all kinds: an entry whose runs agree as well as only so many would by chance, were its noise
 # that of the others, has a noise of its own.
 UNLIKE_OTHERS = 0.01
+# A file whose entries repeat better than the prior takes it down, to this share of it at the lowest: a kernel may come
+# that none of them is like.
+LOWEST_SHARE = 0.5
+# Degrees of freedom of the others' spread from which that is told well enough, to a fifth of it.
+ENOUGH_TO_LOWER = 12
 PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host": 0.03}
 
 
@@ -53,12 +58,9 @@ def noise_bound(level: float, spread: float, degrees: float, runs: int, processe
     return t_quantile(level, degrees) * spread * math.sqrt(1.0 / processes + of_reference)
 
 
-def prior_spread(figure: Metric, on_host: bool, others: float = 0.0) -> float:
-    """Return the prior's standard deviation of ln(figure).
-
-    `others`: what the file's other entries judged by the same figure show, where larger.
-    """
-    return max(PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure], others)
+def prior_spread(figure: Metric, on_host: bool) -> float:
+    """Return the prior's standard deviation of ln(figure), before any run of a file is looked at."""
+    return PRIOR_SPREAD["gbps:host" if figure == "gbps" and on_host else figure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +92,36 @@ class Pool:
     sums: Mapping[Metric | None, tuple[float, int]]
     scatters: Mapping[str, Scatter] = field(default_factory=dict)
 
-    def spread_beside(self, entry: Entry) -> float:
-        """Return the between-process standard deviation that the other entries judged by the same figure show.
+    def prior_beside(self, entry: Entry, prior: float) -> float:
+        """Return the prior spread of an entry, given what the others judged by the same figure show.
 
         Of a kernel that goes by GB/s the share of the probe moves with memory's speed, which is no noise of a stream.
-        0 where too few runs tell it, or the entry's own are clearly less noisy than those.
+        prior: of an entry alone. It stays where too few runs of others tell, or the entry's own are unlike those:
+        clearly less noisy than noisier ones, or clearly noisier than quieter ones.
         """
         squares, degrees = self.sums.get(entry.judged_on, (0.0, 0))
         own = self.scatters.get(entry.key)
-        if own is None:
-            return _pooled(squares, degrees)
-        degrees -= own.runs - 1
-        spread = _pooled(max(0.0, squares - own.squares), degrees)
-        return 0.0 if _is_quieter(own, spread, degrees) else spread
+        if own is not None:
+            squares, degrees = max(0.0, squares - own.squares), degrees - (own.runs - 1)
+        # Under five degrees of freedom the others are as uncertain as the prior that they would replace.
+        if degrees < PRIOR_DEGREES:
+            return prior
+        spread = math.sqrt(squares / degrees)
+        if spread < prior and degrees < ENOUGH_TO_LOWER:
+            return prior
+        spread = max(spread, LOWEST_SHARE * prior)
+        return prior if own is not None and _is_unlike(own, spread, degrees, spread > prior) else spread
 
 
-def _is_quieter(own: Scatter, spread: float, degrees: int) -> bool:
+def _is_unlike(own: Scatter, spread: float, degrees: int, others_are_noisier: bool) -> bool:
+    """Return whether an entry's own runs are less noisy than others that are noisier, or noisier than quieter ones."""
     own_degrees = own.runs - 1
-    if own.squares >= own_degrees * spread**2:  # spares most entries of a large file what follows
+    # Spares most entries of a large file what follows.
+    if own_degrees < 1 or (own.squares >= own_degrees * spread**2) == others_are_noisier:
         return False
     ratio = own.squares / own_degrees / spread**2
-    return variance_ratio_below(ratio, own_degrees, degrees) < UNLIKE_OTHERS
-
-
-def _pooled(squares: float, degrees: int) -> float:
-    # Under five degrees of freedom the pool is as uncertain as the prior that it would replace.
-    return math.sqrt(squares / degrees) if degrees >= PRIOR_DEGREES else 0.0
+    below = variance_ratio_below(ratio, own_degrees, degrees)
+    return min(below, 1 - below) < UNLIKE_OTHERS
 
 
 def pool_of(entries: Iterable[Entry], figure: Metric) -> Pool:

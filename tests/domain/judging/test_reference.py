@@ -7,7 +7,13 @@ import pytest
 from entries_of_shares import entry, reference
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.judging.reference import pool_of, prior_spread, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.judging.reference import (
+    LOWEST_SHARE,
+    pool_of,
+    prior_spread,
+    reference_of,
+    steadier_of_runs,
+)
 from pytest_bandwidth.domain.statistics import t_quantile
 
 
@@ -33,31 +39,39 @@ def file_of(*runs):
     return [replace(entry(*shares), key=f"t{number}") for number, shares in enumerate(runs)]
 
 
-def spread_beside(entries, key, figure="relative"):
-    """The spread of the others in the file of these entries, and of one more without runs: that of all."""
+PRIOR = 0.01
+
+
+def prior_beside(entries, key, figure="relative", prior=PRIOR):
+    """The prior spread of an entry in the file of these, and of one more without runs."""
     every = [*entries, Entry("nothing measured yet")]
-    return pool_of(every, figure).spread_beside(next(e for e in every if e.key == key))
+    return pool_of(every, figure).prior_beside(next(e for e in every if e.key == key), prior)
 
 
-def test_pooled_spread_needs_five_degrees_of_freedom():
-    assert spread_beside(file_of((0.9, 1.1), (0.9, 1.1)), "nothing measured yet") == 0.0
-    many = file_of(*[(0.99, 1.01)] * 6)
-    seen = spread_beside(many, "nothing measured yet")
-    assert seen == pytest.approx((math.log(1.01) - math.log(0.99)) / math.sqrt(2))
+def runs_with(spread):
+    """Five shares of that standard deviation."""
+    return tuple(math.exp(spread * z / math.sqrt(2.5)) for z in (-2, -1, 0, 1, 2))
+
+
+def test_the_spread_of_others_needs_five_degrees_of_freedom():
+    assert prior_beside(file_of((0.9, 1.1), (0.9, 1.1)), "nothing measured yet") == PRIOR
+    many = file_of(*[(0.98, 1.02)] * 6)
+    seen = prior_beside(many, "nothing measured yet")
+    assert seen == pytest.approx((math.log(1.02) - math.log(0.98)) / math.sqrt(2))
 
 
 @pytest.mark.parametrize("left_out", range(7))
-def test_the_spread_beside_one_entry_is_that_of_the_others(left_out):
+def test_the_prior_beside_one_entry_is_by_the_others(left_out):
     entries = file_of((0.9, 0.93, 0.95, 0.97, 1.0), (0.5,), (0.8, 0.85), (0.8, 0.9), (), (0.7, 0.75, 0.77), (1, 1.2))
     others = entries[:left_out] + entries[left_out + 1 :]
-    found = spread_beside(entries, f"t{left_out}")
-    assert found == pytest.approx(spread_beside(others, "nothing measured yet"))
-    assert found > 0
+    found = prior_beside(entries, f"t{left_out}")
+    assert found == pytest.approx(prior_beside(others, "nothing measured yet"))
+    assert found > PRIOR
 
 
-def test_an_entry_that_scatters_alone_leaves_nothing_to_the_others():
+def test_an_entry_that_scatters_alone_takes_the_others_prior_neither_up_nor_down():
     wild_and_calm = file_of((0.1, 9.0), *[(0.7, 0.7)] * 6)
-    assert spread_beside(wild_and_calm, "t0") == pytest.approx(0, abs=1e-6)
+    assert prior_beside(wild_and_calm, "t0") == PRIOR
 
 
 def test_what_is_judged_by_another_figure_tells_nothing_of_an_entrys_spread():
@@ -67,29 +81,48 @@ def test_what_is_judged_by_another_figure_tells_nothing_of_an_entrys_spread():
         replace(entry(*shares), key=f"waits{number}", judged_on="relative")
         for number, shares in enumerate([(0.98, 1.0), (0.97, 0.99, 0.98, 0.99), (0.88, 0.9, 0.9, 0.89)])
     ]
-    assert spread_beside([*waits, *computes], "waits0") == pytest.approx(spread_beside(waits, "waits0"))
-    assert spread_beside([*waits, *computes], "waits0") < 0.015
+    assert prior_beside([*waits, *computes], "waits0") == pytest.approx(prior_beside(waits, "waits0"))
+    assert prior_beside([*waits, *computes], "waits0") < 0.015
     # Entries from before `judged_on` count with both.
     unsettled = [replace(e, judged_on=None) for e in computes]
-    assert spread_beside([*waits, *unsettled], "waits0") > 0.1
+    assert prior_beside([*waits, *unsettled], "waits0") > 0.1
 
 
 # One variance in a hundred is below 1 / 14.80 of another, of 4 and 8 degrees of freedom (NIST/SEMATECH e-Handbook,
 # §1.3.6.7.3: F of 8 and 4 at 1 %); its root is 0.2599.
 @pytest.mark.parametrize(("share_of_their_spread", "counts"), [(0.25, False), (0.27, True), (3.0, True)])
-def test_others_count_unless_an_entrys_own_runs_are_clearly_less_noisy(share_of_their_spread, counts):
-    def runs(spread):
-        return tuple(math.exp(spread * z / math.sqrt(2.5)) for z in (-2, -1, 0, 1, 2))
-
-    file = file_of(runs(0.1 * share_of_their_spread), runs(0.1), runs(0.1))
-    assert spread_beside(file, "t0") == pytest.approx(0.1 if counts else 0.0)
+def test_noisier_others_count_unless_an_entrys_own_runs_are_clearly_less_noisy(share_of_their_spread, counts):
+    file = file_of(runs_with(0.1 * share_of_their_spread), runs_with(0.1), runs_with(0.1))
+    assert prior_beside(file, "t0") == pytest.approx(0.1 if counts else PRIOR)
 
 
-def test_prior_grows_with_what_other_entries_show():
+@pytest.mark.parametrize(
+    ("others", "spread", "expected"),
+    [
+        (2, 0.008, PRIOR),  # eight degrees of freedom
+        (3, 0.008, 0.008),
+        (3, 0.005, 0.005),
+        (3, 0.001, LOWEST_SHARE * PRIOR),
+        (3, 0.0, LOWEST_SHARE * PRIOR),
+        (3, 0.012, 0.012),
+    ],
+)
+@pytest.mark.parametrize("own", [(), (0.9,), runs_with(0.008)])
+def test_others_that_repeat_better_than_the_prior_lower_it(others, spread, expected, own):
+    assert prior_beside(file_of(own, *[runs_with(spread)] * others), "t0") == pytest.approx(expected)
+
+
+# One variance in a hundred is above 4.43 times another, of 4 and 20 degrees of freedom (ibid.); the root is 2.105.
+@pytest.mark.parametrize(("times_their_spread", "lowered"), [(2.09, True), (2.12, False), (0.1, True)])
+def test_quieter_others_count_unless_an_entrys_own_runs_are_clearly_noisier(times_their_spread, lowered):
+    file = file_of(runs_with(0.006 * times_their_spread), *[runs_with(0.006)] * 5)
+    assert prior_beside(file, "t0") == pytest.approx(0.006 if lowered else PRIOR)
+
+
+def test_the_prior_of_an_entry_alone():
     assert prior_spread("relative", on_host=True) == 0.01
     assert prior_spread("gbps", on_host=True) == 0.03
     assert prior_spread("gbps", on_host=False) == 0.01
-    assert prior_spread("gbps", on_host=False, others=0.07) == 0.07
 
 
 def runs_of(*pairs):

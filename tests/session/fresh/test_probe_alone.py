@@ -12,7 +12,7 @@ SLOW, FAST = 1e-3, 0.7e-3
 
 
 def gbps(*steps, **tolerates):
-    device = ScriptedDevice(probe_script=repeat(*steps))
+    device = ScriptedDevice(probe_script=repeat(*steps), overhead_seconds=0.01)
     return probe_gbps(device, device.probe(TRAFFIC), 3, **tolerates)
 
 
