@@ -141,11 +141,11 @@ ESTIMATORS: dict[str, Callable[[reference.Reference, Sequence[float]], float]] =
 }
 # The level of the F test by which an entry keeps clear of the others; 0: it never does.
 # And the lowest share of the prior that others bring it to; 1: they never lower it.
-POOLED: dict[str, dict[str, float]] = {
+POOLED: dict[str, dict[str, object]] = {
     "": {"UNLIKE_OTHERS": reference.UNLIKE_OTHERS},
     ", always pooled": {"UNLIKE_OTHERS": 0.0},
-    ", never lowered": {"LOWEST_SHARE": 1.0},
-    ", lowered to a fifth": {"LOWEST_SHARE": 0.2},
+    ", never lowered": {"LOWEST_SHARE": {"relative": 1.0}},
+    ", lowered to a fifth": {"LOWEST_SHARE": {"relative": 0.2}},
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_bandwidth.domain.judging.dram import MAX_RATIO
 from pytest_bandwidth.domain.judging.drift import DRIFT
+from pytest_bandwidth.domain.judging.drop import FIRST_RUNS
 from pytest_bandwidth.domain.judging.floors import confirmations_text, is_by_floor
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.rounds import is_share_told
@@ -66,6 +67,9 @@ def _remedy(verdict: Verdict, *, against: bool) -> str | None:
         return RATIO_REMEDY
     if against and verdict.status in _BY_UPDATE:
         return AGAINST_REMEDY
+    runs = min(verdict.baseline_runs or 1, FIRST_RUNS)
+    if verdict.status is Status.REGRESSED and runs > 1:  # one run alone could tell little of the next drop
+        return f"If intended: --bandwidth-update --bandwidth-runs={runs}."
     return REMEDIES.get(verdict.status)
 
 

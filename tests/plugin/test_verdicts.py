@@ -6,8 +6,8 @@ import re
 import pytest
 from plugin_texts import COPY
 
-# How many of three fresh processes count: those beside a probe faster than any of the baseline's only if all are.
-COUNTED = "[123]"
+# How many fresh processes run: where two agree, the third is spared.
+COUNTED = "[23]"
 SLEEPY = """
 import os
 import numpy as np
@@ -56,18 +56,15 @@ def test_a_slowed_kernel_fails_its_own_test(known, monkeypatch):
     result.stdout.re_match_lines(
         [
             r".*test_kernel moved 131 kB in .*ms: .* GB/s .*Baseline .* GB/s allows ≥ .*; seen −.*\. "
-            rf"Confirmed in {COUNTED} fresh process(es)? \(.*\)\..*If intended: --bandwidth-update\.",
+            rf"Confirmed in {COUNTED} fresh processes \(.*\)\..*"
+            r"If intended: --bandwidth-update --bandwidth-runs=3\.",
         ]
     )
     assert "Traceback" not in result.stdout.str()
     (row,) = json.loads((known.path / "run.json").read_text())["results"]
     assert row["status"] == "REGRESSED"
-    counted = [seen for seen in row["fresh"] if seen["gbps"] in row["verdict"]["confirmations"]]
-    left_out = [seen for seen in row["fresh"] if seen not in counted]
     assert len(row["fresh"]) >= 2
-    assert len(counted) == len(row["verdict"]["confirmations"]) >= 1
-    fastest = max(seen["probe_gbps"] for seen in counted)
-    assert all(seen["probe_gbps"] > fastest for seen in left_out)
+    assert [seen["gbps"] for seen in row["fresh"]] == row["verdict"]["confirmations"]
 
 
 def test_fresh_processes_load_side_by_side_and_set_up_no_fixture_before_their_turn(known, monkeypatch):

@@ -43,7 +43,6 @@ def for_both(known):
     return replace(known, entries={KEY: entry, OTHER: replace(entry, key=OTHER)})
 
 
-MEETS = Metrics(99.0, 0.99, 100.0)  # a floor of 95 GB/s
 FIVE = baseline(90.0, 90.0, 90.0, 90.0, 90.0)
 LIMITS = Limits(MarkerOptions(), 0.05, 3)
 LIMITS_10 = replace(LIMITS, tolerance=0.10)

@@ -86,8 +86,7 @@ def judge_test(
 ) -> dict[str, Judged]:
     """Judge by key. Suspects and doubtful drops that no way settles are measured again, `limits.confirm` times for all.
 
-    Fewer times where the rest could change nothing, and up to as many again, in time, where the
-    device's memory was faster than beside the baseline; see `Confirmation`.
+    Fewer times where the rest could change nothing; see `Confirmation`.
 
     pools: of the baseline (`pools_of`), where they are known already. ways: to settle suspects of changed or unknown
     code, the best first.
@@ -121,6 +120,8 @@ def judge_test(
         entry = judged[key].entry
         if key in last.cleared:
             verdict = of_cleared(unlike[key], last.cleared[key], verdict)
+            if trouble is not None:
+                verdict = with_why(verdict, f"whether the device lost it is not known: {trouble}")
             judged[key] = replace(judged[key], verdict=after_first_look(judged[key].verdict, verdict))
             continue
         if entry is not None and key not in by_floor and is_same_code(case.measurement, entry):

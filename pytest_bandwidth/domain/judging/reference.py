@@ -22,8 +22,9 @@ PRIOR_DEGREES = 5
 # that of the others, has a noise of its own.
 UNLIKE_OTHERS = 0.01
 # A file whose entries repeat better than the prior takes it down, to this share of it at the lowest: a kernel may come
-# that none of them is like.
-LOWEST_SHARE = 0.5
+# that none of them is like. Not of GB/s: what moves a machine from day to day moves all entries, and an update's runs,
+# which are of one hour, do not show it.
+LOWEST_SHARE = {"relative": 0.5, "gbps": 1.0}
 # Degrees of freedom of the others' spread from which that is told well enough, to a fifth of it.
 ENOUGH_TO_LOWER = 12
 PRIOR_SPREAD: Mapping[str, float] = {"relative": 0.01, "gbps": 0.01, "gbps:host": 0.03}
@@ -89,6 +90,7 @@ class Pool:
     sums: of the entries that are judged by a figure; None: of all. scatters: of each that holds the figure, by key.
     """
 
+    figure: Metric
     sums: Mapping[Metric | None, tuple[float, int]]
     scatters: Mapping[str, Scatter] = field(default_factory=dict)
 
@@ -96,8 +98,8 @@ class Pool:
         """Return the prior spread of an entry, given what the others judged by the same figure show.
 
         Of a kernel that goes by GB/s the share of the probe moves with memory's speed, which is no noise of a stream.
-        prior: of an entry alone. It stays where too few runs of others tell, or the entry's own are unlike those:
-        clearly less noisy than noisier ones, or clearly noisier than quieter ones.
+        prior: of an entry alone. It stays where too few runs of others tell, or the entry's own are clearly less noisy,
+        or noisier, than what those would lend it.
         """
         squares, degrees = self.sums.get(entry.judged_on, (0.0, 0))
         own = self.scatters.get(entry.key)
@@ -109,7 +111,7 @@ class Pool:
         spread = math.sqrt(squares / degrees)
         if spread < prior and degrees < ENOUGH_TO_LOWER:
             return prior
-        spread = max(spread, LOWEST_SHARE * prior)
+        spread = max(spread, LOWEST_SHARE[self.figure] * prior)
         return prior if own is not None and _is_unlike(own, spread, degrees, spread > prior) else spread
 
 
@@ -136,7 +138,7 @@ def pool_of(entries: Iterable[Entry], figure: Metric) -> Pool:
         for judged_on in (None, *([entry.judged_on] if entry.judged_on else METRICS)):
             squares, degrees = sums.get(judged_on, (0.0, 0))
             sums[judged_on] = squares + found.squares, degrees + found.runs - 1
-    return Pool(sums, scatters)
+    return Pool(figure, sums, scatters)
 
 
 def reference_of(entry: Entry, figure: Metric, prior: float, scatter: Scatter | None = None) -> Reference | None:

@@ -93,9 +93,9 @@ class BaselineCommits:
 
 @dataclass(frozen=True, slots=True)
 class AgainstItsCommit:
-    """Settle suspects of one test, as a `Way`. worktrees_at: both trees of the test, for a revision.
+    """Settle suspects of one test, as a `Way`.
 
-    The second argument is the share of the time budget that is for rounds.
+    worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
     """
 
     commits: BaselineCommits
@@ -143,7 +143,7 @@ class AgainstItsCommit:
         verdicts, why_not, cleared = {}, {}, {}
         for key, one in judge_timed(subjects, taken, SETTLING_LOOKS, SETTLING_LEVEL).items():
             heads = taken.heads(measurements[key].label)
-            if is_cleared(suspects[key], one.verdict, heads):
+            if taken.in_turn and self.limits.confirm and is_cleared(suspects[key], one.verdict, heads):
                 cleared[key] = one.verdict
                 continue
             verdict = judge_by_commit(suspects[key], one.verdict, heads, self.limits.confirm)

@@ -17,7 +17,7 @@ from typing import Any
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResult, FreshProcessFailed, Go, Invocation
+from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResult, FreshProcessFailed, Invocation
 from pytest_bandwidth.session.fresh.interpreter import interpreter_options
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
 
@@ -137,7 +137,7 @@ class Process:
     def measured(self) -> list[dict[str, Any]]:
         """Run it. Raises FreshProcessFailed, ForeignImport, and NothingThere at the other revision."""
         with self.started() as running:
-            return running.rows(running.child.finish(Go(), self.timeout_seconds))
+            return running.rows(running.child.finish(self.timeout_seconds))
 
     @contextmanager
     def started(self) -> Iterator[_Running]:

@@ -31,7 +31,7 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measurement import Measurement
 from pytest_bandwidth.domain.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
-from pytest_bandwidth.session.fresh.child import Child, Go, rows_of
+from pytest_bandwidth.session.fresh.child import Child, rows_of
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
 from pytest_bandwidth.storage.baseline.code_files import needed_ptx
@@ -142,7 +142,7 @@ class OldKernels:
         with self._lock(), self._start(asked) as child:
             child.wait_until_ready(self._timeout_seconds)
             begun = time.monotonic()
-            rows = rows_of(child, Go(), self._timeout_seconds)
+            rows = rows_of(child, self._timeout_seconds)
             seconds = time.monotonic() - begun
         by_label = {row["label"]: row for row in rows}
         trouble: dict[str | None, str] = {}

@@ -114,6 +114,12 @@ class Go:
     processor: int | None = None
 
 
+def go_of_plain(plain: Mapping[str, Any]) -> Go:
+    """Return the message back; a parent of another version may say more than this process knows."""
+    known = {f.name for f in fields(Go)}
+    return Go(**{name: value for name, value in plain.items() if name in known})
+
+
 @dataclass(frozen=True, slots=True)
 class Invocation:
     """Say how this pytest was started, so that another can be started alike."""
@@ -179,7 +185,7 @@ class ParentLine:
 
     def wait_for_turn(self) -> Go:
         """Tell the parent that this child is ready, and wait for its turn. Raises SystemExit where that never comes."""
-        return Go() if self._text is None else Go(**json.loads(self.answer_to("ready")))
+        return Go() if self._text is None else go_of_plain(json.loads(self.answer_to("ready")))
 
     def answer_to(self, said: str) -> str:
         """Say a line and return the parent's. Raises SystemExit where there is none any more."""
@@ -293,9 +299,9 @@ class Child:
         with suppress(OSError):
             self._line.sendall(f"{line}\n".encode())
 
-    def finish(self, go: Go, timeout_seconds: float) -> ChildResult:
+    def finish(self, timeout_seconds: float) -> ChildResult:
         """Let the child measure and wait for its end."""
-        self.start(go)
+        self.start(Go())
         return self.result(timeout_seconds)
 
     def result(self, timeout_seconds: float) -> ChildResult:
@@ -323,9 +329,9 @@ def start_fresh(invocation: Invocation, request: ChildRequest) -> Child:
     return Child(invocation.command(), invocation.folder, request)
 
 
-def rows_of(child: Child, go: Go, timeout_seconds: float) -> list[dict[str, Any]]:
+def rows_of(child: Child, timeout_seconds: float) -> list[dict[str, Any]]:
     """Let a child measure and return its outcomes as plain rows. Raises FreshProcessFailed where it gives none."""
-    result = child.finish(go, timeout_seconds)
+    result = child.finish(timeout_seconds)
     if not result.rows:
         raise FreshProcessFailed(f"a fresh process {result}")
     return result.rows
@@ -337,7 +343,7 @@ def run_fresh(invocation: Invocation, request: ChildRequest, timeout_seconds: fl
     Raises FreshProcessFailed where it gives none. Whatever ends this call, no child is left behind.
     """
     with start_fresh(invocation, request) as child:
-        return rows_of(child, Go(), timeout_seconds)
+        return rows_of(child, timeout_seconds)
 
 
 def run_child(
@@ -351,7 +357,7 @@ def run_child(
 ) -> ChildResult:
     """Start a child and wait for it. Whatever ends this call, no child is left behind. direct: as in `Child`."""
     with Child(command, folder, request, environment, direct=direct) as child:
-        return child.finish(Go(), timeout_seconds)
+        return child.finish(timeout_seconds)
 
 
 def _reached_file(report: Path) -> Path:

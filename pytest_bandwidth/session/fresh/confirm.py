@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.confirmation import Confirmation, FreshMetrics, FreshRow
 from pytest_bandwidth.domain.metrics import Metrics
 from pytest_bandwidth.domain.validity import why_no_evidence
-from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, Go, rows_of
+from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, rows_of
 
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
 # late, when the memory that the others used has gone back to a hypervisor.
@@ -80,7 +80,7 @@ class FreshProcesses:
         with self._lock():
             child = self._next()
             begun = time.monotonic()
-            rows = rows_of(child, Go(), self._timeout_seconds)
+            rows = rows_of(child, self._timeout_seconds)
             seconds = time.monotonic() - begun
         self.rows.append(_by_label(rows, self._peak, seconds))
         return {label: row.figures for label, row in self.rows[-1].items()}

@@ -102,14 +102,19 @@ def test_noisier_others_count_unless_an_entrys_own_runs_are_clearly_less_noisy(s
         (2, 0.008, PRIOR),  # eight degrees of freedom
         (3, 0.008, 0.008),
         (3, 0.005, 0.005),
-        (3, 0.001, LOWEST_SHARE * PRIOR),
-        (3, 0.0, LOWEST_SHARE * PRIOR),
+        (3, 0.001, LOWEST_SHARE["relative"] * PRIOR),
+        (3, 0.0, LOWEST_SHARE["relative"] * PRIOR),
         (3, 0.012, 0.012),
     ],
 )
 @pytest.mark.parametrize("own", [(), (0.9,), runs_with(0.008)])
 def test_others_that_repeat_better_than_the_prior_lower_it(others, spread, expected, own):
     assert prior_beside(file_of(own, *[runs_with(spread)] * others), "t0") == pytest.approx(expected)
+
+
+def test_the_prior_of_gbps_is_not_lowered():
+    assert prior_beside(file_of((), *[runs_with(0.001)] * 9), "t0", "gbps") == PRIOR
+    assert prior_beside(file_of((), *[runs_with(0.05)] * 9), "t0", "gbps") == pytest.approx(0.05)
 
 
 # One variance in a hundred is above 4.43 times another, of 4 and 20 degrees of freedom (ibid.); the root is 2.105.
