@@ -197,31 +197,29 @@ class Arena:
         self.folder = folder
         self._kernels = tuple(kernels)
         self._kept = kept
-        self.options = (f"--bandwidth-tolerance={tolerance}", *(["--bandwidth-strict"] if strict else []))
+        self._judged = (f"--bandwidth-tolerance={tolerance}", *(["--bandwidth-strict"] if strict else []))
         (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
         (folder / "test_kernels.py").write_text(
             TEST.replace("{mib}", str(mib)).replace("{kernels}", repr(list(kernels)))
         )
         (folder / ".gitignore").write_text(IGNORED)
-        self.slow_down(0.0)
+        self._slow_down(0.0)
         for given in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "What the baselines are taken of")):
             subprocess.run(["git", *AUTHOR, *given], cwd=folder, check=True)
 
-    def take_baselines(self, *, of_theirs: bool = True) -> None:
+    def take_baselines(self) -> None:
         baseline = self.folder / "ours.yaml"
         baseline.unlink(missing_ok=True)
-        self.slow_down(0.0)
+        self._slow_down(0.0)
         for _ in range(BASELINE_TRIES):  # what is measured beside others does not enter
-            code, text, _ = self.pytest("ours", "--bandwidth-update-new", "--bandwidth-runs=5")
+            code, text, _ = self._pytest("ours", "--bandwidth-update-new", "--bandwidth-runs=5")
             if baseline.is_file() and all(f"test_ours[{kernel}]" in baseline.read_text() for kernel in self._kernels):
                 break
         else:
             raise SystemExit(f"not every kernel has a baseline; pytest ended with {code}:\n{text}")
-        if not of_theirs:
-            return
         for old in (self.folder / "theirs").rglob("*.json"):
             old.unlink()
-        code, text, _ = self.pytest("theirs", "--benchmark-save=base")
+        code, text, _ = self._pytest("theirs", "--benchmark-save=base")
         if code != 0:
             raise SystemExit(f"pytest-benchmark saved nothing:\n{text}")
 
@@ -230,19 +228,18 @@ class Arena:
 
         edited: whether the code is another, though no slower. alone: whether pytest-benchmark is spared.
         """
-        self.slow_down(drop, edited=edited)
+        self._slow_down(drop, edited=edited)
         turns = (self._judge_ours,) if alone else (self._judge_ours, self._judge_theirs)
         for turn in turns if ours_first else reversed(turns):
             turn(beside, drop)
 
-    def slow_down(self, drop: float, *, edited: bool = False) -> None:
-        """Make the working tree's code slower, or another. edited: as `judge` has it."""
+    def _slow_down(self, drop: float, *, edited: bool = False) -> None:
         (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {edited or drop > 0!r}\n")
 
     def _judge_ours(self, beside: str, drop: float) -> None:
         document = self.folder / "ours.json"
         document.unlink(missing_ok=True)
-        code, text, seconds = self.pytest("ours", *self.options, f"--bandwidth-json={document.name}")
+        code, text, seconds = self._pytest("ours", *self._judged, f"--bandwidth-json={document.name}")
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not document.is_file():
             raise SystemExit(f"nothing was judged:\n{text}")
         rows = json.loads(document.read_text())["results"]
@@ -256,18 +253,16 @@ class Arena:
 
     def _judge_theirs(self, beside: str, drop: float) -> None:
         fails = ("--benchmark-compare", "--benchmark-compare-fail=median:5%", "--benchmark-compare-fail=min:5%")
-        _, text, seconds = self.pytest("theirs", *fails)
+        _, text, seconds = self._pytest("theirs", *fails)
         failed = set(FAILED.findall(text))
         for judge, figure in ((MEDIAN, "median"), (MINIMUM, "min")):
             statuses = {name: "REGRESSED" if (name, figure) in failed else "WITHIN" for name in self._kernels}
             self._kept.add(judge, beside, drop, statuses, seconds)
 
-    def pytest(self, tool: str, *args: str, **variables: str) -> tuple[int, str, float]:
-        """Run one tool on the kernels; return its exit status, what it printed, and seconds. variables: environment."""
+    def _pytest(self, tool: str, *args: str) -> tuple[int, str, float]:
         begun = time.monotonic()
-        env = {**environment(), **variables}
         done = subprocess.run(
-            [*command(tool), *args], cwd=self.folder, env=env, capture_output=True, text=True, check=False
+            [*command(tool), *args], cwd=self.folder, env=environment(), capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout + done.stderr, time.monotonic() - begun
 

@@ -1,6 +1,6 @@
 """Compare pairs of processes that sample in turn with pairs that follow each other: same code, every kind of kernel.
 
-    python benchmarks/in_turn.py                            # ten pairs a kernel and way: a quarter of an hour
+    python benchmarks/in_turn.py                            # ten pairs a kernel and way: half an hour
     python benchmarks/in_turn.py --pairs 4 --kernel triad
     python benchmarks/in_turn.py --rounds-share 0.5   # of a measurement's time, for rounds
 

@@ -7,10 +7,10 @@ Every rule looks at the drops after some numbers of pairs, eight at most but for
 REGRESSED where the mean is past the tolerance and the rule excludes no drop, WITHIN where the 99.9 % interval is
 narrower than the tolerance and the mean inside it; else it goes on. The rules share the level of two looks at 1/1000:
 
-    4, then 8     what settles suspects: two looks by Student's t at 99.9 %
+    4, then 8     two looks by Student's t at 99.9 %
     5, then 10    --bandwidth-against
     each of 3–8   six looks by Student's t that share 2/1000 evenly: by the union bound it holds at any of them
-    each of 5–8   four looks that share it
+    each of 5–8   what settles suspects: four looks that share it
     mixture       the scale-invariant e-process of the t-test (right Haar prior of the spread, normal mixture over the
                   effect's size, in spreads): past 1/level, by Ville's inequality, at any of 3 to 8
 

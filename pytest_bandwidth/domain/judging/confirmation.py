@@ -58,7 +58,7 @@ class Confirmation:
     """Decide what the suspects of one test need of the fresh processes, which measure all of them.
 
     confirm: how many processes were asked for. dropped: the suspects that no floor decides. floors: whether there are
-    others, which rest on the first `confirm`.
+    others, which rest on all of them.
     """
 
     confirm: int
@@ -93,11 +93,11 @@ def judge_by_fresh(
         too_few = f"{len(seen)} fresh processes measured it, and validly; {confirm} have to"
         return _not_confirmed(first, str(trouble) if trouble else too_few)
     if is_by_floor(first):
-        return confirm_floor(first, seen[:confirm], floors)
+        return confirm_floor(first, seen, floors)
     if case.reference is None:
         raise ValueError("a suspect without a reference")
     values = [value for process in seen if (value := process.of(case.reference.figure)) is not None]
-    if len(values) < confirm:
+    if len(values) < max(confirm, 1):
         return _not_confirmed(first, f"a probe ran in {len(values)} of {len(seen)} fresh processes")
     verdict = confirm_drop(first, case.reference, values, case.tolerance)
     if verdict.status is Status.REGRESSED and verdict.figure == "relative" and case.known is not None:

@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against import pairs_loop
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
+from pytest_bandwidth.session.against.pairs_loop import can_take_turns, judge_against, with_floors
 from pytest_bandwidth.session.against.worktrees import NothingThere
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
@@ -57,6 +57,11 @@ class ScriptedWorktrees:
     @property
     def order(self):
         return self.locked.replace("[", "").replace("]", "")
+
+    def in_turn(self, _number):
+        """As where the test looks at figures that are not there in turn."""
+        self.locked += "T"
+        raise FreshProcessFailed("a fresh process ended with exit status 1: found None, expected a share")
 
     def head(self):
         return self._next("head")
@@ -101,6 +106,22 @@ def test_pairs_alternate_in_order_and_end_with_the_number_asked_for():
     worktrees = ScriptedWorktrees(only((80.0, 100.0)), only((80.0, 100.0)))
     assert judge(worktrees)["None"].status is Status.WITHIN
     assert worktrees.order == "ABBAABBA"
+
+
+def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: True)
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
+    assert judge(worktrees)["None"].status is Status.REGRESSED
+    assert worktrees.order == "TABBAABBA"
+
+
+def test_what_can_take_turns():
+    revision = ScriptedWorktrees.revision
+    one = replace(measured(70.0), device=replace(HOST, memory_bytes=None))
+    assert can_take_turns([one, one], revision)
+    compared = replace(one, rounds=replace(one.rounds, interleaved=((1.0,),)))
+    for another in (compared, replace(one, device=HOST), replace(one, device=replace(HOST, kind="cuda"))):
+        assert not can_take_turns([one, another], revision), "compared callables, too little memory, a GPU"
 
 
 def test_the_device_is_held_for_each_pair_and_free_between_pairs():

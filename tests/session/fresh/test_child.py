@@ -156,7 +156,7 @@ def line(monkeypatch):
 
 
 def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
-    line.sendall(b'{"beside": 17, "processor": 1}\n')
+    line.sendall(b'{"beside": 17, "processor": 1, "of_a_later_version": 2}\n')
     go = ParentLine().wait_for_turn()
     assert line.recv(100) == b"ready\n"
     assert go == Go(beside=17, processor=1)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from judged_kernels import FIVE, KEY, LIMITS, again, measured, never_probe
+from judged_kernels import FIVE, KEY, LIMITS, OTHER, again, baseline, for_both, measured, never, never_probe
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT, is_cleared, judge_by_commit, limits_of
@@ -79,8 +79,26 @@ def test_cleared_code_is_cleared_where_no_fresh_process_can_be_had():
     def fails():
         raise BandwidthError("a fresh process ended with exit status 4")
 
-    verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, again(fails), never_probe, ways=[cleared])
-    assert verdict[KEY].verdict.status is Status.WITHIN
+    verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, again(fails), never_probe, ways=[cleared])[KEY].verdict
+    assert verdict.status is Status.WITHIN
+    assert verdict.reason.endswith("; whether the device lost it is not known: a fresh process ended with exit status 4")
+
+
+def test_cleared_code_is_cleared_where_no_fresh_process_is_wanted():
+    # Too few runs for the tolerance: without confirmation, too, pairs are to say what those cannot.
+    limits = replace(LIMITS, confirm=0, unsure=True)
+    found = judge_test({KEY: measured(88.0)}, baseline(90.0), limits, again(never), never_probe, ways=[cleared])
+    assert found[KEY].verdict.status is Status.WITHIN
+
+
+def test_cleared_code_beside_a_missed_floor_and_another_suspect():
+    entries = for_both(FIVE)
+    limits = replace(LIMITS, marker=replace(LIMITS.marker, min_gbps=75.0))
+    both = {KEY: measured(80.0), OTHER: replace(measured(70.0), label="b")}  # the second one is below the floor
+    fresh = again(lambda: {None: Metrics(80.0, 0.8, 100.0), "b": Metrics(70.0, 0.7, 100.0)})
+    found = judge_test(both, entries, limits, fresh, never_probe, ways=[cleared])
+    assert (found[KEY].verdict.status, found[KEY].verdict.code) == (Status.DEVICE, BY_COMMIT)
+    assert (found[OTHER].verdict.status, found[OTHER].verdict.code) == (Status.REGRESSED, "floor:min_gbps")
 
 
 def test_pairs_faster_than_the_commit_improve_nothing_that_was_suspect():

@@ -16,12 +16,12 @@ WELL = Verdict(Status.WITHIN, "pairs", "as fast as the old code")
 LOST = Verdict(Status.DEVICE, "commit", "the old code lost as much")
 
 
-def way(asked, verdicts=None, why_not=None):
+def way(asked, verdicts=None, why_not=None, cleared=None):
     """A way that notes for whom it was asked."""
 
     def says(suspects):
         asked.append(sorted(suspects))
-        return LastWords(verdicts or {}, why_not or {})
+        return LastWords(verdicts or {}, why_not or {}, cleared or {})
 
     return says
 
@@ -49,6 +49,13 @@ def test_a_later_way_is_asked_only_for_what_none_before_it_settled():
     settled = replace(SLOW, reason="slower than the old code; no old kernel", why_not="no old kernel")
     assert said.verdicts == {"a": WELL, "b": settled}
     assert not said.why_not
+
+
+def test_what_a_way_clears_is_asked_of_no_other():
+    later = []
+    said = settle({"a": None}, [way([], why_not={"a": "no old kernel"}), way([], cleared={"a": WELL}), way(later)])
+    assert later == []
+    assert said == LastWords({}, {}, {"a": with_why(WELL, "no old kernel")})
 
 
 def test_why_no_way_settled_a_suspect_is_said_of_each():
@@ -102,3 +109,11 @@ def test_a_message_says_why_no_better_way_had_the_last_word():
     said = failure_message("test_copy", measurement, with_why(drop, "the commit is gone"))
     assert " seen −10 %. The commit is gone. Confirmed in 1 fresh process (90.0)." in said
     assert "gone" not in failure_message("test_copy", measurement, with_why(drop, None))
+
+
+@pytest.mark.parametrize(
+    ("runs", "advice"), [(None, ""), (1, ""), (3, " --bandwidth-runs=3"), (20, " --bandwidth-runs=5")]
+)
+def test_what_is_intended_is_stored_with_as_many_runs_as_the_entry_had(runs, advice):
+    drop = Verdict(Status.REGRESSED, "drop", "too slow", "gbps", 90.0, 100.0, drop=0.1, baseline_runs=runs)
+    assert failure_message("test_copy", measured(90.0), drop).endswith(f" If intended: --bandwidth-update{advice}.")
