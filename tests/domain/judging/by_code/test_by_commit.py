@@ -81,7 +81,7 @@ def test_cleared_code_is_cleared_where_no_fresh_process_can_be_had():
 
     verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, again(fails), never_probe, ways=[cleared])[KEY].verdict
     assert verdict.status is Status.WITHIN
-    assert verdict.reason.endswith("; whether the device lost it is not known: a fresh process ended with exit status 4")
+    assert verdict.reason.endswith("whether the device lost it is not known: a fresh process ended with exit status 4")
 
 
 def test_cleared_code_is_cleared_where_no_fresh_process_is_wanted():
