@@ -30,7 +30,7 @@ from arena import KERNELS, Arena, Tally, table
 
 from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.units import format_percent
-from pytest_bandwidth.session.fresh.child import Child, ChildRequest, Go, Invocation
+from pytest_bandwidth.session.fresh.child import Child, ChildRequest, Invocation
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
 
 SECONDS = 300.0
@@ -88,7 +88,7 @@ def following(folder: Path, kernel: str, share: float) -> dict[str, float]:
     rows = []
     for _ in range(2):
         with ExitStack() as stack:
-            result = started(stack, folder, kernel, share, takes_turns=False).finish(Go(), SECONDS)
+            result = started(stack, folder, kernel, share, takes_turns=False).finish(SECONDS)
         rows += result.rows[:1]
     if len(rows) < 2 or not all(map(is_valid, rows)):
         return {}

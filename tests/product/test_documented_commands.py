@@ -274,7 +274,8 @@ def test_gitlabs_jobs_run(shell, pytester):
     jobs = yaml.safe_load(lacking(RUNNER).text)
     assert set(jobs) == {"traffic", "gpu", "gpu-merge-request"}
     for job in jobs.values():
-        assert ("$CI_MERGE_REQUEST_DIFF_BASE_SHA" in str(job)) == (job.get("variables") == {"GIT_DEPTH": 0})
+        timed = "gpu" in job.get("tags", ())  # which may take the old code from the history
+        assert timed == (job.get("variables") == {"GIT_DEPTH": 0})
         results, junit = (
             pytester.path / job["artifacts"]["paths"][0],
             pytester.path / job["artifacts"]["reports"]["junit"],
@@ -284,7 +285,7 @@ def test_gitlabs_jobs_run(shell, pytester):
         for command in job["script"]:
             if command == "python3 -m venv .venv":
                 continue  # what it is for is installed here
-            known = command.replace("$CI_MERGE_REQUEST_DIFF_BASE_SHA", "HEAD")
+            known = command.replace("$CI_MERGE_REQUEST_DIFF_BASE_SHA", "HEAD").replace(" --bandwidth-device=cuda", "")
             assert shell(known.removeprefix(".venv/bin/")) == 0, command
         assert results.is_dir()
         assert junit.is_file()
