@@ -2,6 +2,7 @@
 
     python benchmarks/gate.py                                # short: unchanged, edited and 10 % slower, once each
     python benchmarks/gate.py --judged 40 --dropped 8        # 440 unchanged rows: hours
+    python benchmarks/gate.py --judged 40 --dropped 2 --over 120   # what is left of two hours is waited
     python benchmarks/gate.py --judged 8 --drop 3% --tolerance 2% --kernel triad --kernel sum
 
 As in CI: in a git repository, with --bandwidth-strict, every run a fresh process (benchmarks/arena.py has the kernels,
@@ -20,9 +21,10 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from statistics import fmean, median
 
@@ -83,6 +85,10 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
                 yield f"- {row}: seconds a row, means of {len(seconds)} runs: {told}"
 
 
+def wait_until(moment: datetime) -> None:
+    time.sleep(max((moment - datetime.now(timezone.utc)).total_seconds(), 0))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--judged", type=int, default=1, help="rounds of unchanged code (default: 1)")
@@ -93,6 +99,7 @@ def main() -> None:
     parser.add_argument("--kernel", action="append", choices=tuple(KERNELS), help="kernel to judge (default: all)")
     parser.add_argument("--tolerance", default="5%")
     parser.add_argument("--mib", type=int, default=128, help="MiB of each array (default: 128)")
+    parser.add_argument("--over", type=float, default=0, metavar="MINUTES", help="spread the rounds over so long")
     options = parser.parse_args()
     dropped = options.judged if options.dropped is None else min(options.dropped, options.judged)
     drops = [0.0, *map(parse_fraction, options.drop or (["10%"] if options.judged == 1 else ["5%", "10%"]))]
@@ -104,6 +111,7 @@ def main() -> None:
         arena = Arena(Path(folder), kept, **given, strict=True)
         try:
             for i in range(options.judged):
+                wait_until(begun + timedelta(minutes=options.over * i / options.judged))
                 if i % ROUNDS_PER_BASELINE == 0:
                     arena.take_baselines()
                 asked = rounds_of(drops) if evenly(i, options.judged, dropped) else rounds_of(())

@@ -81,8 +81,10 @@ class BandwidthSession:
         self._line = ProgressLine(config)
         self._writes = False
         self._unmeasurable = Unmeasurable()
-        # Node ids of the run's tests by name, once one is shown.
-        self._named: dict[str, list[str]] = {}
+        # The run's tests, as sentences name them, by node id; once one is shown.
+        self._names: dict[str, str] = {}
+        # The device and its peak, and their text on reports: the same for every test.
+        self._told_device: tuple[DeviceIdentity, Peak | None, str] | None = None
         # Node ids of the bandwidth tests by file, once one asks for the fixture.
         self._by_file: dict[Path, list[str]] | None = None
 
@@ -215,8 +217,12 @@ class BandwidthSession:
 
     def attach_device(self, report: pytest.TestReport) -> None:
         """Put the device on a test's report, where there is one and it is to measure."""
-        if self._problem is None and not self._run.settings.disable:
-            vars(report)["bandwidth_device"] = json.dumps(device_plain(self._run.device.identity, self._run.peak))
+        if self._problem is not None or self._run.settings.disable:
+            return
+        identity, peak = self._run.device.identity, self._run.peak
+        if self._told_device is None or self._told_device[:2] != (identity, peak):
+            self._told_device = identity, peak, json.dumps(device_plain(identity, peak))
+        vars(report)["bandwidth_device"] = self._told_device[2]
 
     def finish(self) -> None:
         """Tell the controller what the collection left unmeasured, and an update's further runs.
@@ -335,11 +341,13 @@ class BandwidthSession:
 
     def _shown_name(self, item: pytest.Item, measurement: Measurement) -> str:
         """Return the test's name with its label; among tests of one name as much of its path as tells it apart."""
-        if not self._named:
+        if not self._names:
+            named: dict[str, list[str]] = {}
             for other in item.session.items:
-                self._named.setdefault(other.name, []).append(other.nodeid)
-        alike = self._named.get(item.name, [item.nodeid])
-        name = item.name if len(alike) == 1 else shortest_unique(alike)[item.nodeid]
+                named.setdefault(other.name, []).append(other.nodeid)
+            for name, alike in named.items():
+                self._names |= {alike[0]: name} if len(alike) == 1 else shortest_unique(alike)
+        name = self._names.get(item.nodeid, item.name)
         return f"{name} @ {measurement.label}" if measurement.label else name
 
 
