@@ -59,7 +59,7 @@ def merge(folder: Path) -> None:
     from pytest_bandwidth.cli.fleet.overview import fleet_document, fleet_json
     from pytest_bandwidth.cli.fleet.returned import read_result
     from pytest_bandwidth.reports.html.fleet import render_fleet
-    from pytest_bandwidth.session.device_report import fleet_findings
+    from pytest_bandwidth.session.publishing.device_report import fleet_findings
 
     begun = time.process_time()
     rows, reports = [], []

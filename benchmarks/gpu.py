@@ -29,7 +29,7 @@ from typing import Any
 
 from gpu_page import left_out, report, spreads
 
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.storage.atomic import write_whole
 
 REPOSITORY = Path(__file__).resolve().parent.parent

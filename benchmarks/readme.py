@@ -2,7 +2,7 @@
 
     python benchmarks/readme.py             # about half a minute
 
-Takes the Python block of README.md, writes a baseline of three fresh processes for it, lets its triad do a third more
+Takes the Python block of README.md, writes a baseline of five fresh processes for it, lets its triad do a third more
 work than it declares, and prints what the plugin then says.
 """
 
@@ -64,7 +64,7 @@ def main() -> None:
         (tests / "test_triad.py").write_text(shown_test())
         # The first process compiles the kernels, which is no part of what is shown.
         run(folder, "--bandwidth-disable")
-        print(run(folder, "--bandwidth-update", "--bandwidth-runs=3"))
+        print(run(folder, "--bandwidth-update", "--bandwidth-runs=5"))
         baseline = folder / "baseline.yaml"
         if not baseline.is_file():
             raise SystemExit("no baseline was written, see above")

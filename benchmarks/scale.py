@@ -42,8 +42,8 @@ _LOAD = "baseline = baseline_files.load(path)\nassert all(baseline.find(key) is 
 _JUDGE = """
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.judging.judge import judge_test, pools_of
 rounds = Rounds(kernel_seconds=(2**29 / 1.754e12,), probe_seconds=(2**29 / 1.754e12,), kernel_first=(True,),

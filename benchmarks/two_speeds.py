@@ -32,9 +32,9 @@ from pytest_bandwidth.domain.judging.judge import judge_test
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.reference import steadier_of_runs
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Metrics, choose_metric, metrics_of_run
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_run
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.domain.verdict import Status

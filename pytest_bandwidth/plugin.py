@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_bandwidth.session import hooks
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
-from pytest_bandwidth.session.options import add_marker, add_options, given
+from pytest_bandwidth.session.user import hooks
+from pytest_bandwidth.session.user.options import add_marker, add_options, given
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.fixture import Bandwidth
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     add_marker(config)
     if given(config):
-        from pytest_bandwidth.session.settings import settings_of
+        from pytest_bandwidth.session.user.settings import settings_of
 
         settings_of(config)  # a mistake is told now, whether or not bandwidth tests turn up
     controller = Controller(config)
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         configure_child(config)
     elif given(config):
-        from pytest_bandwidth.session.collected import begin_to_collect
+        from pytest_bandwidth.session.collection.collected import begin_to_collect
 
         begin_to_collect(config)
     if not hasattr(config, "workerinput"):
@@ -79,9 +79,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = [item for item in items if is_bandwidth_test(item)]
     if not wanted and not given(config):
         return
-    from pytest_bandwidth.session.collected import concerns_baseline
+    from pytest_bandwidth.session.collection.collected import concerns_baseline
     from pytest_bandwidth.session.fresh.child import request_of_environment
-    from pytest_bandwidth.session.settings import settings_of
+    from pytest_bandwidth.session.user.settings import settings_of
 
     settings, request = settings_of(config), request_of_environment()
     if request is not None and (request.nodeid is not None or request.nodeids is not None):
@@ -131,7 +131,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     session = config.stash.get(_SESSION, None)
     lines = [] if session is None else [session.header()]
     if given(config):
-        from pytest_bandwidth.session.settings import nothing_is_judged
+        from pytest_bandwidth.session.user.settings import nothing_is_judged
 
         unjudged = nothing_is_judged(config)
         lines += [] if unjudged is None else [f"bandwidth: {unjudged}"]

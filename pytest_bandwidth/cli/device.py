@@ -10,7 +10,7 @@ from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.devices.base import Device, TimedDevice
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.device import device_plain
-from pytest_bandwidth.domain.roofline import ridge_point
+from pytest_bandwidth.domain.measured.roofline import ridge_point
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.reports.text_safe import printable

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.cli.tables import terminal_width
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
 from pytest_bandwidth.reports.text_safe import printable

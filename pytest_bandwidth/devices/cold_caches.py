@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.domain.clock import clock
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.units import format_bytes, format_seconds
 
 # Of data this many times as large as the last-level cache, what a cache still holds does not show.

@@ -12,8 +12,8 @@ from pathlib import Path
 from pytest_bandwidth.devices.base import Call, Sample
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.rounds import RUN_DELAY
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
 
 # A sample in which a thread waited longer than this share of it does not count. On a quiet 2-core host, samples of 1 µs
 # to 10 ms wait for nothing; 1 % or 10 % keep about as many beside others and quiet: benchmarks/run_delay.py.

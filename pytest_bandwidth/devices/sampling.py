@@ -11,8 +11,8 @@ from typing import Protocol
 from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.rounds import (
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.rounds import (
     FEWEST_ROUNDS,
     HELD_UP,
     RUN_DELAY,
@@ -22,9 +22,9 @@ from pytest_bandwidth.domain.rounds import (
     rounds_held_up,
     too_few_undisturbed,
 )
+from pytest_bandwidth.domain.measured.validity import why_invalid
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.domain.units import format_seconds
-from pytest_bandwidth.domain.validity import why_invalid
 
 # Warm-up: at least this share of the budget, at most the second; in between until the samples stop drifting.
 WARMUP_LEAST_SHARE = 0.05

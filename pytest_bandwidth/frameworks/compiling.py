@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
 
 # What JAX calls a compilation in its monitoring.
 _JAX_COMPILED = "/jax/core/compile/backend_compile_duration"

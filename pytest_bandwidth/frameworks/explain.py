@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.explanation import Explanation
+from pytest_bandwidth.domain.traffic.explanation import Explanation
 from pytest_bandwidth.frameworks.arrays import FoundArray, arrays_in, located, refuse_mixed
 from pytest_bandwidth.frameworks.operators.jax_equations import explained_jax
 from pytest_bandwidth.frameworks.operators.tinygrad_kernels import explained_tinygrad

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_bandwidth.domain.card_trend import CardTrend
+from pytest_bandwidth.domain.trends.card_trend import CardTrend
 from pytest_bandwidth.domain.units import counted, format_percent
 from pytest_bandwidth.reports.summary import signed_percent
 from pytest_bandwidth.reports.trends import BARS_IN_OVERVIEW, bars

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, format_bytes, format_gbps
 from pytest_bandwidth.reports.values import number, text
 

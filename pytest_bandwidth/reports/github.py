@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import patterns_text, sectors_text

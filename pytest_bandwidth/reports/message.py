@@ -6,8 +6,8 @@ from pytest_bandwidth.domain.judging.dram import MAX_RATIO
 from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.judging.drop import FIRST_RUNS
 from pytest_bandwidth.domain.judging.floors import confirmations_text, is_by_floor
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import is_share_told
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import is_share_told
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

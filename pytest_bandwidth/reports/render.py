@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 
 
 def render(kind: str, document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:

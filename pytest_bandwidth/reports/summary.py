@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_bandwidth.domain.run_findings import OF_UNMEASURED, UNJUDGED
+from pytest_bandwidth.domain.outcomes.run_findings import OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
 from pytest_bandwidth.storage.saved_run import RunDocument

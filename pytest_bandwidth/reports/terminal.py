@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
-from pytest_bandwidth.domain.dram import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
-from pytest_bandwidth.domain.explanation import LEAST_DIFFERENCE, MATERIALISED
 from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
 from pytest_bandwidth.domain.judging.drift import DRIFT
-from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, NO_GRAPHS, XPASS
-from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.run_findings import shared_causes
+from pytest_bandwidth.domain.measured.dram import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
+from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NO_GRAPHS, XPASS
+from pytest_bandwidth.domain.measured.validity import OF_OTHERS
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.run_findings import shared_causes
+from pytest_bandwidth.domain.traffic.explanation import LEAST_DIFFERENCE, MATERIALISED
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
-from pytest_bandwidth.domain.validity import OF_OTHERS
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
 from pytest_bandwidth.reports.dram import dram_text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from pytest_bandwidth.domain.trend import CommitRow, Level, Trend, TrendFigure, by_commit, newest_commit
+from pytest_bandwidth.domain.trends.trend import CommitRow, Level, Trend, TrendFigure, by_commit, newest_commit
 from pytest_bandwidth.domain.units import counted, digits, format_moment, format_percent
 from pytest_bandwidth.reports.summary import signed_percent
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.ptx_diff import access_changes, ptx_diff
 from pytest_bandwidth.domain.errors import BaselineError
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.storage.baseline.code_files import needed_ptx
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
-from pytest_bandwidth.session.options import given
+from pytest_bandwidth.session.user.options import given
 
 if TYPE_CHECKING:
-    from pytest_bandwidth.session.device_report import DeviceReport, Gathered
+    from pytest_bandwidth.session.publishing.device_report import DeviceReport, Gathered
 
 
 # Options that name what a run writes.
@@ -45,13 +45,13 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, config: pytest.Config) -> None:
         """Refuse bad baselines and outputs before xdist starts its workers, where each test would fail of them."""
-        from pytest_bandwidth.session.settings import places_of, settings_of
+        from pytest_bandwidth.session.user.settings import places_of, settings_of
 
         settings = settings_of(config)
         if settings.skip:
             return
         from pytest_bandwidth.domain.errors import BaselineError, UsageError
-        from pytest_bandwidth.session.run_files import check_outputs
+        from pytest_bandwidth.session.publishing.run_files import check_outputs
         from pytest_bandwidth.storage.baseline import check
 
         try:
@@ -125,7 +125,7 @@ class Controller:
                 rows += [row.to_plain() | told for row in (report.outcomes if all_of_them else report.succeeded)]
             report_to_parent(rows)
             return
-        from pytest_bandwidth.session.publish import publish
+        from pytest_bandwidth.session.publishing.publish import publish
 
         publish(self._config, reports, self._started, interrupted=self._interrupted)
         self._reports = reports
@@ -140,14 +140,14 @@ class Controller:
 
     def _gather(self) -> Gathered:
         if self._gathered is None:
-            from pytest_bandwidth.session.device_report import Gathered
+            from pytest_bandwidth.session.publishing.device_report import Gathered
 
             self._gathered = Gathered()
         return self._gathered
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._reports:
-            from pytest_bandwidth.session.publish import show
+            from pytest_bandwidth.session.publishing.publish import show
 
             show(self._config, terminalreporter, self._reports)
         elif not self.is_child and not self._config.option.collectonly and given(self._config):

@@ -14,27 +14,27 @@ from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.code.compiled import compiled_resources
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.code.identity import MeasuredCode
-from pytest_bandwidth.domain.comparison import Comparison
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.explanation import EXPLAINED, MATERIALISED, Explanation
 from pytest_bandwidth.domain.judging.limits import floors_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import CODE_UNKNOWN, NO_GRAPHS, Finding, Measurement
-from pytest_bandwidth.domain.regime import ridge_of, with_doubled_batch, with_regime
-from pytest_bandwidth.domain.roofline import ridge_point
+from pytest_bandwidth.domain.measured.comparison import Comparison
+from pytest_bandwidth.domain.measured.measurement import CODE_UNKNOWN, NO_GRAPHS, Finding, Measurement
+from pytest_bandwidth.domain.measured.regime import ridge_of, with_doubled_batch, with_regime
+from pytest_bandwidth.domain.measured.roofline import ridge_point
+from pytest_bandwidth.domain.measured.validity import interleaved_measurement
 from pytest_bandwidth.domain.text import shown
-from pytest_bandwidth.domain.validity import interleaved_measurement
+from pytest_bandwidth.domain.traffic.explanation import EXPLAINED, MATERIALISED, Explanation
 from pytest_bandwidth.frameworks.arrays import arrays_in
 from pytest_bandwidth.frameworks.compiling import recompiled
 from pytest_bandwidth.frameworks.explain import explained
 from pytest_bandwidth.frameworks.waiting import awaited
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
-from pytest_bandwidth.session.call_arrays import CallArrays
-from pytest_bandwidth.session.measuring import MeasuringRun
-from pytest_bandwidth.session.progress import Progress
-from pytest_bandwidth.session.user_errors import with_named_errors
-from pytest_bandwidth.session.user_input import (
+from pytest_bandwidth.session.measuring.measuring_run import MeasuringRun
+from pytest_bandwidth.session.measuring.progress import Progress
+from pytest_bandwidth.session.user.call_arrays import CallArrays
+from pytest_bandwidth.session.user.errors import with_named_errors
+from pytest_bandwidth.session.user.input import (
     UNDECLARED,
     Declaration,
     checked_callable,

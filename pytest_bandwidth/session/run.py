@@ -13,7 +13,6 @@ from pytest_bandwidth.devices.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.dram import UNCOUNTED, UNPROFILED, DramTraffic
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.by_code.last_word import Way
@@ -23,7 +22,8 @@ from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, pools_of
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTraffic
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session.against.baseline_commit import AgainstItsCommit, BaselineCommits
 from pytest_bandwidth.session.against.checkout import Revision
@@ -36,7 +36,7 @@ from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
 from pytest_bandwidth.session.fresh.probe import probe_alone
-from pytest_bandwidth.session.measuring import (
+from pytest_bandwidth.session.measuring.measuring_run import (
     FRESH_SECONDS_LEAST,
     QUIET_WAIT_SECONDS,
     AskedTest,
@@ -45,8 +45,8 @@ from pytest_bandwidth.session.measuring import (
     MeasuringRun,
     no_hook,
 )
-from pytest_bandwidth.session.progress import Progress
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.measuring.progress import Progress
+from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
 
 # A process that only tells its tests' code runs each once.

@@ -20,7 +20,6 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.judging import dram
 from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT
 from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
@@ -28,10 +27,11 @@ from pytest_bandwidth.domain.judging.by_code.paired import PAIRS
 from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
-from pytest_bandwidth.domain.measurement import CODE_DIFF, XPASS, Finding, Measurement
-from pytest_bandwidth.domain.outcome import Plain
-from pytest_bandwidth.domain.roofline import CLASS_BOUNDS
-from pytest_bandwidth.domain.run_findings import Unmeasurable
+from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, XPASS, Finding, Measurement
+from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
+from pytest_bandwidth.domain.outcomes.outcome import Plain
+from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.message import failure_message, strict_message
@@ -39,20 +39,20 @@ from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import disabled_line, header_line
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
-from pytest_bandwidth.session.collected import COLLECTED, key_of, reason_of, start_of_empty_set
-from pytest_bandwidth.session.device_report import Row
+from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
+from pytest_bandwidth.session.collection.stale_entries import by_test
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.session.fresh.child import request_of_environment
 from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
-from pytest_bandwidth.session.measuring import AskedTest, MeasuredTest, MeasuringRun
-from pytest_bandwidth.session.progress import ProgressLine
+from pytest_bandwidth.session.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
+from pytest_bandwidth.session.measuring.progress import ProgressLine
+from pytest_bandwidth.session.publishing.device_report import Row
+from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.run import Run
-from pytest_bandwidth.session.run_files import check_outputs
-from pytest_bandwidth.session.settings import places_of, read_marker, settings_of
-from pytest_bandwidth.session.stale_entries import by_test
-from pytest_bandwidth.session.user_errors import UserHookFailed, called_hook
-from pytest_bandwidth.session.user_input import checked_tags
+from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
+from pytest_bandwidth.session.user.input import checked_tags
+from pytest_bandwidth.session.user.settings import places_of, read_marker, settings_of
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test
 
 _ROWS = pytest.StashKey[list[Row]]()

@@ -15,8 +15,8 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.options import RUNS_NOTHING
-from pytest_bandwidth.session.settings import settings_of
+from pytest_bandwidth.session.user.options import RUNS_NOTHING
+from pytest_bandwidth.session.user.settings import settings_of
 
 _REVISION = pytest.StashKey[Revision]()
 

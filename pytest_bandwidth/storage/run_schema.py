@@ -11,9 +11,9 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import Conditions, Fact
-from pytest_bandwidth.domain.dram import KernelDram
-from pytest_bandwidth.domain.measurement import KernelResources
-from pytest_bandwidth.domain.rounds import Dropped
+from pytest_bandwidth.domain.measured.dram import KernelDram
+from pytest_bandwidth.domain.measured.measurement import KernelResources
+from pytest_bandwidth.domain.measured.rounds import Dropped
 from pytest_bandwidth.domain.verdict import Verdict
 
 

@@ -5,8 +5,8 @@ The traffic device counts instead.
 
 from __future__ import annotations
 
-from pytest_bandwidth.domain.bottleneck import BOTTLENECK_FOUND, access_sentence
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.bottleneck import BOTTLENECK_FOUND, access_sentence
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.traffic import bytes_per_element, warp_sectors
 from pytest_bandwidth.suite.operations import Sizes
 

@@ -13,7 +13,7 @@ import pytest
 from saved_runs import GPU, outcome, run_of, save, saved
 
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm

@@ -16,7 +16,7 @@ from documented import BLOCKS, ROOT, words
 from saved_runs import GPU, HOST, outcome, run_of, save
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.export.timings import METRICS
 
 COPY, SUM = "tests/test_a.py::test_copy[64-float32]", 'tests/test_a.py::test_sum @ "odd\\, =1+1 ü'

@@ -19,8 +19,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from pytest_bandwidth.devices.code.compiled import compiled_resources
-from pytest_bandwidth.domain.measurement import KernelResources
-from pytest_bandwidth.session.user_input import checked_code
+from pytest_bandwidth.domain.measured.measurement import KernelResources
+from pytest_bandwidth.session.user.input import checked_code
 
 SOURCE = """
 import triton

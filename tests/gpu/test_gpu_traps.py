@@ -15,7 +15,7 @@ from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic, arithmetic_pea
 from pytest_bandwidth.devices.cuda.timing import BLOCKED
 from pytest_bandwidth.devices.probe_mix import MIXES
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.regime import with_regime
+from pytest_bandwidth.domain.measured.regime import with_regime
 from pytest_bandwidth.domain.traffic import Traffic
 
 # Trap: dirty lines that stay in the cache make write-only tests look faster than the memory. (test_gpu_cache.py has

@@ -7,7 +7,7 @@ import pytest
 
 from pytest_bandwidth.devices.kernel_source import kernel_names
 from pytest_bandwidth.domain.errors import KernelError
-from pytest_bandwidth.domain.measurement import KernelResources
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="compiling kernels needs: pip install 'pytest-bandwidth[traffic]'")
 

@@ -11,7 +11,7 @@ import pytest
 import virtual_time
 from children import SUPPORT
 
-import pytest_bandwidth.session.publish
+import pytest_bandwidth.session.publishing.publish
 import pytest_bandwidth.session.session  # noqa: F401  # loaded for what it loads
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.domain.traffic import Traffic
@@ -87,5 +87,5 @@ def slept(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: p
     (site / "sitecustomize.py").write_text(virtual_time.SITE)
     found = (str(site), str(SUPPORT), os.environ.get("PYTHONPATH", ""))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
-    monkeypatch.setattr("pytest_bandwidth.session.measuring.open_device", virtual_time.open_device)
+    monkeypatch.setattr("pytest_bandwidth.session.measuring.measuring_run.open_device", virtual_time.open_device)
     return project

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytest_bandwidth.session import publish
+from pytest_bandwidth.session.publishing import publish
 
 pytestmark = pytest.mark.in_process
 

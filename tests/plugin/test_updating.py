@@ -204,7 +204,7 @@ def test_what_is_told_after_the_tests_has_lines_of_its_own(project, quiet):
     project.file("test_one.py", "def test_one():\n    pass\n")
     project.file(
         "conftest.py",
-        "from pytest_bandwidth.session.progress import begin_line\n\n"
+        "from pytest_bandwidth.session.measuring.progress import begin_line\n\n"
         "def pytest_sessionfinish(session):\n"
         "    reporter = session.config.pluginmanager.get_plugin('terminalreporter')\n"
         "    for text in ('run 2', 'run 3'):\n"

@@ -54,7 +54,7 @@ def test_the_architectures_table_is_the_codes():
 
 
 def test_readme_lists_every_option():
-    from pytest_bandwidth.session.options import INI_ONLY, OPTIONS
+    from pytest_bandwidth.session.user.options import INI_ONLY, OPTIONS
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name, _, _ in OPTIONS if f"`{name}" not in text and f" {name}=" not in text] == []
@@ -64,7 +64,7 @@ def test_readme_lists_every_option():
 def test_json_page_names_every_field():
     from dataclasses import fields
 
-    from pytest_bandwidth.domain.outcome import Outcome
+    from pytest_bandwidth.domain.outcomes.outcome import Outcome
 
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     assert [f.name for f in fields(Outcome) if f"`{f.name}`" not in text] == []
@@ -126,7 +126,7 @@ def test_the_reference_is_the_codes(site):
 
     from pytest_bandwidth.domain.judging.marker import MarkerOptions
     from pytest_bandwidth.session.fixture import Bandwidth
-    from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, dest
+    from pytest_bandwidth.session.user.options import INI_ONLY, OPTIONS, dest
 
     text = re.sub(r"<[^>]+>", "", (site / "reference.html").read_text(encoding="utf-8"))
     assert [name for name, _, _ in OPTIONS if f"--bandwidth-{name}" not in text] == []

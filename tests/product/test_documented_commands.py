@@ -18,7 +18,7 @@ from pytest_bandwidth.cli.main import _COMMANDS, main
 from pytest_bandwidth.devices.cuda.device import open_cuda
 from pytest_bandwidth.devices.tinygrad.backend import open_backend
 from pytest_bandwidth.domain.errors import DeviceUnavailable
-from pytest_bandwidth.session.options import INI_ONLY, OPTIONS, dest
+from pytest_bandwidth.session.user.options import INI_ONLY, OPTIONS, dest
 from pytest_bandwidth.storage import baseline as baseline_files
 
 if sys.version_info >= (3, 11):

@@ -141,7 +141,7 @@ def test_a_pull_request_is_compared_with_what_its_checkout_merged_it_into():
 
 
 def test_every_option_that_a_workflow_gives_exists():
-    from pytest_bandwidth.session.options import OPTIONS
+    from pytest_bandwidth.session.user.options import OPTIONS
 
     known = {f"--bandwidth-{name}" for name, _, _ in OPTIONS}
     text = "".join(file.read_text(encoding="utf-8") for file in WORKFLOWS)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import run_documents
 
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.reports.csv import render_csv
 from pytest_bandwidth.reports.github import job_summary

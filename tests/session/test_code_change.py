@@ -10,8 +10,8 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.code_change import NO_CHANGE, code_change
 from pytest_bandwidth.storage.baseline.code_files import folder_of

@@ -5,14 +5,14 @@ from scripted import ScriptedDevice
 
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.session.fresh.child import Invocation
-from pytest_bandwidth.session.measuring import MeasuredTest
-from pytest_bandwidth.session.progress import Progress
+from pytest_bandwidth.session.measuring.measuring_run import MeasuredTest
+from pytest_bandwidth.session.measuring.progress import Progress
 from pytest_bandwidth.session.run import Run
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.user.settings import Settings
 
 BYTES = 10**9
 PEAK = Peak(2000e9, "test")

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_bandwidth.devices.code.compiled import compiled_resources, machine_code
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.measurement import KernelResources
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 ASM = {"ttir": "module {}", "ptx": ".version 8.7", "cubin": b"\x7fELF machine code"}
 

@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.session.fixture import Bandwidth
 from pytest_bandwidth.session.fresh.child import Invocation
 from pytest_bandwidth.session.run import Run
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.user.settings import Settings
 
 
 def bandwidth_on(device: str, folder: Path) -> Bandwidth:

@@ -2,7 +2,7 @@
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 
 
 def entry(*relatives, **more):

@@ -7,7 +7,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Budget, Call, KernelSource, Launch, Workload
 from pytest_bandwidth.devices.cuda.device import CudaDevice
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
 MIB = 1 << 20

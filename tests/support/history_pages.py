@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from pytest_bandwidth.domain.trend import Measured, Point, Series, Trend, trend_of
+from pytest_bandwidth.domain.trends.trend import Measured, Point, Series, Trend, trend_of
 from pytest_bandwidth.reports.html.history import render_history
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -8,9 +8,9 @@ from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.judge import judge_test
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Metrics
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.fresh.confirm import measure_again
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from pytest_bandwidth.domain.measurement import KernelResources
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.ptx.nvrtc.compile import compile_cubin, nvrtc_version
 
 ROOT = Path(__file__).parents[2]

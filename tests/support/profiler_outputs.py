@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.measured.dram import DramTraffic
 
 FIXED = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'

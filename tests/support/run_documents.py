@@ -10,13 +10,13 @@ from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
-from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.judging.drop import confirm_drop, look
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
-from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
-from pytest_bandwidth.domain.metrics import Metrics, choose_metric
-from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.rounds import Dropped, Rounds
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric
+from pytest_bandwidth.domain.measured.rounds import Dropped, Rounds
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.reports.json import document

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak, device_plain
-from pytest_bandwidth.domain.flatten import outcome_of
-from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.reports.json import document, render_json

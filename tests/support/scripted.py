@@ -18,7 +18,7 @@ from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
 Step = float | Sample | BaseException

@@ -17,10 +17,10 @@ from pytest_bandwidth.domain.judging.drop import NO_RUNS_WOULD_DO, runs_advised
 from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate, tells
-from pytest_bandwidth.domain.metrics import metrics_of_run
+from pytest_bandwidth.domain.measured.metrics import metrics_of_run
 from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent, log_of_drop
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.user.settings import Settings
 
 # The options' own defaults: what the gate uses where neither marker nor baseline says otherwise.
 DEFAULTS = Settings()

@@ -19,7 +19,7 @@ from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, co
 from pytest_bandwidth.session.against.worktrees import NothingThere, modules_findable
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.progress import ConsoleProgress
+from pytest_bandwidth.session.measuring.progress import ConsoleProgress
 
 # Besides 2, for bad input: as the program of `git bisect run` would say it of BAD, but for the last.
 NOTHING_TO_FIND, FOUND, UNTOLD = 0, 1, 125

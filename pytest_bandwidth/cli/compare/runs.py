@@ -16,12 +16,12 @@ from pytest_bandwidth.cli.compare.sides import Compared, SavedRun, absent, compa
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.names import natural
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.user.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance
 _JUDGED = (Status.REGRESSED, Status.INSUFFICIENT, Status.IMPROVED, Status.WITHIN)

@@ -25,8 +25,8 @@ from pytest_bandwidth.domain.judging.drop import (
 from pytest_bandwidth.domain.judging.judge import Pools, prior_of
 from pytest_bandwidth.domain.judging.reference import Reference, pool_of, reference_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate, median_drop, tells
-from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, metrics_of_run
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.measured.metrics import METRICS, Metrics, choose_metric, metrics_of_run
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import drop_of_log
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

@@ -20,13 +20,13 @@ from pytest_bandwidth.cli.fleet.schedule import Schedule
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, UsageError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.device_report import DeviceReport
-from pytest_bandwidth.session.environment import describe, new_run_id
-from pytest_bandwidth.session.options import RUNS_NOTHING
-from pytest_bandwidth.session.progress import begin_line
-from pytest_bandwidth.session.publish import publish, show
-from pytest_bandwidth.session.run_files import check_outputs
-from pytest_bandwidth.session.settings import Settings, places_of, settings_of
+from pytest_bandwidth.session.measuring.progress import begin_line
+from pytest_bandwidth.session.publishing.device_report import DeviceReport
+from pytest_bandwidth.session.publishing.environment import describe, new_run_id
+from pytest_bandwidth.session.publishing.publish import publish, show
+from pytest_bandwidth.session.publishing.run_files import check_outputs
+from pytest_bandwidth.session.user.options import RUNS_NOTHING
+from pytest_bandwidth.session.user.settings import Settings, places_of, settings_of
 from pytest_bandwidth.storage.baseline import check
 from pytest_bandwidth.storage.baseline.code_files import folder_of
 from pytest_bandwidth.storage.baseline.locate import files_in, is_folder

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from pytest_bandwidth.cli.fleet.caller import FleetCaller, task_of
     from pytest_bandwidth.cli.fleet.cluster import MISSING, Cluster
     from pytest_bandwidth.cli.fleet.runtime_env import read_runtime_env
-    from pytest_bandwidth.session.run_files import check_writable
+    from pytest_bandwidth.session.publishing.run_files import check_writable
 
     if options.output is not None:
         check_writable("-o", options.output, a_file=True)

@@ -13,12 +13,12 @@ from pytest_bandwidth.cli.fleet.cards import Card, CardResult, CardRow, Lost, Re
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.outcome import Outcome, Plain
+from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.domain.text import escaped
 from pytest_bandwidth.domain.units import counted, format_bytes, format_seconds
 from pytest_bandwidth.reports.text_safe import one_line
-from pytest_bandwidth.session.device_report import DeviceReport, Row
-from pytest_bandwidth.session.settings import read_marker
+from pytest_bandwidth.session.publishing.device_report import DeviceReport, Row
+from pytest_bandwidth.session.user.settings import read_marker
 from pytest_bandwidth.storage.saved_run import checked, parsed
 from pytest_bandwidth.storage.schema_check import check_plain
 

@@ -8,8 +8,8 @@ from pytest_bandwidth.cli.baseline.files import matching
 from pytest_bandwidth.cli.history.change_points import Search
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
-from pytest_bandwidth.domain.card_trend import card_trend, series_of_cards
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.trends.card_trend import card_trend, series_of_cards
 from pytest_bandwidth.reports.card_trends import (
     CARD_HEADINGS,
     CARD_WORDS,

@@ -8,7 +8,7 @@ from pathlib import Path
 from pytest_bandwidth.cli.history.change_points import start_search
 from pytest_bandwidth.domain.address import Address, is_address
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
-from pytest_bandwidth.domain.trend import METRICS
+from pytest_bandwidth.domain.trends.trend import METRICS
 
 # Runs of each test that are looked at: change points take time that grows with their square.
 NEWEST_RUNS = 2000

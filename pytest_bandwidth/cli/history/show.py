@@ -13,7 +13,7 @@ from pytest_bandwidth.cli.history.change_points import Search
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.trend import Measured, Series, Trend, measured_of, trend_of
+from pytest_bandwidth.domain.trends.trend import Measured, Series, Trend, measured_of, trend_of
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.trends import (
     COMMIT_HEADINGS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_bandwidth.domain.measurement import KernelResources
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 # Machine code, by the name of its format: NVIDIA's, AMD's.
 _MACHINE_CODE = ("cubin", "hsaco")

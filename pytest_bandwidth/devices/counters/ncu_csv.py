@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from pytest_bandwidth.devices.counters.chips import TIME, Metrics
 from pytest_bandwidth.devices.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
-from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
 from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
+from pytest_bandwidth.domain.measured.dram import DramTraffic, KernelDram, summed
 from pytest_bandwidth.domain.text import shown
 
 NOT_AVAILABLE = ("n/a", "(n/a)", "nan", "")

@@ -18,8 +18,8 @@ from pytest_bandwidth.devices.counters import ncu_csv, rocprofv3_csv
 from pytest_bandwidth.devices.counters.chips import Metrics, metrics_of
 from pytest_bandwidth.devices.counters.table import MOST_CHARACTERS
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.measured.dram import DramTraffic
 from pytest_bandwidth.domain.text import shown
 
 NCU, ROCPROFV3 = "ncu", "rocprofv3"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pytest_bandwidth.devices.counters.table import TableFault, checked_width, number_of, positions, rows_of, table_of
-from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
 from pytest_bandwidth.domain.errors import CountersFailed, NoKernelCounted
+from pytest_bandwidth.domain.measured.dram import DramTraffic, KernelDram, summed
 from pytest_bandwidth.domain.text import shown
 
 READ, WRITTEN = "FETCH_SIZE", "WRITE_SIZE"

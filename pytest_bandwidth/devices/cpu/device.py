@@ -35,8 +35,8 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
-from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_bandwidth.domain.device import MEMORY_CLOCK, SM_CLOCK, SM_CLOCK_LOW
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
 
 # NVBench's share: a sample so far below the clock that the samples before it had tells of the power supply, not of the
 # kernel. Beside the nominal clock, as there, a card with its clocks locked lower would lose every sample (nvbench#231).

@@ -55,7 +55,7 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
-from pytest_bandwidth.domain.measurement import Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256

@@ -10,7 +10,7 @@ from pytest_bandwidth.devices.cuda import amdsmi, nvml
 from pytest_bandwidth.devices.cuda.management import GpuReading, ManagedGpu
 from pytest_bandwidth.devices.cuda.other_processes import Ownership, active_others, describe
 from pytest_bandwidth.domain.device import ECC, SLOWDOWN, Conditions
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
 
 # NVML averages a process's share over up to a second, so older activity says nothing of now.
 LOOK_BACK_SECONDS = 1.0

@@ -10,7 +10,7 @@ from pytest_bandwidth.devices.cuda.errors import one_line, status_of
 from pytest_bandwidth.devices.kernel_source import headers_digest, include_folders, kernel_names, options_of
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.errors import KernelError, UsageError
-from pytest_bandwidth.domain.measurement import KernelResources
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 
 NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND, hipErrorNotFound: the module has no such function
 LONGEST_LOG = 6000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pytest_bandwidth.devices.datasheets import DATASHEETS
 from pytest_bandwidth.devices.datasheets import Datasheet as Datasheet
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.roofline import interface_bytes_per_second
+from pytest_bandwidth.domain.measured.roofline import interface_bytes_per_second
 
 # A driver keeps up to a few per cent of the memory for itself and ECC, so sizes are compared with this slack.
 MEMORY_SLACK = 0.06

@@ -16,7 +16,7 @@ from pytest_bandwidth.devices.base import Call, Sample
 from pytest_bandwidth.devices.cuda.clock import RECOVERY_SECONDS, throttled
 from pytest_bandwidth.devices.cuda.runtime import GpuRuntime
 from pytest_bandwidth.domain.device import LAUNCH_BLOCKING, NOT_HELD
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
 
 # From so much data on nothing of the run before is still there, and what is (the probe's mix, or what `setup=` wrote)
 # differs by less than a sixteenth of what a sample moves: no flush needed.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_bandwidth.devices.base import Call
-from pytest_bandwidth.domain.explanation import LEAST_DIFFERENCE
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.traffic.explanation import LEAST_DIFFERENCE
 from pytest_bandwidth.domain.units import counted, format_bytes
 
 # In a measurement's `detail`.

@@ -24,8 +24,8 @@ from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import NotOnThisDevice
-from pytest_bandwidth.domain.measurement import KernelResources, Measurement
-from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 NO_KERNELS = "CUDA kernels need a CUDA or traffic device: on tinygrad's backends callables on its tensors are measured"

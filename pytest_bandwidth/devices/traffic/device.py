@@ -32,8 +32,8 @@ from pytest_bandwidth.devices.traffic.findings import (
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceUnavailable, KernelFault, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, Finding, KernelResources, Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.ptx import (
     AccessFault,
     CubinModule,

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from pytest_bandwidth.devices.datasheets import DATASHEETS
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes
 from pytest_bandwidth.ptx import AccessCounts, ArrayCounts, Counts, Execution

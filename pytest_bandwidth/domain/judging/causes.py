@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import SHAPE_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, changes, shape_of
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 
 _RESOURCES = {

@@ -16,8 +16,8 @@ from pytest_bandwidth.domain.judging.drop import confirm_drop
 from pytest_bandwidth.domain.judging.floors import Floors, confirm_floor, is_by_floor
 from pytest_bandwidth.domain.judging.reference import Reference
 from pytest_bandwidth.domain.judging.rule import fresh_gate
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # What one fresh process measured, by label.

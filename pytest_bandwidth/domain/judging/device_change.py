@@ -15,7 +15,7 @@ from statistics import median
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging.reference import Reference
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL, SUSPECT_LEVEL, fresh_gate
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.units import format_gbps, format_percent, log_of_drop
 
 # The code of the finding that the evidence for a device that is down could not be had.

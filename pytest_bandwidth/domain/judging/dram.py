@@ -10,10 +10,10 @@ from dataclasses import replace
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.dram import DIFFERS, RISEN, UNCOUNTED, DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.judging.judge import Judged
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.dram import DIFFERS, RISEN, UNCOUNTED, DramTraffic
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict

@@ -6,8 +6,8 @@ import math
 
 from pytest_bandwidth.domain.baseline import Entry, Metric
 from pytest_bandwidth.domain.judging.reference import median_metrics
-from pytest_bandwidth.domain.measurement import Finding
-from pytest_bandwidth.domain.metrics import metrics_of_run, value_of_run
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.measured.metrics import metrics_of_run, value_of_run
 from pytest_bandwidth.domain.units import format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Verdict
 

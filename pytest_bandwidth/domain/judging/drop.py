@@ -20,8 +20,8 @@ from pytest_bandwidth.domain.judging.rule import (
     median_drop,
     tells,
 )
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Metrics, disbelief
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics, disbelief
 from pytest_bandwidth.domain.units import counted, drop_of_log, format_bytes, format_gbps, format_percent
 from pytest_bandwidth.domain.verdict import Numbers, Status, Verdict
 

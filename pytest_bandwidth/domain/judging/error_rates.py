@@ -10,7 +10,7 @@ from math import comb, log
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.judging.rule import bounds_of, first_status, median_drop
-from pytest_bandwidth.domain.metrics import value_of_run
+from pytest_bandwidth.domain.measured.metrics import value_of_run
 from pytest_bandwidth.domain.verdict import Status
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.judging.reference import PRIOR_DEGREES
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL, SUSPECT_LEVEL
-from pytest_bandwidth.domain.measurement import Finding
+from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pytest_bandwidth.domain.metrics import Metrics, middle_of
+from pytest_bandwidth.domain.measured.metrics import Metrics, middle_of
 from pytest_bandwidth.domain.units import digits, format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

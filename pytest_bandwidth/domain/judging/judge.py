@@ -26,10 +26,10 @@ from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparab
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
-from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
-from pytest_bandwidth.domain.regime import regime_of
-from pytest_bandwidth.domain.rounds import LARGEST_SHARE
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
+from pytest_bandwidth.domain.measured.regime import regime_of
+from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

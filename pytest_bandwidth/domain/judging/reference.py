@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.metrics import METRICS, Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
+from pytest_bandwidth.domain.measured.metrics import (
+    METRICS,
+    Metrics,
+    metrics_of_run,
+    middle_of,
+    steadier_metric,
+    value_of_run,
+)
 from pytest_bandwidth.domain.statistics import t_quantile, variance_ratio_below
 from pytest_bandwidth.domain.units import log_of_drop
 

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.judging.dram import continued
 from pytest_bandwidth.domain.judging.drop import MeasurementSetup, not_comparable
 from pytest_bandwidth.domain.judging.reference import median_metrics, reference_of, steadier_of_runs
 from pytest_bandwidth.domain.judging.rule import fresh_gate
-from pytest_bandwidth.domain.metrics import choose_metric
+from pytest_bandwidth.domain.measured.metrics import choose_metric
 
 # What has to be equal for runs to stand in one entry.
 _SETUP_FIELDS = ("bytes_read", "bytes_written", "method", "settings", "counts")

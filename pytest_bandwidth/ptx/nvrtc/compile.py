@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.domain.measurement import KernelResources
+from pytest_bandwidth.domain.measured.measurement import KernelResources
 from pytest_bandwidth.ptx.nvrtc.headers import HEADERS, OF_CUDA_STD
 from pytest_bandwidth.ptx.nvrtc.process import ask
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.charts.theme import CONFIG, SCHEMA, Spec
 from pytest_bandwidth.reports.summary import severity_of

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.domain.outcome import Outcome
-from pytest_bandwidth.domain.roofline import attainable_flops
+from pytest_bandwidth.domain.measured.roofline import attainable_flops
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.reports.charts.common import (
     base,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent
 from pytest_bandwidth.reports.charts.common import WIDE_ONLY, base, log_encoding, test_name, tooltip, unique
 from pytest_bandwidth.reports.charts.theme import Spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_bandwidth.domain.trend import Level, Measured, Trend
+from pytest_bandwidth.domain.trends.trend import Level, Measured, Trend
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.charts.common import ENDINGS, WIDE_ONLY, base, ending_encoding, gravest_last, tooltip
 from pytest_bandwidth.reports.charts.theme import Spec

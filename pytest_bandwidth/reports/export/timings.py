@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median, quantiles
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import counted, parse_moment
 from pytest_bandwidth.storage.saved_run import RunDevice, RunDocument

@@ -7,7 +7,7 @@ from operator import sub
 from typing import Any
 
 from pytest_bandwidth.domain.judging.floors import floor_of
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.statistics import quantile
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import Plain, number, sequence, text

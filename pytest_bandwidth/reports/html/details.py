@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_bandwidth.domain.explanation import EXPLAINED
 from pytest_bandwidth.domain.judging.floors import floor_of
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.text import escaped
+from pytest_bandwidth.domain.traffic.explanation import EXPLAINED
 from pytest_bandwidth.domain.units import digits, format_bytes, format_gbps, format_percent, format_seconds
 from pytest_bandwidth.reports.accesses import accesses_of, line_accesses_of
 from pytest_bandwidth.reports.dram import dram_text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.trend import Measured, Trend
+from pytest_bandwidth.domain.trends.trend import Measured, Trend
 from pytest_bandwidth.reports.charts.render import MISSING
 from pytest_bandwidth.reports.charts.theme import DARK, LIGHT
 from pytest_bandwidth.reports.charts.trend import run_points, trend_spec

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.charts.render import MISSING, token_specs
 from pytest_bandwidth.reports.charts.vega import bundle_in_the_making, charts_available
 from pytest_bandwidth.reports.html.packing import page_data

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import digits, format_bytes, format_percent, format_seconds
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.accesses import accesses_of

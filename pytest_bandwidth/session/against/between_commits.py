@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.judging.drop import MeasurementSetup
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
@@ -32,9 +32,9 @@ from pytest_bandwidth.session.against.pairs_loop import (
 )
 from pytest_bandwidth.session.against.told_code import are_alike
 from pytest_bandwidth.session.against.worktrees import ForeignImport, InTurn, NothingThere, Worktrees, measured_in_turn
-from pytest_bandwidth.session.device_lock import DeviceLock
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed, Invocation
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.measuring.device_lock import DeviceLock
+from pytest_bandwidth.session.user.settings import Settings
 
 _LOCK_SECONDS = 600.0
 _CLEARED = (Status.WITHIN, Status.IMPROVED, Status.UNCHANGED)

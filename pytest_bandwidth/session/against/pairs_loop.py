@@ -21,9 +21,9 @@ from pytest_bandwidth.domain.judging.floors import is_by_floor
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.metrics import Metrics
-from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.checkout import Revision

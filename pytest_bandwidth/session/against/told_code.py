@@ -12,8 +12,8 @@ from typing import Any
 from pytest_bandwidth.domain.code.identity import CodeIdentity, identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
-from pytest_bandwidth.domain.measurement import INPUTS, UNMEASURED, Measurement
-from pytest_bandwidth.domain.outcome import Outcome, from_plain
+from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
+from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.worktrees import Worktrees
 

@@ -28,8 +28,8 @@ from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, unc
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.confirmation import FreshRow
 from pytest_bandwidth.domain.judging.judge import Judged
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.validity import why_no_evidence
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, rows_of
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel

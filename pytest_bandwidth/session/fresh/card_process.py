@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from pytest_bandwidth.session.fleet_card import CurrentTest, card_places
 from pytest_bandwidth.session.fresh.parent_death import end_with_parent
+from pytest_bandwidth.session.user.fleet_card import CurrentTest, card_places
 
 
 def configure_card(config: pytest.Config) -> None:

@@ -16,8 +16,8 @@ from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost
 from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
 from pytest_bandwidth.domain.judging.causes import recorded_resources
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.session.fresh.child import report_to_parent
 from pytest_bandwidth.session.fresh.sectors import sectors_of_both

@@ -9,19 +9,19 @@ from pathlib import Path
 
 from pytest_bandwidth.devices.base import Budget, OldCodeDevice, ProfiledDevice, ReadyDevice, Workload
 from pytest_bandwidth.domain.device import Peak
-from pytest_bandwidth.domain.dram import UNCOUNTED
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.dram import UNCOUNTED
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, ParentLine, tell_counted, tell_reached
 from pytest_bandwidth.session.fresh.child_beside_old import measure_beside, old_kernel_of
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.turns import Beside
-from pytest_bandwidth.session.measuring import HookedPeak, MeasuredTest, MeasuringRun, no_hook
-from pytest_bandwidth.session.progress import Progress
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.measuring.measuring_run import HookedPeak, MeasuredTest, MeasuringRun, no_hook
+from pytest_bandwidth.session.measuring.progress import Progress
+from pytest_bandwidth.session.user.settings import Settings
 
 
 class ChildRun(MeasuringRun):

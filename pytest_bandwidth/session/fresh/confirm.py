@@ -11,8 +11,8 @@ from typing import Any
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.confirmation import Confirmation, FreshMetrics, FreshRow
-from pytest_bandwidth.domain.metrics import Metrics
-from pytest_bandwidth.domain.validity import why_no_evidence
+from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, rows_of
 
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from pytest_bandwidth.devices.counters.profilers import Profiler, Reporter, profiler_of, reporter_of
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.dram import DramTraffic
 from pytest_bandwidth.domain.errors import CountersFailed, CountUnfinished, NoKernelCounted
+from pytest_bandwidth.domain.measured.dram import DramTraffic
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_child
-from pytest_bandwidth.session.measuring import MeasuredTest
+from pytest_bandwidth.session.measuring.measuring_run import MeasuredTest
 
 # A profiler that hangs, or is refused, would be so in every test.
 MOST_FAILURES_IN_A_ROW = 2

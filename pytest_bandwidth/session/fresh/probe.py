@@ -8,7 +8,7 @@ from statistics import median
 from pytest_bandwidth.devices.base import Probe, TimedDevice
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.rounds import RUN_DELAY
+from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.fresh.interpreter import output_of
 

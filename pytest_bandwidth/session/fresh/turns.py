@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Turn
 from pytest_bandwidth.devices.own_processes import remember
-from pytest_bandwidth.domain.rounds import FEWEST_ROUNDS
+from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.session.fresh.child import Child, ChildResult, Go, ParentLine
 

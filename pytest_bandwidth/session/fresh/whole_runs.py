@@ -7,11 +7,11 @@ from dataclasses import astuple
 
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
-from pytest_bandwidth.domain.outcome import Plain
-from pytest_bandwidth.session.device_lock import DeviceLock
+from pytest_bandwidth.domain.outcomes.outcome import Plain
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_fresh
-from pytest_bandwidth.session.measuring import QUIET_WAIT_SECONDS
-from pytest_bandwidth.session.settings import Settings
+from pytest_bandwidth.session.measuring.device_lock import DeviceLock
+from pytest_bandwidth.session.measuring.measuring_run import QUIET_WAIT_SECONDS
+from pytest_bandwidth.session.user.settings import Settings
 
 # A fresh whole run may take so long; a hung one must not block an update for ever.
 WHOLE_RUN_SECONDS = 4 * 3600.0

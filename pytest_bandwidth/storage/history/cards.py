@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
-from pytest_bandwidth.domain.card_trend import CardDay
 from pytest_bandwidth.domain.judging.fleet import FEWEST_DEVICES
+from pytest_bandwidth.domain.trends.card_trend import CardDay
 from pytest_bandwidth.storage.history.database import quoted
 from pytest_bandwidth.storage.history.reading import History, Row
 from pytest_bandwidth.storage.history.series import MOMENT

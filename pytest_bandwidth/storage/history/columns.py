@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import parse_moment
 from pytest_bandwidth.storage.schema_check import LARGEST_COUNT

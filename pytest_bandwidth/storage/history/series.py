@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from pytest_bandwidth.domain.trend import Point, Series
+from pytest_bandwidth.domain.trends.trend import Point, Series
 from pytest_bandwidth.storage.history.reading import History, Row
 from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.storage.atomic import real_path
 from pytest_bandwidth.storage.history.bucket import Bucket
 from pytest_bandwidth.storage.history.columns import COLUMNS, columns_of, run_id_of

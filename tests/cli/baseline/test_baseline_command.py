@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Ru
 from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.storage import baseline as baseline_files
 

@@ -11,7 +11,7 @@ from pytest_bandwidth.cli.fleet.cards import Card, CardResult, Lost, Returned
 from pytest_bandwidth.cli.fleet.overview import fleet_document, fleet_json, table
 from pytest_bandwidth.cli.fleet.returned import interrupted, read_result
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.outcome import Outcome
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.json import document, render_json
 
 CARD = Card(0, "gpu1 GPU 3", "gpu1", "ab" * 14, "gpu1", "192.0.2.7", "H100", 1)

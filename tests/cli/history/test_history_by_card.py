@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from saved_runs import GPU, outcome, run_of
 
-from pytest_bandwidth.domain.card_trend import CardDay, card_trend, series_of_cards
+from pytest_bandwidth.domain.trends.card_trend import CardDay, card_trend, series_of_cards
 from pytest_bandwidth.storage.history import append, merging
 from pytest_bandwidth.storage.history import cards as stored_cards
 

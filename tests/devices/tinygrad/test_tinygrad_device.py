@@ -10,7 +10,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging.drop import not_comparable, setup_of
-from pytest_bandwidth.domain.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 

@@ -8,8 +8,8 @@ from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.causes import likely_causes, recorded_resources
-from pytest_bandwidth.domain.measurement import KernelResources, Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.reports.message import failure_message

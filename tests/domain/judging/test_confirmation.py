@@ -8,7 +8,7 @@ from known_devices import known
 
 from pytest_bandwidth.domain.judging.confirmation import is_settled
 from pytest_bandwidth.domain.judging.rule import fresh_gate
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 
 ALIKE, FAST, NO_PROBE = Metrics(80.0, 0.8, 100.0), Metrics(95.0, 0.65, 146.0), Metrics(80.0)
 

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.judging.device_change import (
 )
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 
 LIMIT = -math.log(0.95)  # five runs that agree leave the tolerance as the larger bound
 

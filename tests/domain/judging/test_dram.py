@@ -6,12 +6,12 @@ import pytest
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.dram import DramTraffic, KernelDram, summed
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.judging.dram import continued, declared_otherwise, judged_by_counts, judged_without_counts
 from pytest_bandwidth.domain.judging.judge import Judged
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.dram import DramTraffic, KernelDram, summed
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.judging.drift import drift_of
 from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.update import merged
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 
 TOLERANCE, PRIOR = 0.05, 0.01
 

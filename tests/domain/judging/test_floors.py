@@ -7,8 +7,8 @@ from entries_of_shares import at
 
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.floors import Floors, confirm_floor, confirmations_text, look_at_floors
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.reports.message import failure_message

@@ -12,7 +12,7 @@ from history_pages import page_of, point, trend
 from hostile_texts import HOSTILE
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.trend import (
+from pytest_bandwidth.domain.trends.trend import (
     Series,
     by_commit,
     figure_of,

@@ -8,14 +8,14 @@ import pytest
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.flatten import outcome_of
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import KernelResources, Measurement
-from pytest_bandwidth.domain.outcome import from_plain
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
+from pytest_bandwidth.domain.outcomes.outcome import from_plain
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against import pairs_loop

@@ -9,9 +9,9 @@ import pytest
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.flatten import outcome_of
-from pytest_bandwidth.domain.measurement import Measurement
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, ToldCode, is_told

@@ -11,7 +11,7 @@ from pytest_bandwidth.domain.judging.confirmation import judge_by_fresh
 from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
 from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # The code of DEVICE where the commit's code lost as much.

@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.judging.by_code.paired import half_width
 from pytest_bandwidth.domain.judging.by_code.same_code import what_differs
 from pytest_bandwidth.domain.judging.drop import confirm_drop, drop_sentence, moved
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
 

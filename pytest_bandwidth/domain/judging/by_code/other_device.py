@@ -8,7 +8,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import shape_of
 from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # The code of NO_BASELINE where the entry holds code alone, and nothing has settled yet what the new code is worth.

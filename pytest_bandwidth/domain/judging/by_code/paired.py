@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.baseline import Entry, Metric
 from pytest_bandwidth.domain.judging.drop import MeasurementSetup, moved, not_comparable, without_share
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
-from pytest_bandwidth.domain.metrics import Metrics, choose_metric, middle_of, steadier_metric
+from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, middle_of, steadier_metric
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict

@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.device import MEMORY_CLOCK, SLOWDOWN
 from pytest_bandwidth.domain.judging.causes import recorded_changes
 from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
-from pytest_bandwidth.domain.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # The code of verdicts that rest on it.

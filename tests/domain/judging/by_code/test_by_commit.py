@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT, is_cleared, judge_by_commit, limits_of
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords
 from pytest_bandwidth.domain.judging.judge import judge_test
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 PAIRED = Verdict(Status.WITHIN, "pairs", "0.1 % below the commit in 4 pairs")

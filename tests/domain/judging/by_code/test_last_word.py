@@ -7,7 +7,7 @@ from judged_kernels import FIVE, KEY, LIMITS, OTHER, again, for_both, measured, 
 
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, settle, with_why
 from pytest_bandwidth.domain.judging.judge import judge_test
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.reports.message import failure_message
 

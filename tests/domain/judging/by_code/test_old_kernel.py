@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.judging.by_code.old_kernel import LOOKS, BesideOld,
 from pytest_bandwidth.domain.judging.confirmation import Case
 from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import reference_of
-from pytest_bandwidth.domain.metrics import Metrics, metrics_of_measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_measurement
 from pytest_bandwidth.domain.verdict import Status
 
 ENTRY = FIVE.entries[KEY]

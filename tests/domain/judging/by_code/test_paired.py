@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.judging.by_code.paired import (
     pairs_needed,
     steadier_of_pairs,
 )
-from pytest_bandwidth.domain.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status
 
 

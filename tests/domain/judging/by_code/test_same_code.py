@@ -11,9 +11,9 @@ from pytest_bandwidth.domain.device import SLOWDOWN, Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measurement import Finding, Measurement
-from pytest_bandwidth.domain.metrics import Metrics
-from pytest_bandwidth.domain.rounds import Rounds
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status
 

@@ -1,0 +1,205 @@
+"""Decide whether a measurement can be judged, and say why where it cannot.
+
+A thread that has to share its processor waits for the scheduler's tick; on a 2-core host with one core taken, a kernel
+with 11 % more work took the same 16 ms as without, kernel and probe alike. So rounds in which a thread waited are
+dropped, and where too few others are left, neither a drop nor its absence can be told from theirs. Where the system
+does not account for waiting, past some use of a host's processors by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_bandwidth.domain.device import Peak
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.rounds import HELD_UP, LARGEST_SHARE, RUN_DELAY
+from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, format_percent
+
+CLOCK, ABOVE_PEAK, ABOVE_PROBE = "clock", "above-peak", "above-probe"
+# What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
+OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE)
+OTHERS = "others"
+# What passes by itself when other processes end.
+OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
+TAKEN_AGAIN = "taken-again"
+# Of so many caches' worth of writes, what a cache keeps is less than a sixteenth.
+ENOUGH_CACHES = 16
+# A shorter probe shows what its call costs: with caches cold, 20 to 60 µs for 4 KiB on a 2-core host.
+PROBE_CALL_SECONDS = 1e-4
+# No host's memory is slower: such a probe's threads waited for a processor, or its call is what took the time.
+LEAST_PROBE_GBPS = 2.0
+# Where others keep processors busy, a probe's threads wait: 64 MiB came five times too slow on 2 cores at load 8, forty
+# times at load 13.
+HINDERED_FACTOR = 20
+MOST_TRIES_TOLD = 3
+# In processors, and as a share of them.
+BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
+
+
+def why_invalid(measurement: Measurement) -> Finding | None:
+    """Return why a timed measurement is invalid by its samples, its peak or others on the GPU; None where it is not."""
+    rounds = measurement.rounds
+    if not rounds.kernel_seconds:
+        if rounds.disturbed == len(rounds.dropped) and rounds.too_disturbed:
+            return _disturbed(measurement)
+        reasons = sorted({d.reason for d in rounds.dropped})
+        return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
+    if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
+        return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
+    if (above := above_peak(measurement) or above_probe(measurement)) is not None:
+        return above
+    if rounds.too_disturbed:
+        return _disturbed(measurement)
+    others = measurement.conditions_before.others + measurement.conditions_after.others
+    if measurement.device.on_gpu and others:
+        return Finding(OTHERS, f"other processes were active on the GPU: {', '.join(sorted(set(others)))}")
+    return None
+
+
+def _disturbed(measurement: Measurement) -> Finding:
+    """Return the finding that too few rounds were undisturbed, with who disturbed them where that was seen."""
+    rounds = measurement.rounds
+    many = f"{rounds.disturbed} of {rounds.disturbed + len(rounds.kernel_seconds)} rounds"
+    share = "" if rounds.run_delay is None else f", {format_percent(rounds.run_delay)} of their time"
+    who = ", ".join(measurement.conditions_after.others)
+    seen = f" ({who})" if who else ""
+    if measurement.device.on_gpu:
+        unseen = "" if who else "; no process was seen, as in containers: give the tests a GPU of their own"
+        return Finding(HELD_UP, f"something else had the GPU in {many}{seen}, as the probe tells by its time{unseen}")
+    return Finding(RUN_DELAY, f"its threads waited for a processor in {many}{share}{seen}")
+
+
+def above_peak(measurement: Measurement) -> Finding | None:
+    """Return why a figure above the device's peak cannot be true; None where it is not above."""
+    # Without a known peak, what no memory reaches, and no baseline holds.
+    peak, gbps = measurement.peak or Peak(MAX_GBPS * 1e9, "of any memory"), measurement.gbps
+    if gbps is None or gbps * 1e9 <= peak.bytes_per_second:
+        return None
+    return Finding(
+        ABOVE_PEAK,
+        f"{format_gbps(gbps)} is more than the peak of {format_gbps(peak.gbps)} ({peak.source}): the work was served "
+        f"from a cache, or moves less than the {format_bytes(measurement.bytes_moved)} that are declared"
+        f"{_unwritten(measurement)}",
+    )
+
+
+def _unwritten(measurement: Measurement) -> str:
+    """Advise a larger array where a GPU's cache may have kept a good part of what was written until after the end."""
+    cache_bytes = measurement.device.facts.get("last_cache_bytes")
+    written = measurement.traffic.bytes_written
+    if (
+        not isinstance(cache_bytes, int)
+        or written <= measurement.traffic.bytes_read
+        or ENOUGH_CACHES * cache_bytes < written
+    ):
+        return ""
+    return (
+        f"; up to {format_bytes(min(cache_bytes, written))} of the {format_bytes(written)} that it writes may stay in "
+        f"the cache at its end: write {format_bytes(ENOUGH_CACHES * cache_bytes)} or more"
+    )
+
+
+def above_probe(measurement: Measurement) -> Finding | None:
+    """Return why a figure far above the probe's cannot be true where no peak is known; None where it can be.
+
+    The probe's fastest sample counts, which other processes hindered least; where they did all the same, only what is
+    absurd is refused.
+    """
+    rounds, gbps = measurement.rounds, measurement.gbps
+    if measurement.peak is not None or gbps is None or not rounds.probe_seconds:
+        return None
+    fastest_seconds = min(rounds.probe_seconds)
+    probe_gbps = rounds.probe_bytes / fastest_seconds / 1e9
+    hindered = probe_gbps < LEAST_PROBE_GBPS or busy_with_others(measurement) is not None
+    largest_share = LARGEST_SHARE * _threads_beyond_probe(measurement) * (HINDERED_FACTOR if hindered else 1)
+    if fastest_seconds < PROBE_CALL_SECONDS or gbps <= largest_share * max(probe_gbps, LEAST_PROBE_GBPS):
+        return None
+    return Finding(
+        ABOVE_PROBE,
+        f"{format_gbps(gbps)} is more than {format_percent(largest_share)} of what the probe's fastest sample reached "
+        f"({format_gbps(probe_gbps)}): the work moves less than the {format_bytes(measurement.bytes_moved)} that are "
+        "declared; where it does not, say in ini bandwidth_peak what the memory reaches",
+    )
+
+
+def _threads_beyond_probe(measurement: Measurement) -> int:
+    """Return on how many times as many threads as its probe a workload may run: NumPy's probe has one."""
+    processors = measurement.device.facts.get("processors")
+    alone = measurement.device.on_host and measurement.device.settings.get("threads") == "numpy"
+    return processors if alone and isinstance(processors, int) else 1
+
+
+def busy_with_others(measurement: Measurement, limit: float | None = None) -> Finding | None:
+    """Return why a host's measurement is invalid where others used `limit` processors or more; None for fewer.
+
+    limit: half a processor or a sixteenth of all, whichever is more, unless said.
+    """
+    return _busy(measurement, measurement.conditions_after.others_processors, limit)
+
+
+def _busy(measurement: Measurement, used: float | None, limit: float | None) -> Finding | None:
+    if not measurement.device.on_host or used is None:
+        return None
+    if limit is None:
+        processors = measurement.device.facts.get("processors")
+        limit = max(BUSY_PROCESSORS, (processors if isinstance(processors, int) else 1) * BUSY_SHARE)
+    if used < limit:
+        return None
+    who = ", ".join(measurement.conditions_after.others)
+    return Finding(OTHERS, f"others kept {used:.1f} processors busy meanwhile{f' ({who})' if who else ''}")
+
+
+def validated(measurement: Measurement, peak: Peak | None, busy_processors: float | None = None) -> Measurement:
+    """Return a device's measurement with the peak that the run goes by, and with why it is invalid.
+
+    peak: the user's, or else the device's. busy_processors: the limit of `busy_with_others`; where none is said and the
+    system accounts for threads that wait, only what a hypervisor took is held to it: that account has the rest.
+    """
+    held = replace(measurement, peak=peak)
+    if measurement.device.counts_only:  # nothing was timed
+        return held
+    after, accounted = held.conditions_after, busy_processors is None and held.rounds.run_delay is not None
+    used = after.stolen_processors if accounted else after.others_processors
+    return replace(held, invalid=why_invalid(held) or _busy(held, used, busy_processors))
+
+
+def with_earlier_tries(measurement: Measurement, why: Sequence[str]) -> Measurement:
+    """Return the measurement with a finding that tells why each try before it was invalid."""
+    if not why:
+        return measurement
+    if measurement.invalid is None:
+        text = f"taken again, since it was invalid before: {'; '.join(why[-MOST_TRIES_TOLD:])}"
+    else:
+        text = f"{len(why)} tries before were invalid as well: {'; '.join(why[-MOST_TRIES_TOLD:])}"
+    return measurement.with_finding(Finding(TAKEN_AGAIN, text))
+
+
+def interleaved_measurement(first: Measurement, label: str, seconds: tuple[float, ...]) -> Measurement:
+    """Return the measurement of a callable that was sampled in another's rounds.
+
+    It is invalid by its own samples, or by what the device and other processes did in those rounds.
+    seconds: its samples, one a round.
+    """
+    rounds = replace(first.rounds, kernel_seconds=seconds, host_kernel_seconds=(), interleaved=())
+    one = replace(first, label=label, rounds=rounds, value=None, invalid=None)
+    own = why_invalid(one)
+    if first.invalid is None:
+        return replace(one, invalid=own)
+    if first.invalid.code in OF_OWN_SAMPLES:
+        of_others = tuple(finding for finding in first.findings if finding.code != TAKEN_AGAIN)
+        return replace(one, invalid=own, findings=of_others)
+    return replace(one, invalid=own or first.invalid)
+
+
+def why_no_evidence(row: Mapping[str, Any], peak: Peak | None) -> str | None:
+    """Return why a fresh process's row cannot be judged; None where it can.
+
+    peak: the run's. The fresh process read no baseline, where it may stand.
+    """
+    if row.get("status") == "INVALID" or not row.get("gbps"):
+        return str(row.get("reason"))
+    if peak is not None and row["gbps"] > peak.gbps:
+        return f"{format_gbps(row['gbps'])} is more than the peak"
+    return None

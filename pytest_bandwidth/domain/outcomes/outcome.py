@@ -1,0 +1,176 @@
+"""Hold a judged measurement as plain data, which travels between processes and which every renderer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.measured.rounds import is_share_told
+from pytest_bandwidth.domain.verdict import Status
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Hold a row of the JSON document's `results`. Seconds, bytes and GB/s; None where a figure does not exist.
+
+    key: the baseline's key (node id, `` @ label`` where there is one).
+    message: what the failing test says; None where it passed.
+    verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
+    samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
+    fresh: what each fresh process saw of a suspect: gbps, relative, probe_gbps, wall_seconds.
+    bottleneck: what keeps it from its bytes, in a sentence; None where nothing is known to.
+    detail: what one kind of device adds (the traffic device: per kernel and source line).
+    dram_read, dram_written: bytes that DRAM moved, by hardware counters; dram_ratio: their sum ÷ the declared;
+    dram_gbps: their sum ÷ seconds. dram: what else was counted (`DramTraffic`); empty where nothing was.
+    profile: the path of a profiler's report on a REGRESSED row; None where none was taken.
+    tags: what a suite says of a row (operation, precision, M, N, K, …).
+    code_identity: hashes of what ran, by name (`CodeIdentity`). software: versions of loaded libraries, by name.
+    code_diff: how the kernel's PTX differs from the entry's (`ptx_diff`); empty where it does not, or cannot be told.
+    """
+
+    nodeid: str
+    key: str
+    label: str | None
+    status: str
+    code: str
+    reason: str
+    message: str | None = None
+    file: str | None = None
+    line: int | None = None
+    gbps: float | None = None
+    utilization: float | None = None
+    utilization_of: str = "probe"
+    utilization_class: str | None = None
+    relative: float | None = None
+    probe_gbps: float | None = None
+    bytes_read: int = 0
+    bytes_written: int = 0
+    requested_read: int | None = None
+    requested_written: int | None = None
+    flop: int = 0
+    arithmetic_intensity: float | None = None
+    ridge_point: float | None = None
+    regime: str | None = None
+    regime_evidence: str | None = None
+    bottleneck: str | None = None
+    precision: str | None = None
+    method: str = ""
+    seconds: float | None = None
+    host_seconds: float | None = None
+    noise: float | None = None
+    median_precision: float | None = None
+    samples: tuple[float, ...] = ()
+    probe_samples: tuple[float, ...] = ()
+    host_samples: tuple[float, ...] = ()
+    kernel_first: tuple[bool, ...] = ()
+    dropped: tuple[Mapping[str, Any], ...] = ()
+    stop: str = ""
+    warmup_seconds: float = 0.0
+    warmup_runs: int = 0
+    run_delay: float | None = None
+    fresh: tuple[Mapping[str, Any], ...] = ()
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    resources: Mapping[str, Any] | None = None
+    findings: tuple[Mapping[str, str], ...] = ()
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+    baseline: Mapping[str, Any] | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    code_identity: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict)
+    code_diff: str = ""
+    dram_read: int | None = None
+    dram_written: int | None = None
+    dram_ratio: float | None = None
+    dram_gbps: float | None = None
+    dram: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+
+    @property
+    def code_standing(self) -> Literal["same", "changed"] | None:
+        """Tell whether the code is the entry's, or surely another; None where that is not known."""
+        known = (self.baseline or {}).get("code")
+        if not isinstance(known, Mapping):
+            return None
+        then = identity_of_plain(known)
+        return identity_of_plain(self.code_identity).standing(then, by="ptx" if self.counts else "sass")
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether what was measured can be judged at all: its verdict is not INVALID."""
+        return self.status != _INVALID
+
+    @property
+    def valid_utilization(self) -> float | None:
+        """Return the utilization for people and tables; None where it means nothing.
+
+        So where it is INVALID, and for a share of the probe that tells nothing.
+        """
+        told = self.utilization_of == "peak" or is_share_told(self.utilization)
+        return self.utilization if self.is_valid and told else None
+
+    @property
+    def valid_relative(self) -> float | None:
+        """Return the share of the probe for people and tables; None where it is INVALID, or tells nothing."""
+        return self.relative if self.is_valid and is_share_told(self.relative) else None
+
+    @property
+    def short_name(self) -> str:
+        """Return the test's own name with its label, without the folder."""
+        path, bracket, parameters = self.nodeid.partition("[")
+        name = path.rsplit("/", 1)[-1] + bracket + parameters
+        return f"{name} @ {self.label}" if self.label else name
+
+    def to_plain(self) -> Plain:
+        """Return a JSON-ready mapping; what the traffic device counted (`loads`, `stores`) stands at its top level."""
+        # What is nested is plain data already; `asdict` would copy every sample.
+        plain: Plain = {name: getattr(self, name) for name in _NAMES}
+        detail = plain.get("detail") or {}
+        for name in ("loads", "stores"):
+            if name in detail:
+                plain[name] = detail[name]
+        return plain
+
+
+_NAMES = tuple(f.name for f in fields(Outcome))
+_KNOWN = frozenset(_NAMES)
+# By name what sets a field past the frozen dataclass's own `__setattr__`.
+_SLOTS = tuple((name, vars(Outcome)[name].__set__) for name in _NAMES)
+# Asking an enumeration takes longer than anything else that is asked of a row so often.
+_STATUSES = tuple(status.value for status in Status)
+_INVALID = Status.INVALID.value
+_SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings", "fresh")
+
+
+def from_plain(plain: object) -> Outcome:
+    """Return the row back from its mapping. Raises UsageError where it is none; unknown keys are ignored."""
+    if not isinstance(plain, Mapping):
+        raise UsageError(f"a result is a {type(plain).__name__}, expected a mapping")
+    known = {name: plain[name] for name in plain if name in _KNOWN} if plain.keys() - _KNOWN else dict(plain)
+    for name in ("nodeid", "key", "status", "code", "reason"):
+        if not isinstance(known.get(name), str):
+            raise UsageError(f"a result's {name} is {known.get(name)!r}, expected text")
+    if known["status"] not in _STATUSES:
+        raise UsageError(f"a result's status is {known['status'][:40]!r}, expected one of {', '.join(_STATUSES)}")
+    for name in _SEQUENCES:
+        known[name] = tuple(known.get(name) or ())
+    return _whole(known) if len(known) == len(_SLOTS) else Outcome(**known)
+
+
+def _whole(known: Plain) -> Outcome:
+    """Return the row of a mapping that has every field, in a quarter of the time that its initializer takes."""
+    row = object.__new__(Outcome)
+    for name, put in _SLOTS:
+        put(row, known[name])
+    return row

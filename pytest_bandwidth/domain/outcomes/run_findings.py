@@ -1,0 +1,113 @@
+"""Say what is to be told of a whole run: its device changed, tests failed unjudged, entries went unmeasured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.domain.units import counted
+from pytest_bandwidth.domain.verdict import Status
+
+DEVICE_CHANGED = "device-changed"
+UNJUDGED = "failed-unjudged"
+NOT_MEASURED = "not-measured"
+ABSENT = "absent"
+ONE_CAUSE = "one-cause"
+MOVED = "moved"
+# Each says of entries of the baseline that they were not measured.
+OF_UNMEASURED = (NOT_MEASURED, ABSENT, MOVED)
+# What to say of a hash that changed, by its name; the first that did is told.
+_CHANGED = {
+    "ptx": "the same kernel's code changed",
+    "function": "the same function's code changed",
+    "sass": "the same kernel became other machine code",
+}
+HASH_SHOWN = 8
+NAMED_AT_MOST = 5
+# Of what a test failed with, so much is kept.
+SAID_AT_MOST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasurable:
+    """Hold the entries of a baseline for which no test is going to run.
+
+    not_measured: why, by key, of those whose test may exist. gone: keys of those whose test does not. moved: a test
+    without an entry, and the entry that names the same test from another folder; None where there is no such.
+    elsewhere: by key, the other rootdir whose runs measure the entry.
+    """
+
+    not_measured: dict[str, str] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    moved: tuple[str, str] | None = None
+    elsewhere: dict[str, str] = field(default_factory=dict)
+
+
+def device_finding(outcomes: Sequence[Outcome]) -> Finding | None:
+    """Say once why measurements are DEVICE, and how many are; None where none is."""
+    spoilt = [outcome for outcome in outcomes if outcome.status == Status.DEVICE.value]
+    if not spoilt:
+        return None
+    share = f"{len(spoilt)} of {counted(len(outcomes), 'measurement')}"
+    return Finding(DEVICE_CHANGED, f"{share} could not be judged, since the device changed: {spoilt[0].reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCause:
+    """Hold a change of code that several regressions run. text: what changed, and how many they are."""
+
+    outcomes: tuple[Outcome, ...]
+    text: str
+
+    def finding(self) -> Finding:
+        """Return it as the document holds it."""
+        names = [outcome.key for outcome in self.outcomes[:NAMED_AT_MOST]]
+        more = len(self.outcomes) - len(names)
+        return Finding(ONE_CAUSE, f"{self.text}: {', '.join(names)}{f' and {more} more' if more else ''}")
+
+
+def shared_causes(outcomes: Sequence[Outcome]) -> list[SharedCause]:
+    """Find kernels whose changed code several REGRESSED measurements run, the most of them first."""
+    regressed = [outcome for outcome in outcomes if outcome.status == Status.REGRESSED.value]
+    by_change: dict[tuple[str, str, str], list[Outcome]] = {}
+    for outcome in regressed:
+        change = _change_of_code(outcome)
+        if change is not None:
+            by_change.setdefault(change, []).append(outcome)
+    found = []
+    for (name, then, now), alike in by_change.items():
+        what = f"{_CHANGED[name]} ({then[:HASH_SHOWN]} → {now[:HASH_SHOWN]})"
+        text = f"{what}, the likely cause of {len(alike)} of {len(regressed)} REGRESSED"
+        found += [SharedCause(tuple(alike), text)] if len(alike) > 1 else []
+    return sorted(found, key=lambda cause: -len(cause.outcomes))
+
+
+def _change_of_code(outcome: Outcome) -> tuple[str, str, str] | None:
+    """Return which hash of the code changed, from what and to what; None where none surely did."""
+    before = (outcome.baseline or {}).get("code")
+    if not isinstance(before, Mapping):
+        return None
+    then, now = identity_of_plain(before).known(), identity_of_plain(outcome.code_identity).known()
+    # A change of PTX is one of machine code as well; another launch alone is the test's, not the kernel's.
+    return next(((name, then[name], now[name]) for name in _CHANGED if _differ(then.get(name), now.get(name))), None)
+
+
+def _differ(then: str | None, now: str | None) -> bool:
+    return then is not None and now is not None and then != now
+
+
+def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
+    """Name a test that failed before it was judged: without it a report would look as if all were well.
+
+    said: what the test failed with; its first line counts. The finding is as the document holds it.
+    """
+    first = said.strip().partition("\n")[0][:SAID_AT_MOST]
+    return {"code": UNJUDGED, "text": f"{nodeid} failed before it was judged: {first}"}
+
+
+def not_measured_finding(key: str, why: str) -> dict[str, str]:
+    """Name an entry of the baseline whose test ran and measured nothing for it, as the document holds it."""
+    return {"code": NOT_MEASURED, "text": f"{key} is in the baseline and was not measured: {why[:SAID_AT_MOST]}"}

@@ -1,0 +1,1 @@
+"""Follow tests, and the cards of a fleet, over many runs."""

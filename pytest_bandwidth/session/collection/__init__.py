@@ -1,0 +1,1 @@
+"""Match what pytest collected with a baseline's entries."""

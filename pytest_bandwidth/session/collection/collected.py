@@ -1,0 +1,192 @@
+"""Record what pytest collects, to tell which entries of a baseline no test of the run can measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
+from functools import cache
+from os.path import exists, normpath  # of a path that no file system takes, Path.exists raises
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
+from pytest_bandwidth.session.collection.stale_entries import has_test, near_miss, of_other_rootdirs
+from pytest_bandwidth.session.user.options import RUNS_NOTHING
+from pytest_bandwidth.session.user.settings import settings_of
+
+COLLECTED = pytest.StashKey["Collected"]()
+# A test's node id, which xdist's groups change once collected, and its key by that: asked for again and again.
+_KEY = pytest.StashKey[tuple[str, str]]()
+# pytest's options that leave tests out, by their names in its namespace.
+_NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
+_SUITE = Path(__file__).resolve().parent.parent.parent / "suite"
+
+
+class Collected:
+    """Note items before anything is deselected, and files that could not be collected."""
+
+    def __init__(self) -> None:
+        self._items: list[pytest.Item] = []
+        # By the collector's node id: why it was skipped, or "" where it broke, which pytest reports itself.
+        self._unread: dict[str, str] = {}
+        self._read: set[str] = set()
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        self._items.append(item)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.passed:
+            self._read.add(report.nodeid)
+        else:
+            self._unread[report.nodeid.removesuffix("/__init__.py")] = reason_of(report) if report.skipped else ""
+
+    def unmeasurable(
+        self, config: pytest.Config, entries: Iterable[str], dropped: Sequence[pytest.Item]
+    ) -> Unmeasurable:
+        """Say which entries go unmeasured whatever the tests do.
+
+        dropped: tests that --bandwidth-only leaves out, since they do not take the fixture.
+        """
+        tests = {key_of(item) for item in self._items}
+        keys = list(entries)
+        without_fixture = _of_tests(keys, {key_of(item) for item in dropped})
+        not_measured = dict.fromkeys(without_fixture, "the test does not take the fixture `bandwidth`")
+        gone: list[str] = []
+        covers, root = _covers(config), config.rootpath
+        empty = tuple(start for item in self._items if (start := start_of_empty_set(item)))
+        for key in keys:
+            if key in not_measured or not covers(key) or has_test(key, tests):
+                continue
+            why = self._why_unread(config, key)
+            if why:
+                not_measured[key] = why
+            elif why is None and not key.startswith(empty):
+                gone.append(key)
+        moved = None
+        if not any(has_test(key, tests) for key in keys):
+            # The baseline may be of another rootdir, of which nothing can be told here.
+            moved = near_miss(tests, [key for key in keys if not exists(root / _file_of(key))])
+        if moved:
+            return Unmeasurable(not_measured, (), moved)
+        baseline = settings_of(config).baseline
+        elsewhere = {} if baseline is None else of_other_rootdirs(gone, root, baseline)
+        return Unmeasurable(not_measured, tuple(key for key in gone if key not in elsewhere), None, elsewhere)
+
+    def concerns(self, config: pytest.Config, entries: Iterable[str], items: Sequence[pytest.Item]) -> bool:
+        """Return whether entries are of tests that are to run, or cannot be measured though they were to be."""
+        keys = list(entries)
+        found = self.unmeasurable(config, keys, ())
+        return bool(found.not_measured or found.gone or _of_tests(keys, {key_of(item) for item in items}))
+
+    def _why_unread(self, config: pytest.Config, key: str) -> str | None:
+        """Return why the entry's file was not collected; "" where that is nobody's fault or told; None where it was."""
+        for nodeid, why in self._unread.items():
+            if key.startswith((f"{nodeid}::", f"{nodeid}/")):
+                return why and f"its file was skipped: {why}"
+        file = _file_of(key)
+        if file in self._read or not exists(config.rootpath / file):
+            return None
+        # A file of another name than tests have is measured where it is named.
+        is_test = any(fnmatch(Path(file).name, pattern) for pattern in config.getini("python_files"))
+        return "its file was not collected" if is_test else ""
+
+
+def begin_to_collect(config: pytest.Config) -> None:
+    """Note what is collected from now on, where a baseline is going to be compared with it."""
+    settings = settings_of(config)
+    runs_nothing = any(config.getoption(option, False) for option in RUNS_NOTHING)
+    unjudged = settings.skip or settings.disable or settings.against is not None
+    if settings.baseline is None or unjudged or runs_nothing:
+        return
+    config.stash[COLLECTED] = Collected()
+    config.pluginmanager.register(config.stash[COLLECTED], "bandwidth-collected")
+
+
+def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bool:
+    """Return whether a baseline of any device has entries of tests that are to run, or that cannot.
+
+    Raises pytest.UsageError for a baseline that cannot be read, with strict.
+    """
+    settings, collected = settings_of(config), config.stash.get(COLLECTED, None)
+    if collected is None or settings.baseline is None:
+        return False
+    from pytest_bandwidth.storage.baseline import keys_at  # kept out of runs without a baseline
+
+    try:
+        return collected.concerns(config, keys_at(settings.baseline), items)
+    except BaselineError as error:
+        if settings.strict and not hasattr(config, "workerinput"):
+            raise pytest.UsageError(*str(error).splitlines()) from None
+        return False
+
+
+def _of_tests(keys: Iterable[str], tests: set[str]) -> list[str]:
+    return [key for key in keys if has_test(key, tests)] if tests else []
+
+
+def _file_of(key: str) -> str:
+    return key.partition("::")[0]
+
+
+def start_of_empty_set(item: pytest.Item) -> str | None:
+    """Return what node ids begin with of a test that is parametrized with nothing; None for any other test."""
+    call = getattr(item, "callspec", None)
+    if call is None or not any(type(value).__name__ == "NotSetType" for value in call.params.values()):
+        return None
+    return key_of(item).removesuffix(f"[{call.id}]") + "["
+
+
+def _covers(config: pytest.Config) -> Callable[[str], bool]:
+    """Return whether this run was to collect the file of an entry, and all of its tests."""
+    if any(getattr(config.option, name, None) for name in _NARROWING) or config.option.pyargs:
+        return lambda _: False
+    folder, root = config.invocation_params.dir, config.rootpath
+    places = [Path(normpath(folder / arg)) for arg in map(str, config.args) if "::" not in arg]
+
+    def covers(key: str) -> bool:
+        file = _file_of(key)
+        path = Path(normpath(root / file))
+        return file.endswith(".py") and any(place == path or place in path.parents for place in places)
+
+    return covers
+
+
+def key_of(item: pytest.Item) -> str:
+    """Return the baseline's key of a test: its node id.
+
+    ``package.module::test`` where pytest found the file by --pyargs.
+    """
+    nodeid = item.nodeid
+    known = item.stash.get(_KEY, None)
+    if known is not None and known[0] == nodeid:
+        return known[1]
+    key = _key_by(item, nodeid)
+    item.stash[_KEY] = nodeid, key
+    return key
+
+
+def _key_by(item: pytest.Item, nodeid: str) -> str:
+    file, _, rest = nodeid.partition("::")
+    if "@" in rest and item.config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("xdist_group"):
+        rest = rest.rpartition("@")[0]
+    module = getattr(getattr(item, "module", None), "__name__", "")
+    by_name = item.config.option.pyargs and any(
+        module == given or module.startswith(f"{given}.")
+        for given in (str(arg).partition("::")[0] for arg in item.config.args)
+    )
+    if by_name or _is_of_suite(item.path):
+        return f"{module or file}::{rest}"
+    return f"{file}::{rest}"
+
+
+@cache
+def _is_of_suite(file: Path) -> bool:
+    return _SUITE in file.parents
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why pytest says that a test or a file was skipped."""
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return " ".join(reason.removeprefix("Skipped:").split())[:200]

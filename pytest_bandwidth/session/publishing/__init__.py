@@ -1,0 +1,1 @@
+"""Put a run's rows together when its tests have run: baseline, files, summary."""

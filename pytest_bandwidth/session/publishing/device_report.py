@@ -1,0 +1,234 @@
+"""Report on each device of a run: its tests' rows, and what was done with them at the end.
+
+Under pytest-xdist's --dist=each every worker may have a device of its own; otherwise there is one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_bandwidth.domain.device import HOST_KINDS
+from pytest_bandwidth.domain.judging import fleet
+from pytest_bandwidth.domain.judging.fleet import Member, model_of
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.judging.reference import prior_spread
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.outcomes.flatten import flat
+from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain, from_plain
+from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
+from pytest_bandwidth.reports.terminal import TerminalLine
+from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.baseline.locate import slug
+
+LONGEST_SUFFIX = 60
+
+Device = Mapping[str, Any]
+# Kind, name and serial.
+_Told = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the PTX to keep."""
+
+    outcome: Outcome
+    asked: MarkerOptions = field(default_factory=MarkerOptions)
+    ptx: str | None = None
+
+    def to_plain(self) -> Plain:
+        """Make it plain data, which travels with pytest's report of the test."""
+        return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), "ptx": self.ptx}
+
+
+def row_of(plain: Plain) -> Row:
+    """Make a row of `Row.to_plain`'s data."""
+    return Row(from_plain(plain["outcome"]), MarkerOptions(**plain["asked"]), plain.get("ptx"))
+
+
+@dataclass(slots=True)
+class DeviceReport:
+    """Hold what one device's tests reported, and what was done for the device at the end of the run.
+
+    device: as `device_plain` gives it; rows: of its tests; failed: tests that failed on this device.
+    further: outcomes of the fresh whole runs that the device's worker took for an update, one list a run; None where it
+    was not asked to. trouble: why they are missing. unjudged: what tests said that failed before they were judged.
+    not_measured: entries of the baseline that were not measured though their test ran, and why. skipped: how many tests
+    skipped on this device, by reason.
+    unmeasurable: entries of the baseline for which no test was to run.
+
+    name: tells it from the run's other devices. baseline: what it was judged by, or written to.
+    unlike: how it differs from others of its model. changes: of the baseline.
+    not_updated: why its baseline could not be. left_out: why this device's figures did not enter; each "" otherwise.
+    interrupted: a person ended the run, or the update's further runs, before the baseline was updated.
+    problems: what could not be done. failures: what fails the run, and no test of it. notes: lines of no consequence.
+    findings: about the run, for the document.
+    commands: what the CI system reads on standard output, one a line.
+    environment: what the device's own process told of its software and host; empty where this process is it.
+    """
+
+    device: Device
+    rows: list[Row]
+    failed: frozenset[str] = frozenset()
+    further: Sequence[Sequence[Plain]] | None = None
+    trouble: str | None = None
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+    not_measured: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    unmeasurable: Unmeasurable = field(default_factory=Unmeasurable)
+    name: str = ""
+    baseline: str | None = None
+    unlike: Finding | None = None
+    not_updated: str = ""
+    left_out: str = ""
+    changes: list[TerminalLine] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    findings: list[dict[str, str]] = field(default_factory=list)
+    commands: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Return every row's outcome."""
+        return [row.outcome for row in self.rows]
+
+    @property
+    def succeeded(self) -> list[Outcome]:
+        """Return the outcomes of tests that did not fail."""
+        return [row.outcome for row in self.rows if row.outcome.nodeid not in self.failed]
+
+
+class Gathered:
+    """Gather rows as tests' reports arrive; the last report of a test on a device counts."""
+
+    def __init__(self) -> None:
+        self._devices: dict[_Told, Mapping[str, Any]] = {}
+        # By device, then by key: the worker, and the row.
+        self._rows: dict[_Told, dict[str, tuple[str, Row]]] = {}
+        # What the device's process told when its tests had run.
+        self._told: dict[_Told, Mapping[str, Any]] = {}
+        # By worker and test.
+        self._unjudged: dict[tuple[str, str], str] = {}
+        # By device: why, by the entry's key; and the reason of each test that skipped on it.
+        self._not_measured: dict[_Told, dict[str, str]] = {}
+        self._skipped: dict[_Told, dict[str, str]] = {}
+        # A worker opens one device.
+        self._opened: dict[str, _Told] = {}
+
+    def add(self, worker: str, device: Mapping[str, Any], rows: Sequence[Plain]) -> None:
+        """Take in the rows of one report, as plain data."""
+        told = self._opened[worker] = _told_by(device)
+        self._devices[told] = device
+        self._rows.setdefault(told, {}).update({row.outcome.key: (worker, row) for row in map(row_of, rows)})
+
+    def add_unjudged(self, worker: str, nodeid: str, said: str, device: Mapping[str, Any] | None) -> None:
+        """Take in a test that failed without rows. device: None where none was opened."""
+        self._unjudged[worker, nodeid] = said
+        if device is not None:
+            self.add(worker, device, ())
+
+    def add_missing(
+        self, worker: str, nodeid: str, device: Device, not_measured: Mapping[str, str], skipped: str | None
+    ) -> None:
+        """Take in a test that gave less than it could: entries that it left unmeasured, why it skipped."""
+        self.add(worker, device, ())
+        told = _told_by(device)
+        self._not_measured.setdefault(told, {}).update(not_measured)
+        if skipped is not None:
+            self._skipped.setdefault(told, {})[nodeid] = skipped
+
+    def add_told(self, given: Mapping[str, Any]) -> None:
+        """Take in what a process told at its end: `device`, `unmeasurable`; of an update, `further` or `trouble`."""
+        told = _told_by(given["device"])
+        self._devices.setdefault(told, given["device"])
+        self._rows.setdefault(told, {})
+        self._told[told] = given
+
+    def reports(self, failed: set[tuple[str, str]]) -> list[DeviceReport]:
+        """Report on each device that there is something to tell of, in a lasting order. failed: (worker, node id)."""
+        found = [self._report(told, failed) for told in sorted(self._devices)]
+        return [r for r in found if r.rows or r.unjudged or r.not_measured or r.unmeasurable != Unmeasurable()]
+
+    def _report(self, told: _Told, failed: set[tuple[str, str]]) -> DeviceReport:
+        rows = self._rows[told].values()
+        given = self._told.get(told, {})
+        unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
+        return DeviceReport(
+            self._devices[told],
+            [row for _, row in rows],
+            frozenset(row.outcome.nodeid for worker, row in rows if (worker, row.outcome.nodeid) in failed),
+            given.get("further"),
+            given.get("trouble"),
+            self._unjudged_on(told, failed),
+            {**self._not_measured.get(told, {}), **unmeasurable.not_measured},
+            Counter(self._skipped.get(told, {}).values()),
+            unmeasurable,
+        )
+
+    def _unjudged_on(self, told: _Told, failed: set[tuple[str, str]]) -> dict[str, str]:
+        """Return those that failed in the end, on this device: all of them where there is no other."""
+        return {
+            nodeid: said
+            for (worker, nodeid), said in self._unjudged.items()
+            if (worker, nodeid) in failed and (len(self._devices) == 1 or self._opened.get(worker) == told)
+        }
+
+
+def _told_by(device: Mapping[str, Any]) -> _Told:
+    return device["kind"], str(device["name"]), str(device["serial"])
+
+
+def names_of(devices: Sequence[Device]) -> list[str]:
+    """Return how sentences name each device: with its serial where its name does not tell it from the others."""
+    return [printable(name) for name in _told_apart(devices, lambda name, serial: f"{name} ({serial})")]
+
+
+def suffixes_of(devices: Sequence[Device]) -> list[str]:
+    """Return for each device a safe, unique part of a file's name: its name, and its serial where others share that."""
+    found: list[str] = []
+    for text in _told_apart(devices, lambda name, serial: f"{name} {serial}"):
+        # The end tells devices of one model apart.
+        base = slug(text)[-LONGEST_SUFFIX:].strip("-")
+        suffix, others = base, 2
+        while suffix in found:
+            suffix, others = f"{base}-{others}", others + 1
+        found.append(suffix)
+    return found
+
+
+def apart(path: Path, suffix: str) -> Path:
+    """Return a device's own file: ``run.json`` → ``run.SUFFIX.json``."""
+    return path.with_name(f"{path.stem}.{suffix}{path.suffix}")
+
+
+def fleet_findings(
+    devices: Sequence[Device], outcomes: Sequence[Sequence[Outcome]], tolerance: float
+) -> list[Finding | None]:
+    """Find for each device whether it is unlike the others of its model, by all valid figures of the run."""
+    names = names_of(devices)
+    found: list[Finding | None] = [None] * len(devices)
+    for model in dict.fromkeys(map(model_of, devices)):
+        of_model = [i for i, device in enumerate(devices) if model_of(device) == model]
+        members = [Member(names[i], _gbps(outcomes[i])) for i in of_model]
+        prior = prior_spread("gbps", on_host=model[0] in HOST_KINDS)
+        for i, finding in zip(of_model, fleet.findings_of(members, tolerance, prior), strict=True):
+            found[i] = finding
+    return found
+
+
+def _gbps(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    return {o.key: o.gbps for o in outcomes if o.gbps and o.is_valid}
+
+
+def _told_apart(devices: Sequence[Device], with_serial: Callable[[str, str], str]) -> list[str]:
+    names = Counter(str(device["name"]) for device in devices)
+    return [
+        with_serial(str(d["name"]), str(d["serial"])) if names[str(d["name"])] > 1 else str(d["name"]) for d in devices
+    ]

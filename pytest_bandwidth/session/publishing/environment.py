@@ -1,0 +1,76 @@
+"""Describe where a run took place: versions, commit, host, command. Nothing here is a figure of the device."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from uuid import uuid4
+
+from pytest_bandwidth import __version__
+from pytest_bandwidth.domain.address import masked
+from pytest_bandwidth.domain.units import format_moment
+from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
+from pytest_bandwidth.session.user.options import OPTIONS
+
+_PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
+# Of the command line, so much is kept.
+LONGEST_COMMAND = 1000
+
+
+def describe(root: Path, started: float) -> dict[str, object]:
+    """Gather JSON-ready facts about the software around a run that began at `started`, in seconds since the epoch."""
+    return {
+        "plugin": __version__,
+        "python": platform.python_version(),
+        "packages": _versions(),
+        "os": platform.platform(),
+        "host": platform.node(),
+        "commit": current_commit(root),
+        "uncommitted_changes": has_uncommitted_changes(root),
+        "command": own_command(sys.argv),
+        "ci": bool(os.environ.get("CI")),
+        "started_at": format_moment(datetime.fromtimestamp(started, timezone.utc)),
+    }
+
+
+def own_command(argv: Sequence[str]) -> str:
+    """Keep of a command line the program and this plugin's own options: others may hold secrets, as addresses may.
+
+    >>> own_command(["/bin/pytest", "--token=x", "--bandwidth-device", "cpu", "tests"])
+    'pytest … --bandwidth-device cpu …'
+    """
+    kept = [Path(argv[0]).name if Path(argv[0]).name != "__main__.py" else "python -m pytest"]
+    values = {f"--bandwidth-{name}" for name, metavar, _ in OPTIONS if metavar is not None}
+    own_value = False
+    for argument in argv[1:]:
+        if own_value or argument.startswith("--bandwidth-"):
+            kept.append(masked(argument))
+        elif kept[-1] != "…":
+            kept.append("…")
+        own_value = argument in values
+    return " ".join(kept)[:LONGEST_COMMAND]
+
+
+def now() -> str:
+    """Tell the moment: UTC in ISO 8601, to the second."""
+    return format_moment(datetime.now(timezone.utc))
+
+
+def new_run_id() -> str:
+    """Make a name that sorts by time and is unique: 20261121T040000Z-3f2c1ab9."""
+    return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

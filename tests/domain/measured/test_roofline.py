@@ -1,0 +1,241 @@
+"""The roofline's definitions against published and hand-made figures, and each regime with its evidence."""
+
+from dataclasses import replace
+
+import pytest
+
+from pytest_bandwidth.domain import traffic
+from pytest_bandwidth.domain.device import DeviceIdentity, Peak
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
+from pytest_bandwidth.domain.measured.regime import (
+    DISPATCH_SECONDS,
+    OVERHEAD_FOUND,
+    RegimeFinding,
+    doubled_batch,
+    growth_sentence,
+    regime_of,
+    ridge_of,
+)
+from pytest_bandwidth.domain.measured.roofline import (
+    attainable_flops,
+    interface_bytes_per_second,
+    ridge_point,
+    utilization_class,
+)
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.outcomes.flatten import outcome_of
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Status, Verdict
+
+GPU = DeviceIdentity("cuda", "a card", 2**34, "GPU-1")
+HOST = DeviceIdentity("cpu", "a processor", 2**34, "host-1")
+M1_PRO_BYTES, M1_PRO_FLOPS = 205e9, 5.3e12
+
+
+def measured(
+    seconds: float,
+    moved: Traffic,
+    *,
+    device: DeviceIdentity = GPU,
+    host_seconds: float | None = None,
+    probe_gbps: float | None = None,
+    **more,
+) -> Measurement:
+    """Five rounds of equal length."""
+    probes = {}
+    if probe_gbps is not None:
+        probes = {"probe_bytes": 10**6, "probe_seconds": (10**6 / (probe_gbps * 1e9),) * 5}
+    rounds = Rounds(
+        kernel_seconds=(seconds,) * 5,
+        host_kernel_seconds=(host_seconds or seconds,) * 5,
+        kernel_first=(True,) * 5,
+        **probes,
+    )
+    return Measurement(None, moved, device, "events+block" if device is GPU else "clock", rounds, **more)
+
+
+# ---- definitions ----------------------------------------------------------------------------------------------------
+
+
+def test_a_share_that_tells_nothing_has_no_class_and_is_no_evidence_of_memory_bound():
+    verdict = Verdict(Status.NO_BASELINE, "no-baseline", "")
+    for seconds, share in ((0.5e-3, "excellent"), (0.4e-3, None)):
+        row = measured(seconds, Traffic(10**6, 0), probe_gbps=1, flop_declared=False)
+        assert outcome_of("t.py::t", "t.py::t", row, verdict).utilization_class == share
+        assert (regime_of(row) is None) is (share is None)
+
+
+def test_a_memory_interface_carries_its_lines_times_their_rate():
+    assert interface_bytes_per_second(6.40e9, 256) == pytest.approx(204.8e9)  # LPDDR5 of an M1 Pro
+    assert interface_bytes_per_second(8, 3) * 8 == 24  # three lines of 8 bit/s
+    assert interface_bytes_per_second(20e9, 320) == pytest.approx(800e9)  # RX 7900 XT
+
+
+@pytest.mark.parametrize(("peak_gbps", "flop_per_byte"), [(2000, 156), (2039, 153)])
+def test_the_ridge_point_of_an_a100_with_fp16_tensor_cores(peak_gbps, flop_per_byte):
+    assert ridge_point(312e12, peak_gbps * 1e9) == pytest.approx(flop_per_byte, abs=0.05)
+
+
+def test_under_the_ridge_memory_sets_the_rate_and_over_it_the_arithmetic_does():
+    assert attainable_flops(10, 312e12, 2e12) == 20e12
+    assert attainable_flops(156, 312e12, 2e12) == 312e12
+    assert attainable_flops(1000, 312e12, 2e12) == 312e12
+
+
+def test_memory_and_compute_time_of_an_add_of_a_million_floats():
+    add = traffic.add(1_000_000, "float32")
+    assert add.bytes_moved / M1_PRO_BYTES == pytest.approx(58.5e-6, abs=0.05e-6)
+    assert add.flop / M1_PRO_FLOPS == pytest.approx(0.189e-6, abs=0.0005e-6)
+
+
+def test_memory_and_compute_time_of_a_4096_gemm():
+    gemm = traffic.gemm(4096, 4096, 4096, "float32")
+    assert gemm.bytes_moved / M1_PRO_BYTES == pytest.approx(0.98e-3, abs=0.005e-3)
+    assert gemm.flop / M1_PRO_FLOPS == pytest.approx(25.9e-3, abs=0.05e-3)
+
+
+def test_the_crossover_of_the_intensity_sweep_is_at_the_ridge_point():
+    ridge = ridge_point(19.5e12, 1.5e12)
+    assert ridge * 4 == pytest.approx(52)  # FLOP per float32 moved
+    assert traffic.repeats_at_ridge(ridge, "float32") == pytest.approx(52)  # FMAs, 104 FLOP, per element
+
+
+@pytest.mark.parametrize(
+    ("gbps", "percent", "name"), [(380, 68, "good"), (220, 39, "fair"), (180, 32, "poor"), (420, 75, "good")]
+)
+def test_classes_worked_on_a_560_gb_per_s_peak(gbps, percent, name):
+    assert round(gbps / 560 * 100) == percent
+    assert utilization_class(gbps / 560) == name
+
+
+@pytest.mark.parametrize(
+    ("share", "name"),
+    [(0.801, "excellent"), (0.80, "good"), (0.60, "fair"), (0.35, "poor"), (0.0, "poor"), (1.2, "excellent")],
+)
+def test_a_share_on_a_bound_belongs_to_the_class_below(share, name):
+    assert utilization_class(share) == name
+
+
+def test_the_bounds_of_the_classes_are_settings():
+    assert utilization_class(0.85, (0.9, 0.8, 0.7)) == "good"
+    assert utilization_class(0.65, (0.9, 0.8, 0.7)) == "poor"
+    row = measured(1e-3, traffic.copy(10**6, "float32"), peak=Peak(10e9, "said"))
+    verdict = Verdict(Status.NO_BASELINE, "no-baseline", "")
+    assert outcome_of("t.py::t", "t.py::t", row, verdict).utilization_class == "good"
+    stricter = outcome_of("t.py::t", "t.py::t", row, verdict, class_bounds=(0.99, 0.95, 0.9))
+    assert stricter.utilization_class == "poor"
+
+
+# ---- the roofline's regimes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("side", "regime", "evidence"),
+    [
+        (256, "memory-bound", "42.7 FLOP/byte, under the ridge point at 153"),
+        (1024, "compute-bound", "171 FLOP/byte, over the ridge point at 153"),
+    ],
+)
+def test_a_gemm_is_on_the_side_of_the_ridge_that_its_size_puts_it(side, regime, evidence):
+    gemm = traffic.gemm(side, side, side, "float32")
+    found = regime_of(measured(1e-3, gemm, peak=Peak(2039e9, "datasheet"), peak_flops=312e12))
+    assert found == RegimeFinding(regime, evidence)
+
+
+def test_an_intensity_at_the_ridge_point_itself_is_compute_bound():
+    work = Traffic(500, 500, 2000)
+    assert regime_of(measured(1e-6, work, peak=Peak(1e9, ""), peak_flops=2e9)).regime == "compute-bound"
+    assert regime_of(measured(1e-6, work, peak=Peak(1e9, ""), peak_flops=2.001e9)).regime == "memory-bound"
+
+
+@pytest.mark.parametrize(("kind", "measured_here"), [("cpu", True), ("cuda", False)])
+def test_a_hosts_flops_are_measured_even_where_its_bandwidth_is_told(kind, measured_here):
+    device = replace(HOST, kind=kind)
+    work = measured(1e-3, Traffic(10**6, 10**6, 10**7), device=device, peak=Peak(20e9, "said"), peak_flops=80e9)
+    assert ridge_of(work).measured is measured_here
+
+
+def test_where_no_peak_is_known_the_ridge_is_that_of_the_rates_measured():
+    work = measured(1e-3, Traffic(10**6, 10**6, 10**7), device=HOST, probe_gbps=20, peak_flops=80e9)
+    assert ridge_of(work).point == pytest.approx(4)
+    assert regime_of(work) == RegimeFinding(
+        "compute-bound", "5.00 FLOP/byte, over the ridge point at 4.00 (by the rates measured here)"
+    )
+
+
+def test_without_flops_or_bandwidth_there_is_no_ridge():
+    work = Traffic(10**6, 10**6, 10**7)
+    assert ridge_of(measured(1e-3, work, peak=Peak(1e12, ""))) is None
+    assert ridge_of(measured(1e-3, work, peak_flops=1e12)) is None
+
+
+def test_moving_alone_is_memory_bound_however_slow():
+    assert regime_of(measured(1.0, traffic.strided(10**6, "float32"), probe_gbps=1000)) == RegimeFinding(
+        "memory-bound", "it computes nothing"
+    )
+
+
+def test_flop_that_nobody_declared_are_not_taken_for_none():
+    """A callable with arrays alone: zero FLOP are not said, so only its share of the probe is evidence."""
+    quick = measured(1e-3, Traffic(8 * 10**6, 8 * 10**6), probe_gbps=20, flop_declared=False)
+    slow = replace(quick, rounds=replace(quick.rounds, kernel_seconds=(2e-3,) * 5))
+    assert regime_of(quick) == RegimeFinding("memory-bound", "it reaches 80 % of the probe's bandwidth")
+    assert regime_of(slow) is None
+
+
+def test_computing_work_of_an_unknown_ridge_is_judged_by_the_probe():
+    work = Traffic(8 * 10**6, 8 * 10**6, 10**6)
+    assert regime_of(measured(1e-3, work, probe_gbps=20)).evidence == "it reaches 80 % of the probe's bandwidth"
+    assert regime_of(measured(1e-2, work, probe_gbps=20)) is None
+
+
+def test_what_was_not_timed_has_no_regime():
+    assert regime_of(Measurement(None, traffic.copy(8, "float32"), GPU, "ptx", Rounds())) is None
+
+
+# ---- overhead -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("host", "regime"), [(9.9e-6, "memory-bound"), (10.1e-6, "overhead-bound")])
+def test_dispatch_longer_than_the_device_work_is_overhead(host, regime):
+    """Host-inclusive time of more than twice the device's: dispatch takes longer than the work."""
+    found = regime_of(measured(5e-6, traffic.copy(1000, "float32"), host_seconds=host))
+    assert found.regime == regime
+    if regime == "overhead-bound":
+        assert found.evidence == "the host needs 10.1 µs for 5 µs of device work"
+
+
+def test_overhead_comes_before_the_roofline():
+    gemm = traffic.gemm(1024, 1024, 1024, "float32")
+    work = measured(5e-6, gemm, host_seconds=50e-6, peak=Peak(2039e9, ""), peak_flops=312e12)
+    assert regime_of(work).regime == "overhead-bound"
+
+
+@pytest.mark.parametrize(("seconds", "regime"), [(9e-6, "overhead-bound"), (11e-6, "memory-bound")])
+def test_on_the_host_an_empty_kernel_is_the_measure_of_dispatch(seconds, regime):
+    found = regime_of(
+        measured(seconds, traffic.copy(1000, "float32"), device=HOST, detail={DISPATCH_SECONDS: 5e-6}),
+    )
+    assert found.regime == regime
+    if regime == "overhead-bound":
+        assert found.evidence == "a kernel without any work takes 5 µs here, this one 9 µs"
+
+
+@pytest.mark.parametrize(
+    ("doubled", "regime"), [(10.9e-6, "overhead-bound"), (11e-6, "overhead-bound"), (11.1e-6, None), (20e-6, None)]
+)
+def test_a_doubled_batch_that_takes_about_ten_percent_longer_waited_for_something_else(doubled, regime):
+    found = doubled_batch(10e-6, doubled)
+    assert (found and found.regime) == regime
+
+
+def test_the_growth_is_stated_with_its_figures():
+    assert growth_sentence(12.1e-6, 12.6e-6) == "twice the batch takes 4 % longer: 12.1 µs, then 12.6 µs"
+    assert growth_sentence(10e-6, 9e-6) == "twice the batch takes 10 % less: 10 µs, then 9 µs"
+    assert growth_sentence(1e-3, 2e-3) == "twice the batch takes 100 % longer: 1 ms, then 2 ms"
+
+
+def test_a_doubled_batch_that_was_seen_is_the_regimes_evidence():
+    finding = Finding(OVERHEAD_FOUND, growth_sentence(12.1e-6, 12.6e-6))
+    work = measured(12.1e-6, traffic.triad(1000, "float32"), probe_gbps=1, findings=(finding,))
+    assert regime_of(work) == RegimeFinding("overhead-bound", finding.text)

@@ -1,0 +1,113 @@
+"""What cannot be judged, and why: more than the peak, and figures of a busy host."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.measured.validity import PROBE_CALL_SECONDS, busy_with_others, validated, why_invalid
+from pytest_bandwidth.domain.traffic import Traffic
+
+
+def on_host(others, processors=2, kind="cpu"):
+    device = DeviceIdentity(kind, "A host", None, "h", facts={"processors": processors})
+    after = Conditions(others=("make (7): 0.90 processors",), others_processors=others)
+    return Measurement(None, Traffic(8, 0), device, "clock", Rounds(), conditions_after=after)
+
+
+@pytest.mark.parametrize(
+    ("others", "processors", "busy"), [(0.49, 2, False), (0.5, 2, True), (1.99, 32, False), (2.0, 32, True)]
+)
+def test_half_a_processor_or_a_sixteenth_of_all(others, processors, busy):
+    assert (busy_with_others(on_host(others, processors)) is not None) is busy
+
+
+def test_says_how_much_and_who():
+    found = busy_with_others(on_host(0.9))
+    assert found is not None
+    assert found.text == "others kept 0.9 processors busy meanwhile (make (7): 0.90 processors)"
+
+
+def test_the_user_can_say_what_busy_is():
+    assert busy_with_others(on_host(0.9), limit=1.0) is None
+    assert busy_with_others(on_host(0.1), limit=0.05) is not None
+
+
+def test_unknown_is_not_busy_and_gpus_have_a_rule_of_their_own():
+    assert busy_with_others(replace(on_host(0.9), conditions_after=Conditions())) is None
+    assert busy_with_others(on_host(0.9, kind="cuda")) is None
+
+
+def test_where_waiting_threads_are_accounted_for_only_a_hypervisor_is_held_to_a_limit_that_nobody_said():
+    busy = on_host(1.9)
+    accounted = replace(busy, rounds=Rounds(kernel_seconds=(1e-3,) * 3, run_delay=0.01))
+    stolen = replace(accounted, conditions_after=replace(busy.conditions_after, stolen_processors=0.6))
+    assert validated(accounted, None).invalid is None
+    assert validated(accounted, None, 1.0).invalid.code == "others"
+    assert validated(stolen, None).invalid.text.startswith("others kept 0.6 processors busy")
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "advised"), [(0, 10**9, True), (10**9, 10**9, False), (0, 17 * 96 * 10**6, False)]
+)
+def test_a_write_above_the_peak_that_a_cache_may_have_kept_is_told_to_write_more(read, written, advised):
+    device = DeviceIdentity("cuda", "A GPU", None, "g", {}, {"last_cache_bytes": 96 * 10**6})
+    rounds = Rounds(kernel_seconds=(1e-6,))
+    text = why_invalid(Measurement(None, Traffic(read, written), device, "events", rounds, Peak(9e11, "sheet"))).text
+    assert (
+        "; up to 96 MB of the 1 GB that it writes may stay in the cache at its end: write 1.54 GB" in text
+    ) == advised
+
+
+@pytest.mark.parametrize(("users", "code"), [(2000.0, None), (900.0, "above-peak")])
+def test_the_users_peak_counts_instead_of_the_devices(users, code):
+    device = DeviceIdentity("cuda", "A GPU", None, "g")
+    timed = Measurement(None, Traffic(10**9, 0), device, "events", Rounds(kernel_seconds=(1e-3,)), Peak(9e11, "sheet"))
+    found = validated(replace(timed, invalid=why_invalid(timed)), Peak(users * 1e9, "bandwidth_peak in the ini file"))
+    assert (found.invalid.code if found.invalid else None) == code
+    assert found.utilization == pytest.approx(1000 / users)
+
+
+def test_what_was_counted_is_not_held_to_samples():
+    counted = Measurement(None, Traffic(8, 0), DeviceIdentity("traffic", "sm_90", None, "t"), "ptx", Rounds())
+    assert validated(counted, Peak(1e12, "test")).invalid is None
+
+
+def timed(gbps, probe_gbps, probe_seconds=1e-3, **settings):
+    """A host's measurement of 1 MB; its probe's other sample was hindered."""
+    device = DeviceIdentity("cpu", "A host", None, "h", settings, {"processors": 8})
+    kernel = 1e6 / gbps / 1e9
+    moved = round(probe_gbps * 1e9 * probe_seconds)
+    rounds = Rounds(kernel_seconds=(kernel,) * 2, probe_seconds=(probe_seconds, 10.0), probe_bytes=moved)
+    return Measurement(None, Traffic(10**6, 0), device, "clock", rounds)
+
+
+def beside_others(measurement):
+    return replace(measurement, conditions_after=Conditions(others=("cc1",), others_processors=0.9))
+
+
+@pytest.mark.parametrize(
+    ("measurement", "valid"),
+    [
+        (timed(199.0, 100.0), True),
+        (timed(201.0, 100.0), False),
+        (replace(timed(201.0, 100.0), peak=Peak(250e9, "bandwidth_peak")), True),
+        (timed(201.0, 100.0, 0.99 * PROBE_CALL_SECONDS), True),  # a call's cost
+        (timed(79.0, 1.99), True),  # a probe that waited
+        (timed(79.0, 0.5), True),
+        (timed(81.0, 0.5), False),
+        (timed(1500.0, 100.0, threads="numpy"), True),  # a probe of one thread
+        (timed(1601.0, 100.0, threads="numpy"), False),
+        (beside_others(timed(3_999.0, 100.0)), True),  # others kept the probe's threads waiting
+        (beside_others(timed(4_001.0, 100.0)), False),
+    ],
+)
+def test_a_share_of_the_probe_that_cannot_be_is_invalid(measurement, valid):
+    found = why_invalid(measurement)
+    assert (found is None) is valid
+    if found is not None:
+        assert found.code == "above-probe"
+        assert re.search(r"of what the probe's fastest sample reached \((100|0\.50) GB/s\)", found.text)

@@ -1,0 +1,166 @@
+"""Several devices in one run: what they and their files are called, and what of their updates is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from pytest_bandwidth.domain.judging.fleet import OUTLIER
+from pytest_bandwidth.domain.measured.measurement import Finding
+from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.session.publishing.device_report import (
+    DeviceReport,
+    Gathered,
+    Row,
+    apart,
+    fleet_findings,
+    names_of,
+    suffixes_of,
+)
+from pytest_bandwidth.session.publishing.update import update_baselines
+from pytest_bandwidth.session.user.settings import Settings
+from pytest_bandwidth.storage import baseline as baseline_files
+
+
+def device(name, serial, kind="cuda"):
+    return {"kind": kind, "name": name, "serial": serial, "memory_gib": 80, "peak": None}
+
+
+def measured(gbps, status="UPDATED"):
+    return Outcome("t.py::t", "t.py::t", None, status, "", "", gbps=gbps, bytes_read=8, method="events")
+
+
+def test_the_serial_tells_devices_of_one_name_apart():
+    devices = [device("NVIDIA H200", "GPU-1"), device("NVIDIA H200", "GPU-2"), device("NVIDIA A100", "GPU-3")]
+    assert names_of(devices) == ["NVIDIA H200 (GPU-1)", "NVIDIA H200 (GPU-2)", "NVIDIA A100"]
+    assert suffixes_of(devices) == ["nvidia-h200-gpu-1", "nvidia-h200-gpu-2", "nvidia-a100"]
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        [device("a", "1"), device("A", "1"), device("a!", "1")],
+        [device("x" * 300, "1"), device("x" * 300, "2"), device("x" * 300, "3")],
+        [device("../..", "/"), device("\0\n", "."), device("", "")],
+        [device("a", "1"), device("a", "1-2"), device("a 1", "2"), device("a-1", "3")],
+    ],
+)
+def test_suffixes_are_unique_and_safe_in_file_names(devices):
+    suffixes = suffixes_of(devices)
+    assert len(set(suffixes)) == len(devices)
+    assert all(1 <= len(s) < 70 and s.replace("-", "").isalnum() and s.isascii() for s in suffixes)
+
+
+def test_names_show_no_control_characters():
+    assert names_of([device("a\x1b[2J", "1")]) == ["a\\x1b[2J"]
+
+
+def test_a_devices_file_stands_beside_the_one_that_was_asked_for():
+    assert apart(Path("out/run.json"), "x") == Path("out/run.x.json")
+    assert apart(Path("run"), "x") == Path("run.x")
+
+
+def test_only_valid_figures_of_one_model_are_compared():
+    devices = [device("a", str(n)) for n in range(3)] + [device("b", "9")]
+    alike = [measured(100.0), measured(100.0), measured(50.0), measured(10.0)]
+    found = fleet_findings(devices, [[one] for one in alike], 0.05)
+    assert [finding and finding.code for finding in found] == [None, None, "outlier", None]
+    alike[2] = measured(50.0, "INVALID")
+    assert fleet_findings(devices, [[one] for one in alike], 0.05) == [None] * 4
+
+
+def row(key, gbps):
+    return Row(Outcome(key, key, None, "WITHIN", "", "", gbps=gbps)).to_plain()
+
+
+def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it():
+    gathered = Gathered()
+    gathered.add("gw0", device("a", "1"), [row("t", 1.0), row("u", 1.0)])
+    gathered.add("gw1", device("a", "1"), [row("t", 2.0)])
+    gathered.add("gw2", device("a", "2"), [row("t", 3.0)])
+    one, two = gathered.reports({("gw0", "t"), ("gw2", "t")})
+    assert [r.gbps for r in one.outcomes] == [2.0, 1.0]
+    assert (one.failed, two.failed) == (frozenset(), {"t"})
+    assert [len(run.succeeded) for run in (one, two)] == [2, 0]
+
+
+def test_a_device_of_which_nothing_was_judged_is_told_by_what_failed():
+    gathered = Gathered()
+    gathered.add("gw0", device("a", "1"), [row("t", 1.0)])
+    gathered.add_unjudged("gw1", "t", "ValueError: no data", device("a", "2"))
+    gathered.add_unjudged("gw2", "u", "mended by a rerun", device("a", "3"))
+    gathered.add_unjudged("gw3", "v", "no device", None)
+    runs = gathered.reports({("gw1", "t"), ("gw3", "v")})
+    assert [(run.device["serial"], len(run.rows), run.unjudged) for run in runs] == [
+        ("1", 1, {}),
+        ("2", 0, {"t": "ValueError: no data"}),
+    ]
+
+
+def problems(pytestconfig, settings, devices):
+    """What an update of these devices says that could not be done."""
+    reports = [DeviceReport(d, [Row(measured(100.0))], name=d["name"]) for d in devices]
+    update_baselines(pytestconfig, settings, reports)
+    return [problem for report in reports for problem in report.problems]
+
+
+def test_one_file_for_two_models_is_one_error_that_says_to_use_a_folder(pytestconfig, tmp_path):
+    settings = Settings(baseline=tmp_path / "b.yaml", update=True)
+    (problem,) = problems(pytestconfig, settings, [device("a", "1"), device("b", "2")])
+    assert "one file, and the devices a, b, expected a folder" in problem
+    assert list(tmp_path.iterdir()) == []
+    assert problems(pytestconfig, settings, [device("a", "1"), device("a", "2")]) == []
+
+
+def test_further_runs_of_several_devices_need_workers_that_run_every_test(pytestconfig, tmp_path):
+    settings = Settings(baseline=tmp_path / "folder", update=True, runs=2)
+    found = problems(pytestconfig, settings, [device("a", "1"), device("b", "2")])
+    assert ["no further runs of a, expected --dist=each" in text for text in found] == [True, False]
+    assert ["no further runs of b, expected --dist=each" in text for text in found] == [False, True]
+    assert list(tmp_path.iterdir()) == []
+
+
+def told(report):
+    (outcome,) = report.outcomes
+    assert outcome.verdict.get("reason", "") == outcome.reason
+    return outcome.status, outcome.reason
+
+
+def test_an_interrupted_run_leaves_every_file_as_it_is(pytestconfig, tmp_path):
+    reports = [DeviceReport(device(name, "1"), [Row(measured(100.0))], name=name) for name in ("a", "b")]
+    update_baselines(pytestconfig, Settings(baseline=tmp_path / "folder", update=True), reports, interrupted=True)
+    said = ("NO_BASELINE", "not written to the baseline: the run was interrupted")
+    assert [told(report) for report in reports] == [said, said]
+    assert [report.interrupted for report in reports] == [True, False]  # it is said once
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_outlier_does_not_enter_what_others_of_its_model_write(pytestconfig, tmp_path):
+    reports = [DeviceReport(device("a", str(n)), [Row(measured(100.0 - n))], name=f"a ({n})") for n in range(2)]
+    reports[1].unlike = Finding(OUTLIER, "a (1) is slower")
+    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True), reports)
+    (file,) = tmp_path.glob("*.yaml")
+    assert [run.gbps for run in baseline_files.load(file).entries["t.py::t"].runs] == [100.0]
+    assert told(reports[0]) == ("UPDATED", "")
+    assert told(reports[1]) == ("UPDATED", "left out of the baseline's update: it is an outlier")
+    assert reports[1].notes == ["a (1) was left out of the baseline's update: it is an outlier"]
+
+
+def test_what_failed_is_not_written_and_is_not_called_updated(pytestconfig, tmp_path):
+    failed = DeviceReport(device("a", "1"), [Row(measured(100.0))], failed=frozenset({"t.py::t"}), name="a")
+    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True), [failed])
+    assert told(failed) == ("NO_BASELINE", "not written to the baseline: the test failed")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("trouble", [None, "a fresh process ended"])
+def test_an_update_that_fails_says_why_and_leaves_the_file(pytestconfig, tmp_path, trouble):
+    file = tmp_path / "b.yaml"
+    file.write_text("schema: 7\n", encoding="utf-8")
+    report = DeviceReport(device("a", "1"), [Row(measured(100.0))], trouble=trouble, name="a")
+    update_baselines(pytestconfig, Settings(baseline=file, update=True), [report])
+    (problem,) = report.problems
+    assert problem.startswith("the baseline was not updated: ")
+    assert (trouble or "found schema 7, expected at most 1") in problem
+    assert report.findings == [{"code": "not-updated", "text": problem}]
+    assert told(report) == ("NO_BASELINE", "not written to the baseline: the update failed")
+    assert file.read_text(encoding="utf-8") == "schema: 7\n"

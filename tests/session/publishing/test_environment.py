@@ -1,0 +1,51 @@
+"""What a document says of where and when its run took place."""
+
+import pytest
+from repositories import git
+
+from pytest_bandwidth.session.publishing.environment import describe, own_command
+
+
+def commit_in(folder):
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "a.txt").write_text(folder.name)
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", folder.name)
+    return git(folder, "rev-parse", "--short=12", "HEAD").strip()
+
+
+def test_the_commit_is_the_tests_own_where_a_hook_of_another_repository_runs_them(tmp_path, monkeypatch):
+    ours, other = commit_in(tmp_path / "ours"), commit_in(tmp_path / "other")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "other"))
+    found = describe(tmp_path / "ours", 0.0)
+    assert ours != other
+    assert (found["commit"], found["uncommitted_changes"]) == (ours, False)
+
+
+def test_outside_a_repository_nothing_is_said_of_one(tmp_path):
+    found = describe(tmp_path, 0.0)
+    assert (found["commit"], found["uncommitted_changes"]) == (None, None)
+
+
+def test_a_run_started_when_it_did(tmp_path):
+    assert describe(tmp_path, 1_700_000_000.9)["started_at"] == "2023-11-14T22:13:20Z"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["/usr/bin/pytest"], "pytest"),
+        (["/lib/pytest/__main__.py", "tests"], "python -m pytest …"),
+        (["pytest", "--token=hunter2", "-k", "x", "--bandwidth-json=r.json"], "pytest … --bandwidth-json=r.json"),
+        (["pytest", "--bandwidth-device", "cpu", "secret"], "pytest --bandwidth-device cpu …"),
+        (["pytest", "--bandwidth-strict", "secret"], "pytest --bandwidth-strict …"),
+        (
+            ["pytest", "--bandwidth-history=s3://key:secret@b/h", "--bandwidth-history", "gs://b/h?secret"],
+            "pytest --bandwidth-history=s3://***@b/h --bandwidth-history gs://b/h?***",
+        ),
+    ],
+)
+def test_of_the_command_line_only_the_plugins_own_options_are_kept(given, kept):
+    assert own_command(given) == kept
