@@ -2,7 +2,7 @@
 
     python benchmarks/in_turn.py                            # ten pairs a kernel and way: half an hour
     python benchmarks/in_turn.py --pairs 4 --kernel triad
-    python benchmarks/in_turn.py --rounds-share 0.5   # of a measurement's time, for rounds
+    python benchmarks/in_turn.py --rounds-share 0.5 --rounds-share 0.75   # of a measurement's time, for rounds
 
 The two that sample in turn lay their arrays into the same memory, as the plugin has them do, or each into its own. All
 ways take turns, so that they see the same hours. Of each the drop that is none: the
@@ -78,8 +78,7 @@ def in_turn(folder: Path, kernel: str, number: int, share: float, *, shared: boo
     with ExitStack() as stack:
         memory = stack.enter_context(shared_memory()) if shared else None
         one, two = (started(stack, folder, kernel, share, takes_turns=True, memory=memory) for _ in range(2))
-        both = one, two
-        results, rounds = take_turns(both, processor_of(number), 2 * SECONDS)
+        results, rounds = take_turns((one, two), processor_of(number), 2 * SECONDS)
     if not all(result.rows and is_valid(result.rows[0]) for result in results):
         return {}
     found = drops(rounds)
@@ -107,7 +106,8 @@ def is_valid(row: dict[str, Any]) -> bool:
 def compare(folder: Path, kernels: Sequence[str], pairs: int, shares: Sequence[float]) -> dict[tuple[str, str], Seen]:
     """Return what pairs showed by kernel, and by way and share of a measurement's time for rounds."""
     ways = [(way, share) for share in shares for way in (IN_TURN, OWN, FOLLOWING)]
-    seen = {(kernel, way_of(*way)): Seen() for kernel in kernels for way in ways}
+    names = {(way, share): f"{way}, {format_percent(share)}" if len(shares) > 1 else way for way, share in ways}
+    seen = {(kernel, names[way]): Seen() for kernel in kernels for way in ways}
     for number in range(pairs):
         for kernel in kernels:
             for way, share in ways if number % 2 == 0 else reversed(ways):
@@ -116,12 +116,8 @@ def compare(folder: Path, kernels: Sequence[str], pairs: int, shares: Sequence[f
                     found = following(folder, kernel, share)
                 else:
                     found = in_turn(folder, kernel, number, share, shared=way == IN_TURN)
-                seen[kernel, way_of(way, share)].add(found, time.monotonic() - begun)
+                seen[kernel, names[way, share]].add(found, time.monotonic() - begun)
     return seen
-
-
-def way_of(way: str, share: float) -> str:
-    return f"{way}, {format_percent(share)} of the time"
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ SMALLEST = {
     "two_speeds.py": (("--trials=2",), r"3600 s \| without blame \|"),
     "in_turn.py": (("--pairs=2", "--mib=8", "--kernel=triad"), r"\| triad \| streams \| one after the other \|"),
     "overhead.py": (("--pairs=1",), r"per sample: an empty callable"),
+    "new_arrays.py": (("--sets=2", "--mib=8"), r"\| NumPy's sum \|"),
     "placement.py": (("--processes=2", "--mib=8"), r"\| reading the test's arrays \|"),
     "probe_kinds.py": (("--minutes=0", "--mib=1", "--kernel=serial"), r"\| serial \| computes \|"),
     "neighbours.py": (
@@ -48,7 +49,9 @@ ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),
-    **dict.fromkeys(("overhead.py", "neighbours.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES),
+    **dict.fromkeys(
+        ("overhead.py", "neighbours.py", "new_arrays.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES
+    ),
     **dict.fromkeys(LONG, MEASURES),
     "history.py": ("duckdb", "history"),
     "report.py": ("vl_convert", "report"),
