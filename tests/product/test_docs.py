@@ -103,7 +103,7 @@ def test_readmes_baseline_loads(tmp_path):
     (snippet,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     file = tmp_path / "b.yaml"
     file.write_text(snippet, encoding="utf-8")
-    assert len(baseline_files.load(file).entries["tests/test_triad.py::test_triad"].runs) == 3
+    assert len(baseline_files.load(file).entries["tests/test_triad.py::test_triad"].runs) == 5
 
 
 @pytest.fixture(scope="module")
