@@ -112,11 +112,10 @@ class PairsTaken:
             with self._lost_later():
                 both = self.worktrees.in_turn(len(self.pairs))
                 return TakenPair(by_label(both.head), by_label(both.base), both.drops)
-        except (FreshProcessFailed, NothingThere):
+        except FreshProcessFailed:
             if self.pairs:
                 raise
-            # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn takes;
-            # or at arrays that the other process has changed meanwhile.
+            # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn takes.
             self.in_turn = False
             return self._one_after_the_other()
         return TakenPair({}, {})

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
@@ -186,17 +185,12 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
     """Run two processes that sample in turn. Raises as both do.
 
     number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so that
-    what comes of it is no drop; so does the processor. Their arrays lie in the same memory where both run the same
-    test: another one may fill them with other data, which the other process would be measured on.
+    what comes of it is no drop; so does the processor.
     """
     timeout = head.timeout_seconds + base.timeout_seconds
+    sides = [replace(side, request=replace(side.request, takes_turns=True)) for side in (head, base)]
     head_is_first = number % 2 == 0
     with ExitStack() as stack:
-        memory = stack.enter_context(shared_memory()) if _run_the_same_test(head, base) else None
-        sides = [
-            replace(side, request=replace(side.request, takes_turns=True, shared_memory=memory))
-            for side in (head, base)
-        ]
         running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
         results, rounds = take_turns((running[0].child, running[1].child), processor_of(number), timeout)
         first, second = (one.rows(result) for one, result in zip(running, results, strict=True))
@@ -204,20 +198,6 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
     if head_is_first:
         return InTurn(first, second, found)
     return InTurn(second, first, {label: -drop for label, drop in found.items()})
-
-
-def _run_the_same_test(head: Process, base: Process) -> bool:
-    """Return whether the test's file, and each conftest.py from there up to the tree's top, are the same at both."""
-    return _texts_of(head.request.target, head.revision.top) == _texts_of(base.request.target, base.revision.tree)
-
-
-def _texts_of(target: str | None, top: str) -> list[bytes | None] | None:
-    if target is None:
-        return None
-    file = Path(target)
-    folders = [folder for folder in file.parents if folder.is_relative_to(top)]
-    files = [file, *(folder / "conftest.py" for folder in folders)]
-    return [one.read_bytes() if one.is_file() else None for one in files]
 
 
 def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Turn
 from pytest_bandwidth.devices.own_processes import remember
-from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.session.fresh.child import Child, ChildResult, Go, ParentLine
@@ -42,14 +41,14 @@ RoundsInTurn = Mapping[str | None, Sequence[tuple[float, float]]]
 class Beside:
     """Hold a child's side: it samples when the parent says so, on the processor that the parent names."""
 
-    def __init__(self, line: ParentLine, go: Go, arrays: SharedArrays | None = None) -> None:
-        self._line, self._processor, self._arrays = line, go.processor, arrays
+    def __init__(self, line: ParentLine, go: Go) -> None:
+        self._line, self._processor = line, go.processor
         if go.beside is not None:
             remember(go.beside)
 
     def of(self, label: str | None) -> _Turns:
         """Return the turns of the measurement of that label."""
-        return _Turns(self._line, self._processor, label, self._arrays)
+        return _Turns(self._line, self._processor, label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +56,13 @@ class _Turns:
     line: ParentLine
     processor: int | None
     label: str | None
-    arrays: SharedArrays | None
 
     def begin(self) -> Turn:
-        if self.arrays is not None:
-            self.arrays.release()
         self._say({"label": self.label})
         return self
 
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
-        stop = self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
-        if stop and self.arrays is not None:
-            self.arrays.resume()
-        return stop
+        return self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
 
     def _say(self, said: Mapping[str, Any]) -> str:
         answer = self.line.answer_to(json.dumps(said)).strip()

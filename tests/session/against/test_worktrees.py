@@ -106,33 +106,6 @@ def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch
     assert {row["probe_gbps"] for one in found for row in (*one.head, *one.base)} == {None}, "they need no probe"
 
 
-MAPS = """
-import numpy as np
-import kern
-
-def test_it(bandwidth):
-    x = bandwidth.random(kern.BYTES // kern.BYTES * 1000, "float32")
-    x -= 1
-    expected = x.copy()
-    y = bandwidth.empty(1000, "float32")
-    bandwidth(np.multiply, x, 2, out=y, reads=kern.BYTES)
-    assert np.array_equal(y, expected * 2)
-    bandwidth.tags["shares"] = "pytest-bandwidth-arrays" in open("/proc/self/maps").read()
-"""
-
-
-@pytest.mark.parametrize("changed", [None, "test", "conftest"])
-def test_arrays_lie_in_the_same_memory_where_both_run_the_same_test(repo, changed):
-    repo.write(test=MAPS)
-    if changed == "test":
-        repo.test.write_text(MAPS.replace("x -= 1", "x -= 2"))
-    elif changed == "conftest":
-        repo.test.with_name("conftest.py").write_text("# what fills arrays may lie here\n")
-    found = repo.worktrees().in_turn(0)
-    assert [row["tags"]["shares"] for row in (*found.head, *found.base)] == [changed is None] * 2
-    assert None in found.drops
-
-
 def test_installed_editable_by_a_path(repo, monkeypatch):
     """What a .pth file does: an entry of sys.path leads into the working tree."""
     repo.write(ini="")
