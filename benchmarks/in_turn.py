@@ -2,9 +2,10 @@
 
     python benchmarks/in_turn.py                            # ten pairs a kernel and way: half an hour
     python benchmarks/in_turn.py --pairs 4 --kernel triad
-    python benchmarks/in_turn.py --rounds-share 0.5   # of a measurement's time, for rounds
+    python benchmarks/in_turn.py --rounds-share 0.5 --rounds-share 0.75   # of a measurement's time, for rounds
 
-All ways take turns (with two processes each), so that they see the same hours. Of each the drop that is none: the
+The two that sample in turn lay their arrays into the same memory, as the plugin has them do, or each into its own. All
+ways take turns, so that they see the same hours. Of each the drop that is none: the
 standard deviation of ln(ratio) from pair to pair, its mean, and what a pair took. Of processes that follow each other
 the ratio is of GB/s, and of the share of the probe, whichever scatters less; in turn it is of the rounds' seconds.
 Prints Markdown.
@@ -28,14 +29,15 @@ from typing import Any
 
 from arena import KERNELS, Arena, Tally, table
 
-from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
+from pytest_bandwidth.devices.shared_arrays import shared_memory
+from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.session.fresh.child import Child, ChildRequest, Invocation
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
 
 SECONDS = 300.0
 PLAIN = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--bandwidth-device=cpu")
-IN_TURN, FOLLOWING = "in turn", "one after the other"
+IN_TURN, OWN, FOLLOWING = "in turn, the same arrays", "in turn, arrays of their own", "one after the other"
 
 
 @dataclass
@@ -63,20 +65,20 @@ class Seen:
         return [spread, format_percent(mean(found), 1), f"{median(self.seconds):.1f}", str(self.lost)]
 
 
-def started(stack: ExitStack, folder: Path, kernel: str, share: float, *, takes_turns: bool) -> Child:
+def started(
+    stack: ExitStack, folder: Path, kernel: str, share: float, *, takes_turns: bool, memory: int | None = None
+) -> Child:
     node = f"test_kernels.py::test_ours[{kernel}]"
-    request = ChildRequest("cpu", node, str(folder / node), share, takes_turns=takes_turns)
+    request = ChildRequest("cpu", node, str(folder / node), share, takes_turns=takes_turns, shared_memory=memory)
     invocation = Invocation(PLAIN, folder, as_module=True, extra_args=("-n0",))
     return stack.enter_context(Child(invocation.command(), folder, request))
 
 
-def in_turn(folder: Path, kernel: str, number: int, share: float) -> dict[str, float]:
+def in_turn(folder: Path, kernel: str, number: int, share: float, *, shared: bool) -> dict[str, float]:
     with ExitStack() as stack:
-        both = (
-            started(stack, folder, kernel, share, takes_turns=True),
-            started(stack, folder, kernel, share, takes_turns=True),
-        )
-        results, rounds = take_turns(both, processor_of(number), 2 * SECONDS)
+        memory = stack.enter_context(shared_memory()) if shared else None
+        one, two = (started(stack, folder, kernel, share, takes_turns=True, memory=memory) for _ in range(2))
+        results, rounds = take_turns((one, two), processor_of(number), 2 * SECONDS, memory)
     if not all(result.rows and is_valid(result.rows[0]) for result in results):
         return {}
     found = drops(rounds)
@@ -102,14 +104,19 @@ def is_valid(row: dict[str, Any]) -> bool:
 
 
 def compare(folder: Path, kernels: Sequence[str], pairs: int, shares: Sequence[float]) -> dict[tuple[str, str], Seen]:
-    ways = {f"{IN_TURN}, {format_percent(share)} of the time": share for share in shares} | {FOLLOWING: shares[0]}
-    seen = {(kernel, way): Seen() for kernel in kernels for way in ways}
+    """Return what pairs showed by kernel, and by way and share of a measurement's time for rounds."""
+    ways = [(way, share) for share in shares for way in (IN_TURN, OWN, FOLLOWING)]
+    names = {(way, share): f"{way}, {format_percent(share)}" if len(shares) > 1 else way for way, share in ways}
+    seen = {(kernel, names[way]): Seen() for kernel in kernels for way in ways}
     for number in range(pairs):
         for kernel in kernels:
-            for way, share in ways.items() if number % 2 == 0 else reversed(ways.items()):
+            for way, share in ways if number % 2 == 0 else reversed(ways):
                 begun = time.monotonic()
-                found = following(folder, kernel, share) if way == FOLLOWING else in_turn(folder, kernel, number, share)
-                seen[kernel, way].add(found, time.monotonic() - begun)
+                if way == FOLLOWING:
+                    found = following(folder, kernel, share)
+                else:
+                    found = in_turn(folder, kernel, number, share, shared=way == IN_TURN)
+                seen[kernel, names[way, share]].add(found, time.monotonic() - begun)
     return seen
 
 
@@ -125,7 +132,7 @@ def main() -> None:
         "--rounds-share",
         type=float,
         action="append",
-        help="of a measurement's time, for rounds; repeatable (default: 0.75 and 0.5)",
+        help="of a measurement's time, for rounds; repeatable (default: as pairs take)",
     )
     options = parser.parse_args()
     kernels = options.kernel or list(KERNELS)
@@ -133,7 +140,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Arena(folder, Tally(), mib=options.mib, kernels=kernels, tolerance="5%")
-        seen = compare(folder, kernels, options.pairs, options.rounds_share or (ROUNDS_SHARE, IN_TURN_SHARE))
+        seen = compare(folder, kernels, options.pairs, options.rounds_share or [IN_TURN_SHARE])
     heads = ("kernel", "kind", "way", "spread from pair to pair", "mean", "seconds a pair", "pairs lost")
     lines = [[kernel, KERNELS[kernel], way, *found.line()] for (kernel, way), found in seen.items()]
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, {begun:%Y-%m-%d %H:%M} UTC\n")

@@ -267,6 +267,14 @@ class ReadyDevice(Protocol):
         """Load what any measurement takes; the device's memory is left alone."""
 
 
+@runtime_checkable
+class SharingDevice(Protocol):
+    """Mark a device whose arrays can lie in memory of two processes."""
+
+    def share(self, allocate: Callable[[int], Any], seed: int | None) -> None:
+        """Make arrays from what `allocate` gives, of bytes, where it gives any; random numbers from the seed."""
+
+
 @dataclass(frozen=True, slots=True)
 class OldCode:
     """Hold a kernel's old code, ready to be launched in the new one's place.

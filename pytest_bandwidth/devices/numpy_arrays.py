@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from math import prod
@@ -26,15 +26,26 @@ _DLPACK_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost (dlpack.
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def empty_array(shape: int | Sequence[int], dtype: Any) -> Array:
+# Gives so many bytes from elsewhere than this process's own memory; None where it does not.
+Allocate = Callable[[int], Array | None]
+
+
+def _nowhere_else(_: int) -> None:
+    return None
+
+
+def empty_array(shape: int | Sequence[int], dtype: Any, allocate: Allocate = _nowhere_else) -> Array:
     """Return an array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
     sizes, kind = _sizes(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
-    return _aligned_bytes(size, f"an array of {sizes} {kind.name}").view(kind).reshape(sizes)
+    return _aligned_bytes(size, f"an array of {sizes} {kind.name}", allocate).view(kind).reshape(sizes)
 
 
-def _aligned_bytes(size: int, what: str) -> Array:
+def _aligned_bytes(size: int, what: str, allocate: Allocate) -> Array:
     with allocation(what, size):
+        given = allocate(size)
+        if given is not None:
+            return given
         raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size]
@@ -50,14 +61,15 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 class RandomSource:
     """Make random arrays, different at every call."""
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, allocate: Allocate = _nowhere_else) -> None:
+        self._allocate = allocate
         self._generator = np.random.Generator(np.random.SFC64(seed))
 
     def array(self, shape: int | Sequence[int], dtype: Any) -> Array:
         """Make floats in [1, 2) with random mantissas or integers of random bits. Raises UsageError, OutOfMemory."""
         sizes, kind = _sizes(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
-        out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}").view(np.uint64)
+        out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}", self._allocate).view(np.uint64)
         self._fill(out, np.uint64(masks.keep), np.uint64(masks.set))
         return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
 

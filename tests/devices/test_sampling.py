@@ -277,6 +277,12 @@ def test_in_turn_with_another_process_no_probe_is_sampled():
     assert (rounds.probe_seconds, rounds.probe_bytes, rounds.probe_name) == ((), 0, None)
 
 
+def test_after_the_last_turn_the_workload_runs_once_more():
+    turns, left = InTurn(5), []
+    take(ScriptedDevice(), replace(NOTHING, call=lambda: left.append(turns.left)), replace(QUIET, turns=turns))
+    assert left[-2:] == [1, 0]
+
+
 def test_no_sample_left_is_invalid_not_nan():
     device = ScriptedDevice(kernel_script=repeat(dropped("throttled", text="SM clock at 60 % of nominal")))
     found = measure_timed(device, NOTHING, QUIET, lambda _: None)

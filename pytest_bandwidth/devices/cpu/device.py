@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -28,7 +29,7 @@ from pytest_bandwidth.devices.cpu.probes import (
     numba_threads,
 )
 from pytest_bandwidth.devices.host import identify, read_caches
-from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array, host_nbytes
+from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.run_delay import RunDelay
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.clock import clock
@@ -58,6 +59,7 @@ class CpuDevice:
         self._identity = identify(self._threads, None if numba is None else numba[1])
         operations: ProbeOperations = NumpyOperations() if numba is None else NumbaOperations(numba[0])
         self._random = RandomSource()
+        self._empty = empty_array
         self._probes = HostProbes(operations)
         self._eviction = CacheEviction(lambda size: buffer_reader(operations, size), read_caches().last_level)
         nothing = np.empty(0, ELEMENT)
@@ -89,7 +91,11 @@ class CpuDevice:
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
         """Return an array on a 64-byte boundary whose content is undefined. Raises UsageError, OutOfMemory."""
-        return empty_array(shape, dtype)
+        return self._empty(shape, dtype)
+
+    def share(self, allocate: Allocate, seed: int | None) -> None:
+        """Make arrays from what `allocate` gives, where it gives any; random numbers from the seed."""
+        self._random, self._empty = RandomSource(seed, allocate), partial(empty_array, allocate=allocate)
 
     def nbytes(self, array: Any) -> int:
         """Return bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""

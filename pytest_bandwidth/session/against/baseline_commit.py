@@ -143,7 +143,7 @@ class AgainstItsCommit:
         verdicts, why_not, cleared = {}, {}, {}
         for key, one in judge_timed(subjects, taken, SETTLING_LOOKS, SETTLING_LEVEL).items():
             heads = taken.heads(measurements[key].label)
-            if taken.in_turn and is_cleared(suspects[key], one.verdict, heads):
+            if taken.in_turn and heads and is_cleared(suspects[key], one.verdict):
                 cleared[key] = one.verdict
                 continue
             verdict = judge_by_commit(suspects[key], one.verdict, heads, self.limits.confirm)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
@@ -188,11 +189,15 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
     what comes of it is no drop; so does the processor.
     """
     timeout = head.timeout_seconds + base.timeout_seconds
-    sides = [replace(side, request=replace(side.request, takes_turns=True)) for side in (head, base)]
     head_is_first = number % 2 == 0
     with ExitStack() as stack:
+        memory = stack.enter_context(shared_memory())
+        sides = [
+            replace(side, request=replace(side.request, takes_turns=True, shared_memory=memory))
+            for side in (head, base)
+        ]
         running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
-        results, rounds = take_turns((running[0].child, running[1].child), processor_of(number), timeout)
+        results, rounds = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory)
         first, second = (one.rows(result) for one, result in zip(running, results, strict=True))
     found = drops(rounds)
     if head_is_first:

@@ -44,6 +44,7 @@ _NEWEST = (
     "old_kernels",
     "counted_after",
     "takes_turns",
+    "shared_memory",
 )
 OUTPUT_COLUMNS = 1000
 # Like `pytest` itself, which does not put the current folder on sys.path as `python -m pytest` does.
@@ -70,7 +71,8 @@ class ChildRequest:
     old_kernels: plain `OldKernel`s, of the measurements beside which old code shall take turns, or, with counts, in
     whose place it is counted.
     counted_after: whether a profiler counts each measurement once it is taken, where the options ask for one.
-    takes_turns: whether its rounds follow those of another process (see `turns`).
+    takes_turns: whether its rounds follow those of another process (see `turns`). shared_memory: the descriptor, which
+    it inherits, of memory that both may have arrays in (see `shared_arrays`).
     report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
     """
 
@@ -89,6 +91,7 @@ class ChildRequest:
     old_kernels: Sequence[Mapping[str, Any]] = ()
     counted_after: bool = False
     takes_turns: bool = False
+    shared_memory: int | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the fields by name, the newest only where they say something: an older plugin does not know them."""
@@ -107,11 +110,13 @@ class ChildRequest:
 class Go:
     """Start a child's measurements: its message.
 
-    beside: the process that takes turns with the child, where one does; processor: on which both sample.
+    beside: the process that takes turns with the child, where one does; processor: on which both sample; seed: of the
+    random numbers of both.
     """
 
     beside: int | None = None
     processor: int | None = None
+    seed: int | None = None
 
 
 def go_of_plain(plain: Mapping[str, Any]) -> Go:
@@ -247,6 +252,7 @@ class Child:
             self._output = stack.enter_context(Path(own, "output").open("w+b"))
             self._line, theirs = socket.socketpair()
             stack.enter_context(self._line)
+            inherited_too = () if request.shared_memory is None else (request.shared_memory,)
             with theirs:
                 # Nothing that its lines say, of which messages quote some, is cut at a terminal's width.
                 own_variables = {REQUEST_VARIABLE: str(request_file), "COLUMNS": str(OUTPUT_COLUMNS)}
@@ -261,7 +267,7 @@ class Child:
                     stdout=self._output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    pass_fds=(theirs.fileno(),) if direct else (),
+                    pass_fds=(theirs.fileno(), *inherited_too) if direct else (),
                 )
             remember(self._process.pid)
             self._grace_seconds = GRACE_SECONDS if request.counted_after else 0.0

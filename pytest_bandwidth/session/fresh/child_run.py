@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from pytest_bandwidth.devices.base import Budget, OldCodeDevice, ProfiledDevice, ReadyDevice, Workload
+from pytest_bandwidth.devices.base import Budget, OldCodeDevice, ProfiledDevice, ReadyDevice, SharingDevice, Workload
+from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import CountersFailed
 from pytest_bandwidth.domain.judging.judge import Judged
@@ -70,9 +71,18 @@ class ChildRun(MeasuringRun):
         line = ParentLine()
         go = line.wait_for_turn()
         if self._request.takes_turns:
-            self._beside = Beside(line, go)
+            self._beside = Beside(line, go, self._shared_arrays(go.seed))
         else:
             line.close()
+
+    def _shared_arrays(self, seed: int | None) -> SharedArrays | None:
+        """Have the device make arrays that can lie where those of the process beside lie, if that was asked for."""
+        descriptor, device = self._request.shared_memory, self.device
+        if descriptor is None or not isinstance(device, SharingDevice):
+            return None
+        arrays = SharedArrays(descriptor)
+        device.share(arrays.allocate, seed)
+        return arrays
 
     def measure(
         self, workload: Workload, marker: MarkerOptions, progress: Progress, *, untimed: bool = False

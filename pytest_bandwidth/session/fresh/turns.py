@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import selectors
 import time
 from collections.abc import Mapping, Sequence
@@ -19,11 +20,14 @@ from typing import Any
 
 from pytest_bandwidth.devices.base import Turn
 from pytest_bandwidth.devices.own_processes import remember
+from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.session.fresh.child import Child, ChildResult, Go, ParentLine
+from pytest_bandwidth.session.fresh.sharing import ARRAYS, DONE, Order, Orders, order_of, orders
 
 GO, STOP = "go", "stop"
+SEED_BITS = 63
 _CHUNK_BYTES = 1 << 16
 # OpenMP's threads of the process that has sampled spin for some milliseconds before they sleep. Without a pause a triad
 # on all processors lost 60 to 100 % of its rounds to them, with one of 2 ms as many, with one of 10 ms 5 %.
@@ -41,14 +45,14 @@ RoundsInTurn = Mapping[str | None, Sequence[tuple[float, float]]]
 class Beside:
     """Hold a child's side: it samples when the parent says so, on the processor that the parent names."""
 
-    def __init__(self, line: ParentLine, go: Go) -> None:
-        self._line, self._processor = line, go.processor
+    def __init__(self, line: ParentLine, go: Go, arrays: SharedArrays | None = None) -> None:
+        self._line, self._processor, self._arrays = line, go.processor, arrays
         if go.beside is not None:
             remember(go.beside)
 
     def of(self, label: str | None) -> _Turns:
         """Return the turns of the measurement of that label."""
-        return _Turns(self._line, self._processor, label)
+        return _Turns(self._line, self._processor, label, self._arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,23 @@ class _Turns:
     line: ParentLine
     processor: int | None
     label: str | None
+    arrays: SharedArrays | None
 
     def begin(self) -> Turn:
-        self._say({"label": self.label})
+        told = {} if self.arrays is None else {ARRAYS: self.arrays.told()}
+        self._say({"label": self.label, **told})
         return self
 
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
-        return self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
+        stop = self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
+        if stop and self.arrays is not None:
+            self.arrays.restore()
+        return stop
 
     def _say(self, said: Mapping[str, Any]) -> str:
         answer = self.line.answer_to(json.dumps(said)).strip()
+        while self.arrays is not None and (order := order_of(answer)) is not None:
+            answer = self.line.answer_to(json.dumps({"label": self.label, DONE: order.by(self.arrays)})).strip()
         if answer == GO:
             time.sleep(PAUSE_SECONDS)  # OpenMP's threads in the other process spin before they sleep
             if self.processor is not None:
@@ -95,17 +106,18 @@ def processor_of(turn: int) -> int | None:
 
 
 def take_turns(
-    children: tuple[Child, Child], processor: int | None, timeout_seconds: float
+    children: tuple[Child, Child], processor: int | None, timeout_seconds: float, memory: int | None = None
 ) -> tuple[tuple[ChildResult, ChildResult], RoundsInTurn]:
     """Let both children measure, in turn where both measure the same; return how they ended, and the common rounds.
 
-    timeout_seconds: for both together.
+    timeout_seconds: for both together. memory: the descriptor of what both inherit for their arrays.
     """
     ends = time.monotonic() + timeout_seconds
     one, two = children
-    one.start(Go(beside=two.pid, processor=processor))
-    two.start(Go(beside=one.pid, processor=processor))
-    conductor = Conductor()
+    seed = secrets.randbits(SEED_BITS)
+    one.start(Go(two.pid, processor, seed))
+    two.start(Go(one.pid, processor, seed))
+    conductor = Conductor(memory)
     with selectors.DefaultSelector() as selector:
         pending = {0: b"", 1: b""}
         for side, child in enumerate(children):
@@ -138,13 +150,20 @@ def drops(rounds: RoundsInTurn) -> dict[str | None, float]:
 class Conductor:
     """Decide which of two processes, 0 and 1, samples next: AB BA AB …, until their ratio is precise, or both stop.
 
-    A process whose measurement the other one does not take at the same time goes alone.
+    Before the first round both are told where arrays that are equal lie. A process whose measurement the other one does
+    not take at the same time goes alone.
+
+    memory: the descriptor of what both have for their arrays.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int | None = None) -> None:
+        self._memory = memory
+        self._orders: Orders | None = None
         self.rounds: dict[str | None, list[tuple[float, float]]] = {}
         self._waiting: dict[int, Mapping[str, Any]] = {}
         self._gone: set[int] = set()
+        # Who was given the last order.
+        self._asked: int | None = None
         self._sampling: int | None = None
         # Who is still to go in this round, and what those took who went.
         self._to_go: list[int] = []
@@ -165,6 +184,7 @@ class Conductor:
     def ended(self, side: int) -> list[tuple[int, str]]:
         """Return the same after the end of a side."""
         self._gone.add(side)
+        self._orders = None
         self._waiting.pop(side, None)
         if self._sampling == side:
             self._sampling = None
@@ -181,6 +201,10 @@ class Conductor:
             one, two = self._waiting[0], self._waiting[1]
             if one.get("label") != two.get("label"):
                 return self._alone(0)
+            if (asked := self._next_order(one, two)) is not None:
+                side, order = asked
+                del self._waiting[side]
+                return [(side, order.text())]
             if (one.get("stops") and two.get("stops")) or self._is_precise(one.get("label")):
                 self._waiting.clear()
                 return [(0, STOP), (1, STOP)]
@@ -191,6 +215,21 @@ class Conductor:
         if self._waiting and self._gone:
             return self._alone(next(iter(self._waiting)))
         return []  # the other one is on its way
+
+    def _next_order(self, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[int, Order] | None:
+        """Return what a side is to do about its arrays, once both have told theirs; None once that is done."""
+        if self._orders is None:
+            if self._memory is None or ARRAYS not in one or ARRAYS not in two:
+                return None
+            self._orders, self._asked = orders(self._memory, one[ARRAYS], two[ARRAYS]), None
+        done = None if self._asked is None else (one, two)[self._asked].get(DONE)
+        try:
+            asked = self._orders.send(done)
+        except StopIteration:
+            self._orders = None
+            return None
+        self._asked = asked[0]
+        return asked
 
     def _is_precise(self, label: str | None) -> bool:
         ratios = [one / two for one, two in self.rounds.get(label, ())]

@@ -106,6 +106,34 @@ def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch
     assert {row["probe_gbps"] for one in found for row in (*one.head, *one.base)} == {None}, "they need no probe"
 
 
+LOOKS_AT_ITS_OUTPUT = """
+import numpy as np
+import kern
+
+def test_it(bandwidth):
+    x, y = bandwidth.random(1 << 16, "float64"), bandwidth.empty(1 << 16, "float64")
+    prepared = np.full_like(bandwidth.empty(1 << 16, "float64"), kern.BYTES)
+    rounds = []
+
+    def work():
+        rounds.append(y[0])
+        np.multiply(x, prepared, out=y)
+
+    bandwidth(work, reads=[x, prepared], writes=y, label="product")
+    assert (y == x * kern.BYTES).all()
+    y[:] = 0
+    bandwidth(np.copyto, y, x, reads=x, writes=y, label="copy")
+    assert (y == x).all()
+    bandwidth(len, "abc", reads=kern.BYTES)
+"""
+
+
+def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo):
+    repo.write(test=LOOKS_AT_ITS_OUTPUT)
+    found = repo.worktrees().in_turn(0)
+    assert [[row["label"] for row in rows] for rows in (found.head, found.base)] == [["product", "copy", None]] * 2
+
+
 def test_installed_editable_by_a_path(repo, monkeypatch):
     """What a .pth file does: an entry of sys.path leads into the working tree."""
     repo.write(ini="")

@@ -1,15 +1,18 @@
 """Two processes sample in turn: who goes when, and what is made of the rounds that they have in common."""
 
+import json
 import math
 import os
 import socket
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from pytest_bandwidth.devices import own_processes
+from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.session.fresh import turns
 from pytest_bandwidth.session.fresh.child import LINE_VARIABLE, Child, ChildRequest, ParentLine
 from pytest_bandwidth.session.fresh.turns import GO, STOP, Beside, Conductor, drops, processor_of, take_turns
@@ -136,6 +139,96 @@ def test_processes_meet_in_every_round(tmp_path):
     told = [result.rows[0] for result in (one, two)]
     assert [row["beside"] for row in told] == [[told[1]["pid"]], [told[0]["pid"]]]
     assert {row["pid"] for row in told} <= own_processes.remembered()
+
+
+def told(*arrays, label="a"):
+    return {"label": label, "arrays": arrays}
+
+
+def done(*numbers):
+    return {"label": "a", "done": numbers}
+
+
+@pytest.fixture
+def memory():
+    with shared_memory() as descriptor:
+        if descriptor is None:
+            pytest.skip("this system has no memory without a file, several NUMA nodes, or huge pages of another size")
+        yield descriptor
+
+
+def works(answers):
+    return [(side, json.loads(answer)["work"] if answer.startswith("{") else answer) for side, answer in answers]
+
+
+def test_before_the_first_round_both_are_told_of_their_arrays(memory):
+    conductor, array = Conductor(memory), [100_000, 0, 102_400]
+    assert conductor.heard(1, told(array)) == []
+    assert works(conductor.heard(0, told(array))) == [(0, "copy")]
+    assert works(conductor.heard(0, done(0))) == [(1, "same")]
+    assert works(conductor.heard(1, done(0))) == [(0, "exchange")]
+    assert works(conductor.heard(0, done(0))) == [(1, "exchange")]
+    assert works(conductor.heard(1, done(0))) == [(0, GO)]
+    assert works(conductor.heard(0, taken(1.0))) == [(1, GO)]
+    assert works(conductor.heard(1, taken(1.0))) == [(1, GO)]
+
+
+@pytest.mark.parametrize("arrays", [[], [[100_000, 0, 102_400]]])
+def test_without_memory_or_arrays_that_are_alike_both_go_at_once(memory, arrays):
+    conductor = Conductor(None if arrays else memory)
+    conductor.heard(0, told(*arrays))
+    assert conductor.heard(1, told(*arrays)) == [(0, GO)]
+    assert conductor.heard(0, taken(1.0)) == [(1, GO)]
+
+
+def test_who_is_left_with_an_order_goes_on_alone(memory):
+    conductor, array = Conductor(memory), [100_000, 0, 102_400]
+    conductor.heard(0, told(array))
+    conductor.heard(1, told(array))
+    assert conductor.ended(1) == []
+    assert conductor.heard(0, done(0)) == [(0, GO)]
+
+
+# Writes the number of its round into its array, after it has looked at what stands there.
+WRITES = """
+import json, os, sys
+from pytest_bandwidth.devices.shared_arrays import SharedArrays
+from pytest_bandwidth.session.fresh.child import ParentLine
+from pytest_bandwidth.session.fresh.turns import Beside
+
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+arrays = SharedArrays(request["shared_memory"])
+line = ParentLine()
+beside = Beside(line, line.wait_for_turn(), arrays)
+both, own = (arrays.allocate(1 << 20) for _ in range(2))
+both[:] = 100
+own[:] = 200
+own[-1] = int(sys.argv[1])
+seen = []
+for label in "ab":
+    turn = beside.of(label).begin()
+    stops = False
+    for number in range(3):
+        seen.append([int(both[0]), int(own[-1])])
+        both[:] = 10 * number + int(sys.argv[1])
+        stops = turn.taken(1.0, stops=number == 2)
+    seen.append([int(both.min()), int(both.max())])
+with open(request["report"], "w") as report:
+    json.dump([{"seen": seen}], report)
+"""
+
+
+def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory):
+    program = tmp_path / "writes.py"
+    program.write_text(WRITES)
+    commands = [[sys.executable, str(program), number] for number in "12"]
+    request = replace(REQUEST, shared_memory=memory)
+    with Child(commands[0], tmp_path, request) as first, Child(commands[1], tmp_path, request) as second:
+        (one, two), rounds = take_turns((first, second), processor_of(0), 100.0, memory)
+    assert [len(taken) for taken in rounds.values()] == [3, 3]
+    # AB BA AB: what the other one wrote last, and its own where both differed; its own after the rounds.
+    assert one.rows[0]["seen"] == [[100, 1], [12, 1], [11, 1], [100, 100]] * 2
+    assert two.rows[0]["seen"] == [[1, 2], [2, 2], [21, 2], [100, 100]] * 2
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")

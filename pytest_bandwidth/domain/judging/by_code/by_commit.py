@@ -31,7 +31,7 @@ def judge_by_commit(suspect: Suspect, paired: Verdict, heads: Sequence[Metrics],
     paired: the verdict on the pairs, by the limits of `limits_of`. heads: what their processes of this code saw.
     confirm: of those, how many of a drop below the baseline have to be known, one at least.
 
-    Processes that sampled in turn have no share of a probe: where that is judged, see `is_cleared`.
+    Of processes that sampled in turn, see `is_cleared`.
     """
     if paired.status in (Status.REGRESSED, Status.INSUFFICIENT):
         return paired
@@ -42,12 +42,12 @@ def judge_by_commit(suspect: Suspect, paired: Verdict, heads: Sequence[Metrics],
     return of_cleared(suspect, paired, fresh)
 
 
-def is_cleared(suspect: Suspect, paired: Verdict, heads: Sequence[Metrics]) -> bool:
-    """Return whether the code lost nothing, and its processes lack the figure that the baseline's runs are held to."""
-    reference = suspect.case.reference
-    if paired.status not in _CLEARED or reference is None:
-        return False
-    return bool(heads) and all(head.of(reference.figure) is None for head in heads)
+def is_cleared(suspect: Suspect, paired: Verdict) -> bool:
+    """Return whether pairs in turn show that the code lost nothing; what the device lost, they cannot tell.
+
+    They have no share of a probe, and their arrays lie in other memory than those of the baseline's runs.
+    """
+    return paired.status in _CLEARED and suspect.case.reference is not None
 
 
 def of_cleared(suspect: Suspect, paired: Verdict, fresh: Verdict) -> Verdict:
