@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -131,8 +132,11 @@ class Turn(Protocol):
 class Turns(Protocol):
     """Let the sampling loop take turns with another process."""
 
-    def begin(self) -> Turn:
-        """Wait until the other process is to sample as well, and it is this one's turn."""
+    def begin(self, run: Call, touched: Sequence[Any]) -> AbstractContextManager[Turn]:
+        """Wait until the other process is to sample as well, and it is this one's turn; the context is the rounds.
+
+        run: the workload once more, untimed. touched: what it is known to be given: its arrays, and whatever else.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,12 @@ class CacheEviction:
     def eviction_bytes(self) -> int:
         return min(EVICTION_FACTOR * self.cache_bytes, LARGEST_EVICTION_BYTES)
 
-    def prepare(self, data_bytes: int) -> None:
-        """Prepare for a workload that touches so many bytes. Raises OutOfMemory."""
-        self._needed = data_bytes < COLD_BY_ITSELF * self.cache_bytes
+    def prepare(self, data_bytes: int, *, others_have_them: bool = False) -> None:
+        """Prepare for a workload that touches so many bytes. Raises OutOfMemory.
+
+        others_have_them: whether another process works on the same bytes just before, so that none of them may stay.
+        """
+        self._needed = others_have_them or data_bytes < COLD_BY_ITSELF * self.cache_bytes
         self._seconds = []
         if self._needed and self._read is None:
             read = self._reader(self.eviction_bytes)
@@ -63,7 +66,7 @@ class CacheEviction:
 
     def finding(self, data_bytes: int) -> Finding | None:
         """Tell what was done for the workload just measured; None where nothing had to be."""
-        if not self._seconds:
+        if not self._seconds or data_bytes >= COLD_BY_ITSELF * self.cache_bytes:
             return None
         each = sorted(self._seconds)[len(self._seconds) // 2]
         known = "" if self.cache_known else "assumed "

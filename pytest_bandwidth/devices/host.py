@@ -50,7 +50,7 @@ def identify(threads: int | None, threading_layer: str | None, root: Path = Path
         "smt": {"1": True, "0": False}.get(_text(root / "sys/devices/system/cpu/smt/active") or ""),
         "governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "numa_nodes": count_numa_nodes(root),
-        "transparent_hugepages": _chosen(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        "transparent_hugepages": huge_pages(root)[0],
         "operating_system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
         "numpy": _version("numpy"),
@@ -102,6 +102,13 @@ def count_numa_nodes(root: Path = Path("/")) -> int | None:
     """Return how many memory nodes the host has; None where it does not tell."""
     nodes = [p for p in (root / "sys/devices/system/node").glob("node*") if p.name[4:].isdigit()]
     return len(nodes) or None
+
+
+def huge_pages(root: Path = Path("/")) -> tuple[str | None, int | None]:
+    """Return which memory gets huge pages (`always`, `madvise` or `never`), and their bytes; None where not told."""
+    folder = root / "sys/kernel/mm/transparent_hugepage"
+    size = _text(folder / "hpage_pmd_size") or ""
+    return _chosen(_text(folder / "enabled")), int(size) if size.isascii() and size.isdigit() else None
 
 
 def usable_processors() -> list[int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Protocol
 
-from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Workload
+from pytest_bandwidth.devices.base import Budget, Call, Device, Probe, Progress, Sample, TimedDevice, Turn, Workload
 from pytest_bandwidth.domain.device import Conditions
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
@@ -193,10 +194,11 @@ def take_rounds(
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
         warmed = device.now()
         before = device.conditions()
-        tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress)
+        with _turn(kernel_sample, workload, budget) as turn:
+            tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress, turn)
         after = device.conditions()
         if budget.turns is not None:
-            kernel_sample()  # arrays are as they were before the rounds: what the test sees then is of this code
+            kernel_sample()  # some arrays are as they were before the rounds: what the test sees then is of one run
     ended = device.now()
     if on_gpu:
         tally.drop_held_up()
@@ -258,6 +260,14 @@ def _drifts(seconds: list[float]) -> bool:
     return abs(later - earlier) > DRIFT_LIMIT * earlier
 
 
+def _turn(sample: Call, workload: Workload, budget: Budget) -> AbstractContextManager[Turn | None]:
+    """Wait for the turn with another process, where there is one. sample: runs the workload."""
+    if budget.turns is None:
+        return nullcontext()
+    launched = () if workload.launch is None else workload.launch.args
+    return budget.turns.begin(sample, (*workload.reads, *workload.writes, *launched))
+
+
 def _rounds(
     device: TimedDevice,
     kernel_sample: Callable[[], Sample],
@@ -265,8 +275,8 @@ def _rounds(
     workload: Workload,
     budget: Budget,
     progress: Progress,
+    turn: Turn | None,
 ) -> tuple[_Tally, StopReason]:
-    turn = None if budget.turns is None else budget.turns.begin()
     tally = _Tally()
     started = told = now = device.now()
     samplers: list[Callable[[], Sample]] = [kernel_sample]

@@ -2,8 +2,8 @@
 
 Which pages of memory a process is given makes the same code on the same data 1 to 40 % faster or slower, for as long as
 the arrays last: in another process, or in new arrays of the same one, it is another figure (benchmarks/new_arrays.py).
-Addresses and contents stay: only arrays that hold the same bytes in both processes are exchanged, and each process gets
-its own pages back, as they were, once both have sampled.
+Addresses and contents stay: only arrays that hold the same bytes in both processes, and that a run of the workload
+leaves as they are, are exchanged, and each process gets its own pages back, as they were, once both have sampled.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import random
+import sys
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.host import count_numa_nodes, huge_pages
 from pytest_bandwidth.devices.numpy_arrays import available_bytes
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -36,78 +39,113 @@ HUGE_FROM_BYTES = 1 << 22
 LEAST_BYTES = 1 << 16
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
-# Arrays that all begin at the same place of a page, or of a cache's sets, are in each other's way.
-_SKEW_BYTES = 173 * 4096 + 64
+# As much after the beginning of a page as malloc's large blocks, on a boundary of 64.
+_OFFSET_BYTES = 64
+# A block of up to this many bytes is used again by malloc, others go back to the system (M_MMAP_THRESHOLD, at most).
+_USED_AGAIN_BYTES = 32 << 20
+# Of such blocks no more are kept than these bytes.
+_KEPT_BYTES = 128 << 20
 _MADV_COLLAPSE = 25  # since Linux 6.1; CPython has no name for it
 _MAP_FIXED = 0x10
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MREMAP_DONTUNMAP = 1, 2, 4
 _FAILED = ctypes.c_void_p(-1).value
-_NODES = Path("/sys/devices/system/node")
-_HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+_MADV_REMOVE = 9
+_MFD_CLOEXEC = 1
+# NumPy's own switch: 0 has it ask for no huge pages.
+_NUMPY_HUGE_PAGES = "NUMPY_MADVISE_HUGEPAGE"
 
 
 @contextmanager
-def shared_memory() -> Iterator[int | None]:
+def shared_memory(root: Path = Path("/")) -> Iterator[int | None]:
     """Give the descriptor of memory, empty yet, that processes inherit; None where they had better have none.
 
-    On several NUMA nodes all of it would lie on that of the process which fills it.
+    On several NUMA nodes all of it would lie on that of the process which fills it. Without huge pages for arrays, or
+    with ones of another size, shared pages would be of another kind than those that arrays have otherwise.
+    root: holds sys.
     """
-    with ExitStack() as stack:
-        yield _descriptor(stack) if _is_of_use() else None
-
-
-def _is_of_use() -> bool:
+    descriptor = _descriptor() if _is_of_use(root) else None
     try:
-        huge_page_bytes = int(_HUGE_PAGE_FILE.read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _is_of_use(root: Path) -> bool:
+    if sys.platform != "linux" or sys.maxsize < 1 << 32 or (count_numa_nodes(root) or 1) > 1:
         return False
-    one_node = len([*_NODES.glob("node[0-9]*")]) <= 1
-    return one_node and huge_page_bytes == HUGE_PAGE_BYTES and hasattr(os, "memfd_create")
+    chosen, size = huge_pages(root)
+    asked = chosen == "madvise" and os.environ.get(_NUMPY_HUGE_PAGES, "1") != "0"
+    return size == HUGE_PAGE_BYTES and (asked or chosen == "always")
 
 
-def _descriptor(stack: ExitStack) -> int | None:
-    with suppress(OSError):  # no such call in a sandbox
-        descriptor = os.memfd_create("pytest-bandwidth-arrays")
-        stack.callback(os.close, descriptor)
-        return descriptor
-    return None
+def _descriptor() -> int | None:
+    # Not os.memfd_create: Pythons that are built for older systems lack it.
+    system = _system()
+    if not hasattr(system, "memfd_create"):
+        return None
+    descriptor = system.memfd_create(b"pytest-bandwidth-arrays", _MFD_CLOEXEC)
+    return None if descriptor < 0 else int(descriptor)
+
+
+@dataclass(slots=True)
+class _Pages:
+    """Hold where pages of an array's own kind are. skew: where in them the array begins."""
+
+    address: int
+    length: int
+    skew: int
 
 
 @dataclass(slots=True)
 class _Array:
     """Hold where an array's pages are. buffer: ends with the array.
 
-    shared: where the shared ones are that it may get; own: where its own ones are meanwhile.
+    shared: where the shared ones are that it may get, and aside: addresses for its own ones meanwhile; exchanged:
+    whether they are there.
     """
 
-    address: int
-    length: int
-    skew: int
+    pages: _Pages
     size: int
     buffer: weakref.ref[Any]
     shared: int | None = None
-    own: int | None = None
+    aside: int | None = None
+    exchanged: bool = False
+
+    @property
+    def address(self) -> int:
+        return self.pages.address
+
+    @property
+    def length(self) -> int:
+        return self.pages.length
 
     @property
     def data(self) -> int:
-        return self.address + self.skew
+        return self.address + self.pages.skew
 
     @property
-    def is_huge(self) -> bool:
-        return self.size >= HUGE_FROM_BYTES
+    def copied(self) -> int:
+        """Return where its bytes are in the shared pages that it may get."""
+        assert self.shared is not None
+        return self.shared + self.pages.skew
 
 
 class SharedArrays:
     """Hold one process's side. descriptor: of memory that the other process has as well.
 
-    `told` says which arrays there are; then one process lays copies into the shared memory (`copy`), the other one says
-    which of its own hold the same (`same`), and both `exchange` those, until each restores its own.
+    seed: of where in their pages arrays begin: it differs from pair to pair, and is the same for both processes.
+
+    `told` says which arrays there are; then one process lays copies into the shared memory (`copy`), both say which of
+    their own hold the same (`same`), and both `exchange` those, until each restores its own.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int, seed: int = 0) -> None:
+        self._descriptor, self._seed = descriptor, seed
         self._made: list[_Array] = []
         self._of_size: Counter[int] = Counter()
+        self._free: defaultdict[int, list[_Pages]] = defaultdict(list)
+        self._free_bytes = 0
         # What was told, and what keeps it from being given back to the system meanwhile.
         self._told: list[_Array] = []
         self._kept: list[Any] = []
@@ -117,89 +155,133 @@ class SharedArrays:
         self._made = [array for array in self._made if array.buffer() is not None]
         if not LEAST_BYTES <= size <= MOST_BYTES or len(self._made) >= MOST_ARRAYS:
             return None
-        page = HUGE_PAGE_BYTES if size >= HUGE_FROM_BYTES else mmap.PAGESIZE
-        # By the number among arrays as large: one more of another size makes no difference to these.
-        skew = self._of_size[size] * _SKEW_BYTES % page
+        pages = self._pages(size)
+        if pages is None:
+            return None
+        buffer = (ctypes.c_uint8 * pages.length).from_address(pages.address)
+        weakref.finalize(buffer, self._give_up, size, pages).atexit = False
+        self._made.append(_Array(pages, size, weakref.ref(buffer)))
+        return np.frombuffer(memoryview(buffer), np.uint8)[pages.skew : pages.skew + size]
+
+    def _pages(self, size: int) -> _Pages | None:
+        """Return pages for so many bytes, those that another array of that size has left where there are such."""
+        if self._free[size]:
+            pages = self._free[size].pop()
+            self._free_bytes -= pages.length
+            return pages
+        page, skew = _page_bytes(size), _OFFSET_BYTES
+        if page == HUGE_PAGE_BYTES:
+            # Arrays that all begin in the same sets of a cache are in each other's way. Told by the number among arrays
+            # as large, since one more of another size should make no difference to these.
+            place = random.Random(f"{self._seed} {size} {self._of_size[size]}").randrange(page // mmap.PAGESIZE)
+            skew += place * mmap.PAGESIZE
         self._of_size[size] += 1
         length = -(-(skew + size) // page) * page
         address = _anonymous(length, page)
-        if address is None:
-            return None
-        buffer = (ctypes.c_uint8 * length).from_address(address)
-        weakref.finalize(buffer, _system().munmap, address, length).atexit = False
-        self._made.append(_Array(address, length, skew, size, weakref.ref(buffer)))
-        return np.frombuffer(memoryview(buffer), np.uint8)[skew : skew + size]
+        return None if address is None else _Pages(address, length, skew)
 
-    def told(self) -> list[tuple[int, int, int]]:
-        """Return of each array its bytes, where in its pages they begin, and the bytes of these."""
+    def _give_up(self, size: int, pages: _Pages) -> None:
+        """Keep the pages of an array that has ended where malloc would, else give them back to the system."""
+        if size <= _USED_AGAIN_BYTES and self._free_bytes + pages.length <= _KEPT_BYTES:
+            self._free[size].append(pages)
+            self._free_bytes += pages.length
+        else:
+            _system().munmap(pages.address, pages.length)
+
+    def told(self, touched: Iterable[Any] = ()) -> list[tuple[int, int, int]]:
+        """Return of each array its bytes, where in its pages they begin, and the bytes of these.
+
+        touched: what the workload is known to be given, of which arrays alone are told; all where it names no array.
+        """
         self.restore()
-        buffers = [(array, array.buffer()) for array in self._made]
+        starts = [array.ctypes.data for array in touched if isinstance(array, np.ndarray)]
+        buffers = [(array, array.buffer()) for array in self._made if not starts or _holds_any(array, starts)]
         self._told = [array for array, buffer in buffers if buffer is not None]
         self._kept = [buffer for _, buffer in buffers if buffer is not None]
-        return [(array.size, array.skew, array.length) for array in self._told]
+        return [(array.size, array.pages.skew, array.length) for array in self._told]
 
     def copy(self, places: Places) -> list[int]:
         """Lay copies of arrays there; return their numbers, none where memory is short."""
         needed, free = sum(self._told[number].length for number, _ in places), available_bytes()
         if free is not None and needed > free:
             return []
-        done = [number for number, offset in places if self._mapped(number, offset)]
+        done = [number for number, offset in places if self._is_mapped(number, offset)]
         for array in (self._told[number] for number in done):
-            ctypes.memmove(self._shared_data(array), array.data, array.size)
+            ctypes.memmove(array.copied, array.data, array.size)
         return done
 
     def same(self, places: Places) -> list[int]:
         """Return the numbers of the arrays that hold what lies there."""
-        done = [number for number, offset in places if self._mapped(number, offset)]
-        arrays = [(number, self._told[number]) for number in done]
-        return [n for n, a in arrays if _system().memcmp(self._shared_data(a), a.data, a.size) == 0]
+        done = [(number, self._told[number]) for number, offset in places if self._is_mapped(number, offset)]
+        return [number for number, a in done if _system().memcmp(a.copied, a.data, a.size) == 0]
 
-    def exchange(self, numbers: Iterable[int]) -> None:
-        """Put shared pages in the place of these arrays' own ones. Raises OSError where the system does not do that."""
-        wanted = set(numbers)
-        for number, array in enumerate(self._told):
-            if array.shared is None:
-                continue
-            if number not in wanted:
-                _system().munmap(array.shared, array.length)
-                array.shared = None
-                continue
-            aside = _anonymous(array.length, _page_bytes(array))
-            if aside is None:
-                raise OSError("the system gives no addresses for the pages of an array")
-            # The array's addresses stay taken meanwhile, so that no other thread is given them.
-            _move(array.address, aside, array.length, _MREMAP_DONTUNMAP)
-            array.own = aside
-            _move(array.shared, array.address, array.length)
-            array.shared = None
+    def exchange(self, numbers: Iterable[int]) -> list[int]:
+        """Put shared pages in the place of these arrays' own ones; return their numbers.
 
-    def restore(self) -> None:
-        """Give each array its own pages back, as they were."""
+        All arrays have their own where there are none, and where the system does not move the pages of one of them.
+        """
+        wanted = sorted(set(numbers))
+        try:
+            for array in (self._told[number] for number in wanted):
+                self._exchange(array)
+        except OSError:
+            wanted = []
+        if not wanted:
+            self.restore()
+        return wanted
+
+    def _exchange(self, array: _Array) -> None:
+        assert array.shared is not None
+        assert array.aside is not None
+        # The array's addresses stay taken meanwhile, so that no other thread is given them.
+        _move(array.address, array.aside, array.length, _MREMAP_DONTUNMAP)
+        array.exchanged = True
+        _move(array.shared, array.address, array.length)
+        array.shared = None
+
+    def restore(self, *, remove: bool = False) -> None:
+        """Give each array its own pages back, as they were, and those to the system that no array uses.
+
+        remove: what the shared memory holds of them as well, which neither process may need any more.
+        """
         for array in self._told:
-            if array.own is not None:
-                _move(array.own, array.address, array.length)
-                array.own = None
-        self.exchange(())
+            shared = array.address if array.exchanged and array.shared is None else array.shared
+            if remove and shared is not None:
+                _system().madvise(shared, array.length, _MADV_REMOVE)
+            if array.exchanged:
+                _move(_some(array.aside), array.address, array.length)
+                array.exchanged, array.aside = False, None
+            for unused in (array.shared, array.aside):
+                if unused is not None:
+                    _system().munmap(unused, array.length)
+            array.shared = array.aside = None
         self._told, self._kept = [], []
 
-    def _mapped(self, number: int, offset: int) -> bool:
-        """Map the shared memory there, beside the array; return whether the system did."""
+    def _is_mapped(self, number: int, offset: int) -> bool:
+        """Return whether the shared memory there is mapped beside the array, and all is there to exchange its pages."""
         array = self._told[number]
-        array.shared = _shared(self._descriptor, offset, array)
-        return array.shared is not None
-
-    @staticmethod
-    def _shared_data(array: _Array) -> int:
-        assert array.shared is not None
-        return array.shared + array.skew
+        if array.shared is None:
+            page = _page_bytes(array.size)
+            array.shared = _shared(self._descriptor, offset, array.length, page)
+            array.aside = _anonymous(array.length, page)
+        return array.shared is not None and array.aside is not None
 
 
-def _page_bytes(array: _Array) -> int:
-    return HUGE_PAGE_BYTES if array.is_huge else mmap.PAGESIZE
+def _holds_any(array: _Array, addresses: Iterable[int]) -> bool:
+    return any(array.address <= address < array.address + array.length for address in addresses)
+
+
+def _some(address: int | None) -> int:
+    assert address is not None
+    return address
+
+
+def _page_bytes(size: int) -> int:
+    return HUGE_PAGE_BYTES if size >= HUGE_FROM_BYTES else mmap.PAGESIZE
 
 
 def _anonymous(length: int, page_bytes: int) -> int | None:
-    """Return the address of memory of this process, from a multiple of the page; None where there is none."""
+    """Return the address of this process's memory, from a multiple of the page; None where there is none."""
     system, room = _system(), length + page_bytes - mmap.PAGESIZE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     begin = system.mmap(None, room, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
@@ -214,28 +296,28 @@ def _anonymous(length: int, page_bytes: int) -> int | None:
     return int(address)
 
 
-def _shared(descriptor: int, offset: int, array: _Array) -> int | None:
-    """Return the address of shared memory for the array, in huge pages where its own are; None without such."""
-    system, page = _system(), _page_bytes(array)
-    address = _anonymous(array.length, page)
+def _shared(descriptor: int, offset: int, length: int, page_bytes: int) -> int | None:
+    """Return the address of shared memory, in such pages; None where the system does not give them."""
+    system, address = _system(), _anonymous(length, page_bytes)
     if address is None:
         return None
     access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED
-    if system.mmap(address, array.length, access, flags, descriptor, offset) == address:
-        if not array.is_huge:
+    if system.mmap(address, length, access, flags, descriptor, offset) == address:
+        if page_bytes == mmap.PAGESIZE:
             return address
-        everything = (ctypes.c_uint8 * array.length).from_address(address)
+        everything = (ctypes.c_uint8 * length).from_address(address)
         pages = np.frombuffer(memoryview(everything), np.uint8)[::HUGE_PAGE_BYTES]
         pages |= 0  # what nothing has touched is not made a huge page
-        if system.madvise(address, array.length, _MADV_COLLAPSE) == 0:
+        if system.madvise(address, length, _MADV_COLLAPSE) == 0:
             return address
-    system.munmap(address, array.length)
+    system.munmap(address, length)
     return None
 
 
 def _move(at: int, to: int, length: int, flags: int = 0) -> None:
     """Move pages to other addresses, in place of what is there. Raises OSError where the system does not."""
-    if _system().mremap(at, length, length, _MREMAP_MAYMOVE | _MREMAP_FIXED | flags, to) != to:
+    how = _MREMAP_MAYMOVE | _MREMAP_FIXED | flags
+    if _system().mremap(at, length, length, how, ctypes.c_void_p(to)) != to:
         number = ctypes.get_errno()
         raise OSError(number, f"pages of an array cannot be moved: {os.strerror(number)}")
 
@@ -246,7 +328,7 @@ def _system() -> ctypes.CDLL:
     address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     system.mmap.argtypes = (address, size, number, number, number, ctypes.c_int64)
     system.mmap.restype = address
-    system.mremap.argtypes = (address, size, size, number, address)
+    system.mremap.argtypes = (address, size, size, number)  # and one more: the call is a variadic one
     system.mremap.restype = address
     system.munmap.argtypes = (address, size)
     system.madvise.argtypes = (address, size, number)

@@ -4,6 +4,7 @@ import gc
 import math
 import random
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
@@ -262,8 +263,11 @@ class InTurn:
     def __init__(self, rounds):
         self.left = rounds
 
-    def begin(self):
-        return self
+    @contextmanager
+    def begin(self, run, touched):
+        run()
+        self.touched = touched
+        yield self
 
     def taken(self, _seconds, *, stops):
         assert not stops
@@ -279,8 +283,10 @@ def test_in_turn_with_another_process_no_probe_is_sampled():
 
 def test_after_the_last_turn_the_workload_runs_once_more():
     turns, left = InTurn(5), []
-    take(ScriptedDevice(), replace(NOTHING, call=lambda: left.append(turns.left)), replace(QUIET, turns=turns))
+    workload = replace(NOTHING, call=lambda: left.append(turns.left), reads=("x",), writes=("y",))
+    take(ScriptedDevice(), workload, replace(QUIET, turns=turns))
     assert left[-2:] == [1, 0]
+    assert turns.touched == ("x", "y")
 
 
 def test_no_sample_left_is_invalid_not_nan():

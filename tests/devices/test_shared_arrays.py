@@ -1,13 +1,17 @@
 """Two processes in turn exchange pages of arrays that hold the same for shared ones, and get theirs back."""
 
 import gc
+import mmap
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from two_processes import memory_of
 
 from pytest_bandwidth.devices import shared_arrays
 from pytest_bandwidth.devices.numpy_arrays import RandomSource, empty_array
@@ -15,6 +19,7 @@ from pytest_bandwidth.devices.shared_arrays import HUGE_FROM_BYTES, LEAST_BYTES,
 
 SMALL, HUGE = LEAST_BYTES + 100, HUGE_FROM_BYTES + 12345
 ROOM = 1 << 24
+memory = pytest.fixture(memory_of(4 * ROOM))
 
 OTHER = """
 import sys
@@ -32,15 +37,6 @@ print(array.max(), flush=True)
 """
 
 
-@pytest.fixture
-def memory():
-    with shared_memory() as descriptor:
-        if descriptor is None:
-            pytest.skip("this system has no memory without a file, several NUMA nodes, or huge pages of another size")
-        os.ftruncate(descriptor, 4 * ROOM)
-        yield descriptor
-
-
 def both_of(memory):
     return SharedArrays(memory), SharedArrays(memory)
 
@@ -49,9 +45,8 @@ def exchanged(one, two, places):
     """Have both go through all steps; return the numbers of what was exchanged."""
     assert [*one.told()] == [*two.told()]
     copied = one.copy(places)
-    same = two.same([place for place in places if place[0] in copied])
-    one.exchange(same)
-    two.exchange(same)
+    same = two.same([place for place in places if place[0] in one.same([p for p in places if p[0] in copied])])
+    assert one.exchange(same) == two.exchange(same) == same
     return same
 
 
@@ -107,15 +102,52 @@ def test_they_are_exchanged_again_for_another_measurement(memory):
         assert (b == number).all()
 
 
-def test_told_are_those_in_use_and_each_begins_elsewhere_in_its_pages(memory):
+def test_told_are_those_in_use(memory):
     arrays = SharedArrays(memory)
     kept = [arrays.allocate(HUGE) for _ in range(3)]
     del kept[1]
     gc.collect()
-    told = arrays.told()
-    assert [size for size, _, _ in told] == [HUGE, HUGE]
-    assert len({skew for _, skew, _ in told}) == 2
+    assert [size for size, _, _ in arrays.told()] == [HUGE, HUGE]
     assert all(array.ctypes.data % 64 == 0 for array in kept)
+
+
+def test_told_are_those_that_the_workload_is_given(memory):
+    arrays = SharedArrays(memory)
+    kept = [arrays.allocate(size) for size in (SMALL, HUGE, 2 * HUGE)]
+    assert [size for size, _, _ in arrays.told([kept[1][100:], 3.0, np.zeros(10)])] == [HUGE]
+    assert [size for size, _, _ in arrays.told([3.0])] == [SMALL, HUGE, 2 * HUGE], "it names no array"
+    assert arrays.told([np.zeros(10)]) == []
+
+
+def test_where_in_their_pages_arrays_begin_is_the_same_for_both_and_changes_from_pair_to_pair(memory):
+    def skews(seed, sizes):
+        arrays = SharedArrays(memory, seed)
+        kept = [arrays.allocate(size) for size in sizes]
+        assert len(kept) == len(sizes)
+        return [skew for _, skew, _ in arrays.told()]
+
+    assert skews(1, [HUGE, HUGE, SMALL, SMALL]) == skews(1, [HUGE, HUGE, SMALL, SMALL])
+    one, two, small, other_small = skews(1, [HUGE, HUGE, SMALL, SMALL])
+    assert len({one, two, *skews(2, [HUGE, HUGE])}) > 2
+    assert small == other_small
+    assert skews(1, [2 * HUGE, HUGE])[1] == one, "one more of another size makes no difference"
+
+
+def test_pages_of_an_array_that_ended_are_used_again_as_malloc_does(memory, monkeypatch):
+    arrays = SharedArrays(memory)
+    first = arrays.allocate(HUGE)
+    address = first.ctypes.data
+    for _ in range(3):
+        del first
+        gc.collect()
+        first = arrays.allocate(HUGE)
+        assert first.ctypes.data == address
+    other = arrays.allocate(HUGE)
+    assert other.ctypes.data != address
+    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", HUGE)
+    del first, other
+    gc.collect()
+    assert arrays.allocate(HUGE)[:5].tolist() == [0] * 5, "it was given back to the system"
 
 
 def test_an_array_that_is_given_up_meanwhile_is_restored_all_the_same(memory):
@@ -123,9 +155,11 @@ def test_an_array_that_is_given_up_meanwhile_is_restored_all_the_same(memory):
     a, b = one.allocate(HUGE), two.allocate(HUGE)
     a[:] = b[:] = 2
     assert exchanged(one, two, [(0, 0)]) == [0]
+    address = a.ctypes.data
     del a
     gc.collect()
     again = one.allocate(HUGE)
+    assert again.ctypes.data != address
     again[:] = 4
     assert (b == 2).all()
     one.restore()
@@ -140,7 +174,7 @@ def test_another_process_compares_and_writes_into_the_same_memory(memory):
     array[:] = 5
     one.told()
     assert one.copy([(0, 0)]) == [0]
-    one.exchange([0])
+    assert one.exchange([0]) == [0]
     command = [sys.executable, "-c", OTHER, str(memory), str(HUGE)]
     done = subprocess.run(command, pass_fds=(memory,), capture_output=True, text=True, check=True, timeout=100)
     assert done.stdout.split() == ["[0]", "5"]
@@ -191,64 +225,120 @@ def test_large_arrays_stay_each_processs_own_where_shared_memory_has_no_huge_pag
     system = System("madvise")
     monkeypatch.setattr(shared_arrays, "_system", lambda: system)
     assert arrays.copy([(0, 0), (1, ROOM)]) == [0]
-    arrays.exchange([0])
+    assert arrays.exchange([0]) == [0]
     arrays.restore()
     assert (small == 6).all()
     assert (huge == 6).all()
 
 
-def test_pages_that_cannot_be_moved_are_an_error(memory, monkeypatch):
+def test_where_pages_cannot_be_moved_each_has_its_own(memory, monkeypatch):
     arrays = SharedArrays(memory)
-    small = arrays.allocate(SMALL)
+    both = [arrays.allocate(SMALL) for _ in range(2)]
+    for array in both:
+        array[:] = 1
     arrays.told()
-    assert arrays.copy([(0, 0)]) == [0]
-    system = System("mremap")
+    assert arrays.copy([(0, 0), (1, ROOM)]) == [0, 1]
+    moves, move = count(1), shared_arrays._system().mremap
+    system = System("none")
+    system.mremap = lambda *given: -1 if next(moves) == 4 else move(*given)  # its shared pages, after its own ones
     with monkeypatch.context() as patched:
         patched.setattr(shared_arrays, "_system", lambda: system)
-        with pytest.raises(OSError, match="pages of an array cannot be moved"):
-            arrays.exchange([0])
-    small[:] = 1
+        assert arrays.exchange([0, 1]) == []
+    other = SharedArrays(memory)
+    beside = other.allocate(SMALL)
+    beside[:] = 1
+    other.told()
+    assert other.same([(0, 0)]) == [0]
+    other.exchange([0])
+    beside[:] = 9
+    assert [array.max() for array in both] == [1, 1]
 
 
-def test_a_test_that_holds_nothing_gives_everything_back_to_the_system(memory):
-    maps = Path("/proc/self/maps")
+def test_an_order_to_exchange_nothing_gives_all_back(memory):
+    one, two = both_of(memory)
+    a, b = one.allocate(SMALL), two.allocate(SMALL)
+    a[:] = b[:] = 1
+    assert exchanged(one, two, [(0, 0)]) == [0]
+    a[:] = 2
+    assert one.exchange([]) == []
+    assert (a == 1).all()
+    assert (b == 2).all()
+
+
+def test_what_both_need_no_more_takes_no_memory(memory):
+    def held():
+        return 512 * os.fstat(memory).st_blocks
+
+    one, two = both_of(memory)
+    a, b, unlike = one.allocate(HUGE), two.allocate(HUGE), [side.allocate(SMALL) for side in (one, two)]
+    unlike[0][:] = 1
+    a[:] = b[:] = 3
+    assert exchanged(one, two, [(0, 0), (1, ROOM)]) == [0]
+    assert held() >= HUGE + SMALL
+    one.restore(remove=True)
+    two.restore(remove=True)
+    assert held() == 0
+    assert a.min() == b.min() == 3
+
+
+def test_nothing_is_left_of_arrays_that_ended(memory, monkeypatch):
+    def taken():
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * mmap.PAGESIZE
+
+    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", 0)
     arrays = SharedArrays(memory)
-    arrays.allocate(HUGE)
-    gc.collect()
-    before = len(maps.read_text(encoding="ascii").splitlines())
+    before = taken()
     for _ in range(20):
         array = arrays.allocate(HUGE)
         arrays.told()
         assert arrays.copy([(0, 0)]) == [0]
-        arrays.exchange([0])
+        assert arrays.exchange([0]) == [0]
         arrays.restore()
         del array
-    gc.collect()
-    assert len(maps.read_text(encoding="ascii").splitlines()) <= before + 2
+        gc.collect()
+    assert taken() < before + 5 * HUGE
 
 
-def test_without_huge_pages_of_that_size_or_on_several_nodes_there_is_no_memory(tmp_path, monkeypatch):
-    pages = tmp_path / "hpage_pmd_size"
-    monkeypatch.setattr(shared_arrays, "_HUGE_PAGE_FILE", pages)
-    monkeypatch.setattr(shared_arrays, "_NODES", tmp_path)
-    with shared_memory() as descriptor:
-        assert descriptor is None, "the system tells no size"
-    pages.write_text("536870912\n", encoding="ascii")
-    with shared_memory() as descriptor:
+def system_with(folder, enabled="always [madvise] never", page="2097152", nodes=1):
+    pages = folder / "sys/kernel/mm/transparent_hugepage"
+    pages.mkdir(parents=True)
+    (pages / "enabled").write_text(f"{enabled}\n", encoding="ascii")
+    (pages / "hpage_pmd_size").write_text(f"{page}\n", encoding="ascii")
+    for node in range(nodes):
+        (folder / f"sys/devices/system/node/node{node}").mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory without a file is Linux's")
+@pytest.mark.parametrize("enabled", ["always [madvise] never", "[always] madvise never"])
+def test_arrays_get_huge_pages_on_one_node(tmp_path, enabled):
+    with shared_memory(system_with(tmp_path, enabled)) as descriptor:
+        assert os.fstat(descriptor).st_size == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+@pytest.mark.parametrize(
+    "told", [{"enabled": "always madvise [never]"}, {"page": "536870912"}, {"page": ""}, {"nodes": 2}]
+)
+def test_other_pages_or_several_nodes_share_nothing(tmp_path, told):
+    with shared_memory(system_with(tmp_path, **told)) as descriptor:
         assert descriptor is None
-    pages.write_text("2097152\n", encoding="ascii")
-    for node in ("node0", "node1"):
-        (tmp_path / node).mkdir()
-    with shared_memory() as descriptor:
+
+
+def test_nothing_is_shared_where_numpy_asks_for_no_huge_pages_or_the_system_does_not_tell(tmp_path, monkeypatch):
+    with shared_memory(tmp_path) as descriptor:
+        assert descriptor is None
+    monkeypatch.setenv("NUMPY_MADVISE_HUGEPAGE", "0")
+    with shared_memory(system_with(tmp_path)) as descriptor:
         assert descriptor is None
 
 
-def test_a_system_that_gives_none_shares_none(monkeypatch):
-    def refuses(*_):
-        raise OSError("no such call")
-
-    monkeypatch.setattr(os, "memfd_create", refuses)
-    with shared_memory() as descriptor:
+@pytest.mark.parametrize("result", [-1, None])
+def test_a_system_that_gives_none_shares_none(tmp_path, monkeypatch, result):
+    system = SimpleNamespace() if result is None else SimpleNamespace(memfd_create=lambda *_: result)
+    monkeypatch.setattr(shared_arrays, "_system", lambda: system)
+    with shared_memory(system_with(tmp_path)) as descriptor:
         assert descriptor is None
 
 

@@ -35,8 +35,8 @@ from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 ATTEMPTS_FACTOR = 2
 # Undecided tests get so many times the pairs.
 EXTENSION = 2
-# Two processes with a test's arrays, and what makes caches cold, beside the test's own process, which has the probe's
-# arrays as well.
+# Two processes with a test's arrays, a third set that both share, and what makes caches cold, beside the test's own
+# process, which has the probe's arrays as well.
 MEMORY_FACTOR = 8
 _UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
 
@@ -116,6 +116,7 @@ class PairsTaken:
             if self.pairs:
                 raise
             # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn takes.
+            self.tell("the test fails where two processes sample in turn: they follow each other")
             self.in_turn = False
             return self._one_after_the_other()
         return TakenPair({}, {})

@@ -80,7 +80,7 @@ class ChildRun(MeasuringRun):
         descriptor, device = self._request.shared_memory, self.device
         if descriptor is None or not isinstance(device, SharingDevice):
             return None
-        arrays = SharedArrays(descriptor)
+        arrays = SharedArrays(descriptor, seed or 0)
         device.share(arrays.allocate, seed)
         return arrays
 

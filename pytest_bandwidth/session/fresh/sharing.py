@@ -1,7 +1,8 @@
 """Tell two processes in turn how to lay arrays that hold the same into the same memory.
 
 A process that begins to measure says which arrays it has. The first is told to copy those that the second one may have
-as well, the second to compare, and both to exchange what is the same: see `devices.shared_arrays`.
+as well, both to run the workload once more and to compare, and to exchange what is the same still: see
+`devices.shared_arrays`. What a run changes, such as what is added to, would be changed by both: it stays each's own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 
 # What lines say: which arrays there are, and with which of them an order was carried out.
@@ -32,15 +34,14 @@ class Order:
         """Return it as a line."""
         return json.dumps({"work": self.work, "places": self.places})
 
-    def by(self, arrays: SharedArrays) -> list[int]:
-        """Carry it out; return the numbers of the arrays that it was done with. Raises OSError where it goes wrong."""
+    def by(self, arrays: SharedArrays, run: Call) -> list[int]:
+        """Carry it out; return the numbers of the arrays that it was done with. run: the workload, once."""
         if self.work == "copy":
             return arrays.copy(self.places)
         if self.work == "same":
+            run()
             return arrays.same(self.places)
-        numbers = [number for number, _ in self.places]
-        arrays.exchange(numbers)
-        return numbers
+        return arrays.exchange(number for number, _ in self.places)
 
 
 def order_of(line: str) -> Order | None:
@@ -53,25 +54,24 @@ def order_of(line: str) -> Order | None:
 
 def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int]]) -> Orders:
     """Give orders, one after the other. one, two: the arrays of both, each as `SharedArrays.told` has it."""
-    pairs = list(_alike(one, two))
-    if not pairs:
-        return
-    offsets, end = [], 0
-    for first, _ in pairs:
-        offsets.append(end)
+    places = []
+    # Nothing lies where an earlier measurement's arrays did: processes that the test has forked may have them still.
+    end = os.fstat(memory).st_size
+    for first, second in _alike(one, two):
+        places.append(({0: first, 1: second}, end))
         end += -(-one[first][-1] // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    if not places:
+        return
     try:
-        os.ftruncate(memory, 0)  # what an earlier measurement of the test left
         os.ftruncate(memory, end)
     except OSError:  # a limit of files' sizes
         return
-    places = list(zip(pairs, offsets, strict=True))
-    copied = (yield 0, Order("copy", [(first, at) for (first, _), at in places])) or ()
-    places = [(pair, at) for pair, at in places if pair[0] in copied]
-    same = (yield 1, Order("same", [(second, at) for (_, second), at in places])) or ()
-    places = [(pair, at) for pair, at in places if pair[1] in same]
-    yield 0, Order("exchange", [(first, at) for (first, _), at in places])
-    yield 1, Order("exchange", [(second, at) for (_, second), at in places])
+    steps: tuple[tuple[int, Work], ...] = ((0, "copy"), (0, "same"), (1, "same"), (0, "exchange"), (1, "exchange"))
+    for side, work in steps:
+        done = (yield side, Order(work, [(numbers[side], at) for numbers, at in places])) or ()
+        places = [(numbers, at) for numbers, at in places if numbers[side] in done]
+    if not places:  # the second could not: nor may the first
+        yield 0, Order("exchange", [])
 
 
 def _alike(one: Sequence[Any], two: Sequence[Any]) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """Let two fresh processes sample the same measurement in turn, round by round, so that both see the same machine.
 
 What a shared machine does changes within seconds: processes that follow each other differ by that. A child says a line
-before its first round and after each one, and waits until it is told to go on or to stop; the parent conducts.
+before its first round and after each one, and waits until it is told to go on or to stop; the parent conducts. Before
+the first round it may be told what to do about its arrays (see `sharing`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import os
 import secrets
 import selectors
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.devices.base import Turn
+from pytest_bandwidth.devices.base import Call, Turn
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
@@ -62,21 +63,29 @@ class _Turns:
     label: str | None
     arrays: SharedArrays | None
 
-    def begin(self) -> Turn:
-        told = {} if self.arrays is None else {ARRAYS: self.arrays.told()}
-        self._say({"label": self.label, **told})
-        return self
+    @contextmanager
+    def begin(self, run: Call, touched: Sequence[Any]) -> Iterator[Turn]:
+        arrays = self.arrays
+        if arrays is None:
+            self._say({"label": self.label})
+            yield self
+            return
+        try:
+            answer = self._say({"label": self.label, ARRAYS: arrays.told(touched)})
+            while (order := order_of(answer)) is not None:
+                answer = self._say({"label": self.label, DONE: order.by(arrays, run)})
+            yield self
+        finally:
+            arrays.restore()
 
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
         stop = self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
         if stop and self.arrays is not None:
-            self.arrays.restore()
+            self.arrays.restore(remove=True)  # neither of the two goes on
         return stop
 
     def _say(self, said: Mapping[str, Any]) -> str:
         answer = self.line.answer_to(json.dumps(said)).strip()
-        while self.arrays is not None and (order := order_of(answer)) is not None:
-            answer = self.line.answer_to(json.dumps({"label": self.label, DONE: order.by(self.arrays)})).strip()
         if answer == GO:
             time.sleep(PAUSE_SECONDS)  # OpenMP's threads in the other process spin before they sleep
             if self.processor is not None:
@@ -175,6 +184,8 @@ class Conductor:
         if said is None:
             return []
         self._waiting[side] = said
+        if ARRAYS in said:
+            self._orders = None  # whatever came of those before
         if self._sampling == side:
             self._sampling = None
         if side in self._taken:
@@ -200,6 +211,7 @@ class Conductor:
         if len(self._waiting) == 2:
             one, two = self._waiting[0], self._waiting[1]
             if one.get("label") != two.get("label"):
+                self._orders = None
                 return self._alone(0)
             if (asked := self._next_order(one, two)) is not None:
                 side, order = asked

@@ -3,12 +3,14 @@
 import math
 import runpy
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from repositories import git
+from two_processes import memory_of
 
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against import worktrees
@@ -36,6 +38,8 @@ def test_it(bandwidth):
     bandwidth(len, "abc", reads=kern.BYTES)
 """
 AT_THE_REVISION, IN_THE_WORKING_TREE = 1000, 2000
+
+memory = pytest.fixture(memory_of(0))
 
 
 class Repo:
@@ -106,32 +110,47 @@ def test_which_side_is_started_first_changes_from_pair_to_pair(repo, monkeypatch
     assert {row["probe_gbps"] for one in found for row in (*one.head, *one.base)} == {None}, "they need no probe"
 
 
+# Fills y with what this tree's code says while it lies in the memory of both, else with 0, and prepares another array.
 LOOKS_AT_ITS_OUTPUT = """
 import numpy as np
 import kern
 
+def is_of_both(array):
+    with open("/proc/self/maps") as maps:
+        lines = [line.split() for line in maps if "pytest-bandwidth-arrays" in line]
+    at = array.ctypes.data
+    return any(int(begin, 16) <= at < int(end, 16) for begin, end in (line[0].split("-") for line in lines))
+
 def test_it(bandwidth):
-    x, y = bandwidth.random(1 << 16, "float64"), bandwidth.empty(1 << 16, "float64")
-    prepared = np.full_like(bandwidth.empty(1 << 16, "float64"), kern.BYTES)
-    rounds = []
+    x, y, prepared = bandwidth.random(1 << 20, "float64"), *(bandwidth.empty(1 << 20, "float64") for _ in range(2))
+    y[:] = 0
+    np.multiply(x, kern.BYTES, out=prepared)
+    found, shared = set(), set()
 
     def work():
-        rounds.append(y[0])
-        np.multiply(x, prepared, out=y)
+        shared.update(name for name, array in (("x", x), ("y", y), ("prepared", prepared)) if is_of_both(array))
+        found.add(float(y[0]))
+        y[:] = kern.BYTES if is_of_both(y) else 0
+        assert prepared[0] == x[0] * kern.BYTES
 
-    bandwidth(work, reads=[x, prepared], writes=y, label="product")
-    assert (y == x * kern.BYTES).all()
-    y[:] = 0
-    bandwidth(np.copyto, y, x, reads=x, writes=y, label="copy")
-    assert (y == x).all()
-    bandwidth(len, "abc", reads=kern.BYTES)
+    bandwidth(work, reads=[x, prepared], writes=y, label="filled")
+    assert (prepared == x * kern.BYTES).all()
+    assert not y.any()
+    bandwidth(len, "abc", reads=kern.BYTES + 10 * len(found) + len(shared) + 100 * ("prepared" in shared))
 """
+NOTHING_SEEN, THE_OTHER_ONE_SEEN = 10, 32  # 0 in y; and both trees' numbers, while x and y were of both
 
 
-def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo):
+@pytest.mark.usefixtures("memory")
+@pytest.mark.parametrize("shared", [True, False])
+def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo, monkeypatch, shared):
+    if not shared:
+        monkeypatch.setattr(worktrees, "shared_memory", lambda: nullcontext(None))
     repo.write(test=LOOKS_AT_ITS_OUTPUT)
-    found = repo.worktrees().in_turn(0)
-    assert [[row["label"] for row in rows] for rows in (found.head, found.base)] == [["product", "copy", None]] * 2
+    found = repo.worktrees("--bandwidth-max-time=0.3").in_turn(0)
+    both = [{row["label"]: row["bytes_read"] for row in rows} for rows in (found.head, found.base)]
+    seen = THE_OTHER_ONE_SEEN if shared else NOTHING_SEEN
+    assert [rows[None] for rows in both] == [IN_THE_WORKING_TREE + seen, AT_THE_REVISION + seen]
 
 
 def test_installed_editable_by_a_path(repo, monkeypatch):

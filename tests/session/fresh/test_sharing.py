@@ -1,21 +1,18 @@
 """Two processes are told which of their arrays to lay into the same memory."""
 
 import os
+from functools import partial
 
 import pytest
+from two_processes import memory_of
 
-from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays, shared_memory
+from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 from pytest_bandwidth.session.fresh.sharing import Order, order_of, orders
 
 SMALL, LARGE = [100_000, 0, 102_400], [5 << 20, 0, 6 << 20]
 
 
-@pytest.fixture
-def memory():
-    with shared_memory() as descriptor:
-        if descriptor is None:
-            pytest.skip("this system has no memory without a file, several NUMA nodes, or huge pages of another size")
-        yield descriptor
+memory = pytest.fixture(memory_of(0))
 
 
 def given(memory, one, two, answers):
@@ -29,11 +26,12 @@ def given(memory, one, two, answers):
         return [(side, order.work, [tuple(place) for place in order.places]) for side, order in found]
 
 
-def test_one_copies_the_other_compares_and_both_exchange_what_is_the_same(memory):
+def test_one_copies_both_compare_and_exchange_what_is_the_same(memory):
     at = LARGE[2]
-    found = given(memory, [LARGE, SMALL, SMALL], [LARGE, SMALL, SMALL], [[0, 1], [0], [0], [0]])
+    found = given(memory, [LARGE, SMALL, SMALL], [LARGE, SMALL, SMALL], [[0, 1], [0, 1], [0], [0], [0]])
     assert found == [
         (0, "copy", [(0, 0), (1, at), (2, at + HUGE_PAGE_BYTES)]),
+        (0, "same", [(0, 0), (1, at)]),
         (1, "same", [(0, 0), (1, at)]),
         (0, "exchange", [(0, 0)]),
         (1, "exchange", [(0, 0)]),
@@ -41,12 +39,19 @@ def test_one_copies_the_other_compares_and_both_exchange_what_is_the_same(memory
     assert os.fstat(memory).st_size == at + 2 * HUGE_PAGE_BYTES
 
 
+def test_another_measurement_has_room_of_its_own(memory):
+    given(memory, [SMALL], [SMALL], [[0]] * 5)
+    found = given(memory, [SMALL], [SMALL], [[0]] * 5)
+    assert [places for _, _, places in found] == [[(0, HUGE_PAGE_BYTES)]] * 5
+
+
 def test_arrays_meet_others_of_their_size_wherever_they_come(memory):
-    found = given(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL], [[0, 1], [0, 1], [0, 1], [0, 1]])
+    found = given(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL], [[0, 1]] * 5)
     assert found[0] == (0, "copy", [(0, 0), (1, HUGE_PAGE_BYTES)])
-    assert found[1] == (1, "same", [(1, 0), (0, HUGE_PAGE_BYTES)])
-    assert found[2][2] == [(0, 0), (1, HUGE_PAGE_BYTES)]
-    assert found[3][2] == [(1, 0), (0, HUGE_PAGE_BYTES)]
+    assert found[1] == (0, "same", [(0, 0), (1, HUGE_PAGE_BYTES)])
+    assert found[2] == (1, "same", [(1, 0), (0, HUGE_PAGE_BYTES)])
+    assert found[3][2] == [(0, 0), (1, HUGE_PAGE_BYTES)]
+    assert found[4][2] == [(1, 0), (0, HUGE_PAGE_BYTES)]
 
 
 @pytest.mark.parametrize("two", [[], [LARGE]])
@@ -59,29 +64,34 @@ def test_nothing_is_ordered_where_there_is_no_room():
         assert given(no_memory.fileno(), [SMALL], [SMALL], []) == []
 
 
-def test_both_give_up_what_was_not_copied(memory):
-    found = given(memory, [SMALL], [SMALL], [[], [], [], []])
-    assert [(side, work, places) for side, work, places in found][1:] == [
-        (1, "same", []),
-        (0, "exchange", []),
-        (1, "exchange", []),
-    ]
+@pytest.mark.parametrize("answers", [[[], [], [], [], []], [[0], [0], [0], [0], []]])
+def test_both_give_up_what_one_could_not_do(memory, answers):
+    found = given(memory, [SMALL], [SMALL], [*answers, []])
+    assert found[-1] == (0, "exchange", [])
+    assert len(found) == 6
 
 
 def test_orders_come_as_lines_and_are_carried_out(memory):
     one, two = SharedArrays(memory), SharedArrays(memory)
-    a, b = one.allocate(SMALL[0]), two.allocate(SMALL[0])
-    a[:] = b[:] = 3
-    sides = (one, two)
+    same, added_to = ([side.allocate(SMALL[0]) for side in (one, two)] for _ in range(2))
+    same[0][:] = same[1][:] = 3
+    runs = []
+
+    def run(side):
+        runs.append(side)
+        added_to[side][:] += 1
+
     asked = orders(memory, one.told(), two.told())
     done = None
-    for work in ("copy", "same", "exchange", "exchange"):
+    for work, expected in (("copy", [0, 1]), ("same", [0]), ("same", [0]), ("exchange", [0]), ("exchange", [0])):
         side, order = asked.send(done)
         assert order.work == work
-        done = order_of(order.text()).by(sides[side])
-        assert done == [0]
-    a[0] = 8
-    assert b[0] == 8
+        done = order_of(order.text()).by((one, two)[side], partial(run, side))
+        assert done == expected
+    assert runs == [0, 1]
+    same[0][0] = added_to[0][0] = 8
+    assert same[1][0] == 8
+    assert added_to[1][0] == 1
 
 
 @pytest.mark.parametrize("line", ["go", "stop", ""])

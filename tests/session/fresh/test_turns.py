@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from two_processes import memory_of
 
 from pytest_bandwidth.devices import own_processes
-from pytest_bandwidth.devices.shared_arrays import shared_memory
 from pytest_bandwidth.session.fresh import turns
 from pytest_bandwidth.session.fresh.child import LINE_VARIABLE, Child, ChildRequest, ParentLine
 from pytest_bandwidth.session.fresh.turns import GO, STOP, Beside, Conductor, drops, processor_of, take_turns
@@ -29,12 +29,12 @@ go = line.wait_for_turn()
 beside = Beside(line, go)
 took = {}
 for label, rounds in json.loads(sys.argv[1]):
-    turn = beside.of(label).begin()
     number, stops = 0, False
-    while not stops:
-        seconds = rounds[min(number, len(rounds) - 1)]
-        number += 1
-        stops = turn.taken(seconds, stops=number >= len(rounds))
+    with beside.of(label).begin(lambda: None, ()) as turn:
+        while not stops:
+            seconds = rounds[min(number, len(rounds) - 1)]
+            number += 1
+            stops = turn.taken(seconds, stops=number >= len(rounds))
     took[label] = number
     if "dies" in sys.argv:
         os._exit(3)
@@ -149,12 +149,7 @@ def done(*numbers):
     return {"label": "a", "done": numbers}
 
 
-@pytest.fixture
-def memory():
-    with shared_memory() as descriptor:
-        if descriptor is None:
-            pytest.skip("this system has no memory without a file, several NUMA nodes, or huge pages of another size")
-        yield descriptor
+memory = pytest.fixture(memory_of(0))
 
 
 def works(answers):
@@ -165,6 +160,7 @@ def test_before_the_first_round_both_are_told_of_their_arrays(memory):
     conductor, array = Conductor(memory), [100_000, 0, 102_400]
     assert conductor.heard(1, told(array)) == []
     assert works(conductor.heard(0, told(array))) == [(0, "copy")]
+    assert works(conductor.heard(0, done(0))) == [(0, "same")]
     assert works(conductor.heard(0, done(0))) == [(1, "same")]
     assert works(conductor.heard(1, done(0))) == [(0, "exchange")]
     assert works(conductor.heard(0, done(0))) == [(1, "exchange")]
@@ -189,6 +185,15 @@ def test_who_is_left_with_an_order_goes_on_alone(memory):
     assert conductor.heard(0, done(0)) == [(0, GO)]
 
 
+def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
+    conductor, array = Conductor(memory), [100_000, 0, 102_400]
+    conductor.heard(0, told(array))
+    conductor.heard(1, told(array))
+    assert conductor.heard(0, told(array, label="b")) == [(0, GO)], "its workload failed, and its test went on"
+    assert conductor.heard(0, taken(1.0, "b", stops=True)) == [(0, STOP)]
+    assert works(conductor.heard(0, told(array))) == [(0, "copy")]
+
+
 # Writes the number of its round into its array, after it has looked at what stands there.
 WRITES = """
 import json, os, sys
@@ -206,29 +211,45 @@ own[:] = 200
 own[-1] = int(sys.argv[1])
 seen = []
 for label in "ab":
-    turn = beside.of(label).begin()
-    stops = False
-    for number in range(3):
-        seen.append([int(both[0]), int(own[-1])])
-        both[:] = 10 * number + int(sys.argv[1])
-        stops = turn.taken(1.0, stops=number == 2)
+    try:
+        with beside.of(label).begin(lambda: None, ()) as turn:
+            for number in range(3):
+                seen.append([int(both[0]), int(own[-1])])
+                both[:] = 10 * number + int(sys.argv[1])
+                if sys.argv[2:] == [label]:
+                    raise ValueError("the workload fails")
+                turn.taken(1.0, stops=number == 2)
+    except ValueError:
+        pass
     seen.append([int(both.min()), int(both.max())])
 with open(request["report"], "w") as report:
     json.dump([{"seen": seen}], report)
 """
 
 
-def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory):
+def write(tmp_path, memory, one, two):
     program = tmp_path / "writes.py"
     program.write_text(WRITES)
-    commands = [[sys.executable, str(program), number] for number in "12"]
+    commands = [[sys.executable, str(program), *given] for given in (one, two)]
     request = replace(REQUEST, shared_memory=memory)
     with Child(commands[0], tmp_path, request) as first, Child(commands[1], tmp_path, request) as second:
-        (one, two), rounds = take_turns((first, second), processor_of(0), 100.0, memory)
-    assert [len(taken) for taken in rounds.values()] == [3, 3]
-    # AB BA AB: what the other one wrote last, and its own where both differed; its own after the rounds.
-    assert one.rows[0]["seen"] == [[100, 1], [12, 1], [11, 1], [100, 100]] * 2
-    assert two.rows[0]["seen"] == [[1, 2], [2, 2], [21, 2], [100, 100]] * 2
+        results, rounds = take_turns((first, second), processor_of(0), 100.0, memory)
+    return [result.rows[0]["seen"] for result in results], [len(taken) for taken in rounds.values()]
+
+
+def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory):
+    (one, two), rounds = write(tmp_path, memory, "1", "2")
+    assert rounds == [3, 3]
+    # AB BA AB, BA AB BA: what was written last, and its own where both differed; its own after the rounds.
+    assert one == [[100, 1], [12, 1], [11, 1], [100, 100], [2, 1], [1, 1], [22, 1], [100, 100]]
+    assert two == [[1, 2], [2, 2], [21, 2], [100, 100], [100, 2], [11, 2], [12, 2], [100, 100]]
+
+
+def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp_path, memory):
+    (one, two), rounds = write(tmp_path, memory, ["1", "a"], ["2"])
+    assert rounds == []
+    assert one == [[100, 1], [100, 100], [100, 1], [1, 1], [11, 1], [21, 21]]
+    assert two == [[1, 2], [2, 2], [12, 2], [100, 100], [100, 2], [2, 2], [12, 2], [22, 22]]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")
@@ -247,9 +268,9 @@ def test_each_turn_begins_after_a_pause_on_the_processor_that_the_parent_names_a
     with ours, ThreadPoolExecutor() as pool:
         pool.submit(answer)
         line = ParentLine()
-        turn = Beside(line, line.wait_for_turn()).of("a").begin()
-        assert asked == [(0, {1}), (0, allowed)]
-        assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
+        with Beside(line, line.wait_for_turn()).of("a").begin(lambda: None, ()) as turn:
+            assert asked == [(0, {1}), (0, allowed)]
+            assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
         line.close()
     assert asked == [(0, {1}), (0, allowed)] * 2
     assert paused == [turns.PAUSE_SECONDS] * 2
