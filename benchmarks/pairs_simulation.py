@@ -10,14 +10,13 @@ narrower than the tolerance and the mean inside it; else it goes on. The rules s
     4, then 8     two looks by Student's t at 99.9 %
     5, then 10    --bandwidth-against
     each of 3–8   six looks by Student's t that share 2/1000 evenly: by the union bound it holds at any of them
-    each of 5–8   four looks that share it
-    one left out  what settles suspects: the same, and of six pairs or more one is left out that the others exclude
+    each of 5–8   what settles suspects: four looks that share it
     mixture       the scale-invariant e-process of the t-test (right Haar prior of the spread, normal mixture over the
                   effect's size, in spreads): past 1/level, by Ville's inequality, at any of 3 to 8
 
 Prints Markdown: the level with a tolerance of nothing, where the interval alone decides; false alarms, drops found and
 pairs taken with the tolerance that is asked for. Noise is that of two processes, each as judge_simulation.py draws it:
-of processes with one of two speeds a pair has one of three ratios, and "one in twenty" are slower by ten to forty spreads.
+of processes with one of two speeds a pair has one of three ratios.
 """
 
 from __future__ import annotations
@@ -29,14 +28,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from judge_simulation import NOISES, Draw, gaussian
+from judge_simulation import NOISES, Draw
 
-from pytest_bandwidth.domain.judging.by_code.paired import (
-    SETTLING_LEVEL,
-    SETTLING_LOOKS,
-    half_width,
-    without_outlier,
-)
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING_LEVEL, SETTLING_LOOKS, half_width
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fraction
@@ -46,24 +40,16 @@ EACH = tuple(range(3, MOST_PAIRS + 1))
 # Of two looks at 99.9 %.
 LEVEL = 2 * (1 - REGRESSED_LEVEL)
 
-
-def one_in_twenty(draw: random.Random) -> float:
-    return gaussian(draw) - (draw.uniform(10, 40) if draw.random() < 0.05 else 0)
-
-
-NOISES_OF_PAIRS: dict[str, Draw] = {**NOISES, "one in twenty": one_in_twenty}
-
 # Whether so many pairs of this mean and standard deviation exclude that there is no drop.
 Excludes = Callable[[int, float, float], bool]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Hold after how many pairs a rule looks, what it takes for a drop, and whether it leaves an outlier out."""
+    """Hold after how many pairs a rule looks, and what it takes for a drop."""
 
     looks: Sequence[int]
     excludes: Excludes
-    leaves_out: bool = False
 
 
 def student(level: float) -> Excludes:
@@ -88,7 +74,6 @@ RULES = {
     "5, then 10": Rule((5, 10), student(LEVEL / 2)),
     "each of 3–8": Rule(EACH, student(LEVEL / len(EACH))),
     "each of 5–8": Rule(SETTLING_LOOKS, student(1 - SETTLING_LEVEL)),
-    "each of 5–8, one left out": Rule(SETTLING_LOOKS, student(1 - SETTLING_LEVEL), leaves_out=True),
     "mixture, effect 3": Rule(EACH, mixture(3.0)),
     "mixture, effect 10": Rule(EACH, mixture(10.0)),
 }
@@ -97,11 +82,10 @@ RULES = {
 def outcome(rule: Rule, drops: Sequence[float], allowed: float) -> tuple[str, int]:
     """Return the verdict on the drops of one test, and how many pairs it took."""
     for n in rule.looks:
-        counted = without_outlier(drops[:n])[0] if rule.leaves_out else drops[:n]
-        centre, spread, counting = mean(counted), stdev(counted), len(counted)
-        if centre > allowed and rule.excludes(counting, centre, spread):
+        centre, spread = mean(drops[:n]), stdev(drops[:n])
+        if centre > allowed and rule.excludes(n, centre, spread):
             return "REGRESSED", n
-        if centre <= allowed and half_width(spread, counting) <= allowed:
+        if centre <= allowed and half_width(spread, n) <= allowed:
             return "WITHIN", n
     return "INSUFFICIENT", rule.looks[-1]
 
@@ -122,7 +106,7 @@ def shares(
 
 
 def row(name: str, of_noise: str, spread: float, drops: Sequence[float], tolerance: float, trials: int) -> str:
-    rule, noise, allowed = RULES[name], NOISES_OF_PAIRS[of_noise], log_of_drop(tolerance)
+    rule, noise, allowed = RULES[name], NOISES[of_noise], log_of_drop(tolerance)
     level, _ = shares(rule, noise, spread, 0.0, 0.0, trials)
     same, pairs = shares(rule, noise, spread, 0.0, allowed, trials)
     cells = [
@@ -144,7 +128,7 @@ def main() -> None:
     parser.add_argument("--spread", type=parse_fraction, action="append", help="from pair to pair (default: 1%% 2%%)")
     parser.add_argument("--tolerance", type=parse_fraction, default=0.05, help="default: 5%%")
     parser.add_argument("--drop", type=parse_fraction, action="append", help="drops to look for (default: 7%% 10%%)")
-    parser.add_argument("--noise", choices=NOISES_OF_PAIRS, action="append", help="default: Gaussian")
+    parser.add_argument("--noise", choices=NOISES, action="append", help="default: Gaussian")
     options = parser.parse_args()
     drops = options.drop or [0.07, 0.10]
     for spread in options.spread or [0.01, 0.02]:

@@ -194,11 +194,17 @@ def take_rounds(
         warm_runs = _warm_up(device, kernel_sample, probe, workload, budget, first)
         warmed = device.now()
         before = device.conditions()
-        with _turn(kernel_sample, workload, budget) as turn:
+        samplers = (kernel_sample, *(_sampler(device, other, workload) for other in workload.interleaved))
+
+        def run() -> None:
+            for sample in samplers:
+                sample()
+
+        with _turn(run, workload, budget) as turn:
             tally, stop = _rounds(device, kernel_sample, probe, workload, budget, progress, turn)
         after = device.conditions()
         if budget.turns is not None:
-            kernel_sample()  # some arrays are as they were before the rounds: what the test sees then is of one run
+            run()  # some arrays are as they were before the rounds: what the test sees then is of one run
     ended = device.now()
     if on_gpu:
         tally.drop_held_up()
@@ -260,12 +266,12 @@ def _drifts(seconds: list[float]) -> bool:
     return abs(later - earlier) > DRIFT_LIMIT * earlier
 
 
-def _turn(sample: Call, workload: Workload, budget: Budget) -> AbstractContextManager[Turn | None]:
-    """Wait for the turn with another process, where there is one. sample: runs the workload."""
+def _turn(run: Call, workload: Workload, budget: Budget) -> AbstractContextManager[Turn | None]:
+    """Wait for the turn with another process, where there is one. run: all that is sampled, once."""
     if budget.turns is None:
         return nullcontext()
     launched = () if workload.launch is None else workload.launch.args
-    return budget.turns.begin(sample, (*workload.reads, *workload.writes, *launched))
+    return budget.turns.begin(run, (*workload.reads, *workload.writes, *launched))
 
 
 def _rounds(

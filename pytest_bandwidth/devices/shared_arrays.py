@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.devices.host import count_numa_nodes, huge_pages
 from pytest_bandwidth.devices.numpy_arrays import available_bytes
 
@@ -39,6 +40,8 @@ HUGE_FROM_BYTES = 1 << 22
 LEAST_BYTES = 1 << 16
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
+# Of the free memory, what copies may take: nothing fails without them.
+FREE_SHARE = 0.25
 # As much after the beginning of a page as malloc's large blocks, on a boundary of 64.
 _OFFSET_BYTES = 64
 # A block of up to this many bytes is used again by malloc, others go back to the system (M_MMAP_THRESHOLD, at most).
@@ -144,8 +147,10 @@ class SharedArrays:
         self._descriptor, self._seed = descriptor, seed
         self._made: list[_Array] = []
         self._of_size: Counter[int] = Counter()
-        self._free: defaultdict[int, list[_Pages]] = defaultdict(list)
-        self._free_bytes = 0
+        # Of arrays that have ended, the oldest first.
+        self._free: list[tuple[int, _Pages]] = []
+        self._forks = 0
+        os.register_at_fork(before=self._note_fork)
         # What was told, and what keeps it from being given back to the system meanwhile.
         self._told: list[_Array] = []
         self._kept: list[Any] = []
@@ -165,10 +170,9 @@ class SharedArrays:
 
     def _pages(self, size: int) -> _Pages | None:
         """Return pages for so many bytes, those that another array of that size has left where there are such."""
-        if self._free[size]:
-            pages = self._free[size].pop()
-            self._free_bytes -= pages.length
-            return pages
+        at = next((place for place, (of_size, _) in enumerate(self._free) if of_size == size), None)
+        if at is not None:
+            return self._free.pop(at)[1]
         page, skew = _page_bytes(size), _OFFSET_BYTES
         if page == HUGE_PAGE_BYTES:
             # Arrays that all begin in the same sets of a cache are in each other's way. Told by the number among arrays
@@ -182,11 +186,14 @@ class SharedArrays:
 
     def _give_up(self, size: int, pages: _Pages) -> None:
         """Keep the pages of an array that has ended where malloc would, else give them back to the system."""
-        if size <= _USED_AGAIN_BYTES and self._free_bytes + pages.length <= _KEPT_BYTES:
-            self._free[size].append(pages)
-            self._free_bytes += pages.length
-        else:
-            _system().munmap(pages.address, pages.length)
+        given_up = [(size, pages)]
+        if size <= _USED_AGAIN_BYTES:
+            self._free.append((size, pages))
+            given_up.clear()
+        while sum(kept.length for _, kept in self._free) > _KEPT_BYTES:
+            given_up.append(self._free.pop(0))
+        for _, unused in given_up:
+            _system().munmap(unused.address, unused.length)
 
     def told(self, touched: Iterable[Any] = ()) -> list[tuple[int, int, int]]:
         """Return of each array its bytes, where in its pages they begin, and the bytes of these.
@@ -201,19 +208,31 @@ class SharedArrays:
         return [(array.size, array.pages.skew, array.length) for array in self._told]
 
     def copy(self, places: Places) -> list[int]:
-        """Lay copies of arrays there; return their numbers, none where memory is short."""
+        """Lay copies of arrays there; return their numbers, none where that would take much of the free memory."""
         needed, free = sum(self._told[number].length for number, _ in places), available_bytes()
-        if free is not None and needed > free:
+        if free is not None and needed > FREE_SHARE * free:
             return []
         done = [number for number, offset in places if self._is_mapped(number, offset)]
         for array in (self._told[number] for number in done):
             ctypes.memmove(array.copied, array.data, array.size)
         return done
 
-    def same(self, places: Places) -> list[int]:
-        """Return the numbers of the arrays that hold what lies there."""
-        done = [(number, self._told[number]) for number, offset in places if self._is_mapped(number, offset)]
-        return [number for number, a in done if _system().memcmp(a.copied, a.data, a.size) == 0]
+    def same(self, places: Places, run: Call) -> list[int]:
+        """Return the numbers of the arrays that hold what lies there, before a run of the workload and after it.
+
+        None where it forks: its children have copies of what is its own, and would write into what is shared.
+        """
+        mapped = [number for number, offset in places if self._is_mapped(number, offset)]
+        before, forks = [number for number in mapped if self._is_copied(number)], self._forks
+        run()
+        return [number for number in before if self._is_copied(number)] if forks == self._forks else []
+
+    def _is_copied(self, number: int) -> bool:
+        array = self._told[number]
+        return bool(_system().memcmp(array.copied, array.data, array.size) == 0)
+
+    def _note_fork(self) -> None:
+        self._forks += 1
 
     def exchange(self, numbers: Iterable[int]) -> list[int]:
         """Put shared pages in the place of these arrays' own ones; return their numbers.
@@ -227,7 +246,7 @@ class SharedArrays:
         except OSError:
             wanted = []
         if not wanted:
-            self.restore()
+            self.restore(remove=True)  # as the other process is told as well
         return wanted
 
     def _exchange(self, array: _Array) -> None:
@@ -260,9 +279,10 @@ class SharedArrays:
     def _is_mapped(self, number: int, offset: int) -> bool:
         """Return whether the shared memory there is mapped beside the array, and all is there to exchange its pages."""
         array = self._told[number]
+        page = _page_bytes(array.size)
         if array.shared is None:
-            page = _page_bytes(array.size)
             array.shared = _shared(self._descriptor, offset, array.length, page)
+        if array.aside is None:
             array.aside = _anonymous(array.length, page)
         return array.shared is not None and array.aside is not None
 

@@ -37,6 +37,16 @@ def test_data_five_times_the_cache_is_cold_by_itself():
     assert eviction.finding(5 * MIB) is None
 
 
+def test_data_that_another_process_has_just_used_is_evicted_whatever_its_size():
+    recorder = Recorder()
+    eviction = recorder.eviction(MIB)
+    eviction.prepare(5 * MIB, others_have_them=True)
+    recorder.read_bytes.clear()
+    eviction.evict()
+    assert recorder.read_bytes == [4 * MIB]
+    assert eviction.finding(5 * MIB) is None, "no cache could hold it"
+
+
 def test_the_finding_names_sizes_and_cost():
     eviction = Recorder().eviction(MIB)
     eviction.prepare(1000)

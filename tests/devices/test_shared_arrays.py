@@ -29,7 +29,7 @@ arrays = SharedArrays(int(sys.argv[1]))
 array = arrays.allocate(int(sys.argv[2]))
 array[:] = 5
 arrays.told()
-print(arrays.same([(0, 0)]), flush=True)
+print(arrays.same([(0, 0)], lambda: None), flush=True)
 arrays.exchange([0])
 array[:] = 9
 arrays.restore()
@@ -41,13 +41,22 @@ def both_of(memory):
     return SharedArrays(memory), SharedArrays(memory)
 
 
+def nothing():
+    pass
+
+
 def exchanged(one, two, places):
     """Have both go through all steps; return the numbers of what was exchanged."""
     assert [*one.told()] == [*two.told()]
-    copied = one.copy(places)
-    same = two.same([place for place in places if place[0] in one.same([p for p in places if p[0] in copied])])
-    assert one.exchange(same) == two.exchange(same) == same
-    return same
+    for side, step in ((one, SharedArrays.copy), (one, same_of), (two, same_of)):
+        numbers = step(side, places)
+        places = [place for place in places if place[0] in numbers]
+    assert one.exchange(numbers) == two.exchange(numbers) == numbers
+    return numbers
+
+
+def same_of(side, places, run=nothing):
+    return side.same(places, run)
 
 
 def addresses_of(*arrays):
@@ -145,6 +154,7 @@ def test_pages_of_an_array_that_ended_are_used_again_as_malloc_does(memory, monk
     other = arrays.allocate(HUGE)
     assert other.ctypes.data != address
     monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", HUGE)
+    first[:] = other[:] = 7
     del first, other
     gc.collect()
     assert arrays.allocate(HUGE)[:5].tolist() == [0] * 5, "it was given back to the system"
@@ -203,7 +213,7 @@ def test_nothing_is_copied_where_memory_is_short(memory, monkeypatch):
     arrays = SharedArrays(memory)
     kept = arrays.allocate(SMALL)
     arrays.told()
-    monkeypatch.setattr(shared_arrays, "available_bytes", lambda: kept.size)
+    monkeypatch.setattr(shared_arrays, "available_bytes", lambda: 3 * kept.size)
     assert arrays.copy([(0, 0)]) == []
 
 
@@ -248,10 +258,51 @@ def test_where_pages_cannot_be_moved_each_has_its_own(memory, monkeypatch):
     beside = other.allocate(SMALL)
     beside[:] = 1
     other.told()
-    assert other.same([(0, 0)]) == [0]
-    other.exchange([0])
+    assert other.exchange(other.copy([(0, 0)])) == [0]
     beside[:] = 9
     assert [array.max() for array in both] == [1, 1]
+
+
+def test_pages_of_other_sizes_make_room_for_the_newest(memory, monkeypatch):
+    arrays = SharedArrays(memory)
+    monkeypatch.setattr(shared_arrays, "_KEPT_BYTES", 10 << 20)
+    for size in (HUGE, HUGE + 4096, HUGE + 8192):
+        kept = arrays.allocate(size)
+        address = kept.ctypes.data
+        del kept
+        gc.collect()
+        kept = arrays.allocate(size)
+        assert kept.ctypes.data == address
+        del kept
+        gc.collect()
+
+
+@pytest.mark.parametrize("change", [lambda array: array.__iadd__(1), lambda array: array.__setitem__(-1, 5)])
+def test_what_a_run_changes_is_not_the_same(memory, change):
+    one, two = both_of(memory)
+    a, b = one.allocate(HUGE), two.allocate(HUGE)
+    one.told()
+    two.told()
+    assert one.copy([(0, 0)]) == [0]
+    assert one.same([(0, 0)], lambda: change(a)) == []
+    b[:] = 1  # as if run so often that it becomes the copy's
+    assert two.same([(0, 0)], lambda: b.__setitem__(slice(None), 0)) == []
+
+
+def test_a_workload_that_forks_shares_nothing(memory):
+    def forks():
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    one = SharedArrays(memory)
+    array = one.allocate(SMALL)
+    one.told()
+    assert one.copy([(0, 0)]) == [0]
+    assert one.same([(0, 0)], forks) == []
+    assert one.same([(0, 0)], lambda: subprocess.run([sys.executable, "-c", ""], check=True)) == [0]
+    array[:] = 1
 
 
 def test_an_order_to_exchange_nothing_gives_all_back(memory):
@@ -260,9 +311,10 @@ def test_an_order_to_exchange_nothing_gives_all_back(memory):
     a[:] = b[:] = 1
     assert exchanged(one, two, [(0, 0)]) == [0]
     a[:] = 2
-    assert one.exchange([]) == []
-    assert (a == 1).all()
-    assert (b == 2).all()
+    assert one.exchange([]) == two.exchange([]) == []
+    assert a.min() == b.min() == 1
+    a[:] = 2
+    assert (b == 1).all()
 
 
 def test_what_both_need_no_more_takes_no_memory(memory):
@@ -279,6 +331,11 @@ def test_what_both_need_no_more_takes_no_memory(memory):
     two.restore(remove=True)
     assert held() == 0
     assert a.min() == b.min() == 3
+    one.told()
+    assert one.copy([(0, 0)]) == [0]
+    assert held() >= HUGE
+    assert one.exchange([]) == []
+    assert held() == 0
 
 
 def test_nothing_is_left_of_arrays_that_ended(memory, monkeypatch):

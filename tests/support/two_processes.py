@@ -1,12 +1,18 @@
 """Memory for the arrays of two processes in turn, where the system has what they take."""
 
 import os
+import platform
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pytest_bandwidth.devices.shared_arrays import HUGE_FROM_BYTES, LEAST_BYTES, SharedArrays, shared_memory
+from pytest_bandwidth.devices.shared_arrays import shared_memory
+
+# MADV_COLLAPSE for shared memory.
+_OLDEST_LINUX = (6, 1)
+_OF_SHARED_MEMORY = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
 
 
 def memory_of(size: int) -> Callable[[], Iterator[int]]:
@@ -23,13 +29,7 @@ def memory_of(size: int) -> Callable[[], Iterator[int]]:
 
 
 def _can_exchange() -> bool:
-    with shared_memory() as descriptor:
-        assert descriptor is not None
-        os.ftruncate(descriptor, 1 << 24)
-        arrays = SharedArrays(descriptor)
-        kept = [arrays.allocate(size) for size in (LEAST_BYTES, HUGE_FROM_BYTES)]
-        assert all(isinstance(array, np.ndarray) for array in kept)
-        arrays.told()
-        found = arrays.exchange(arrays.copy([(0, 0), (1, 1 << 23)]))
-        arrays.restore()
-        return found == [0, 1]
+    """Tell by the system alone: what is tested must not decide whether it is."""
+    version = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
+    denied = _OF_SHARED_MEMORY.is_file() and "[deny]" in _OF_SHARED_MEMORY.read_text(encoding="ascii")
+    return version >= _OLDEST_LINUX and not denied

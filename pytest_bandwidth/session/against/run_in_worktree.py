@@ -5,17 +5,29 @@ A script on the standard library alone: the package that it lies in may itself b
 PLAN is a JSON file: `others` (the trees that nothing may come from), `tree` (the one to use instead), `environment`
 (folders inside `others` that are no part of them, such as a virtual environment), `names` (modules that a finder of the
 environment would take from `others`: name → folder), `current_folder_first` (as `python -m` does), `loaded_files` (the
-file to write). What was loaded from `others` is found out twice, by what Python was asked to open and by what is mapped
-in the end.
+file to write), `addresses` (a number: processes of one number have the same, where the system lets them). What was
+loaded from `others` is found out twice, by what Python was asked to open and by what is mapped in the end.
 """
 
+import ctypes
 import importlib.machinery
 import json
+import mmap
 import os
+import random
 import sys
 from typing import Any
 
+# <sys/personality.h>
+_ADDR_NO_RANDOMIZE, _ASK = 0x0040000, 0xFFFFFFFF
+_ADDRESSES_VARIABLE = "PYTEST_BANDWIDTH_ADDRESSES"
+# Environment and arguments, which lie above the stack, take a multiple of this, and a part of a page more.
+_STACK_STEP_BYTES, _STACK_PARTS = 1 << 16, 256
+_BYTES_A_TEXT = 1 + 8  # its end, and where it is
+_MOST_PAGES = 1 << 18
+
 _opened: set[str] = set()
+_shifts: list[mmap.mmap] = []
 
 
 def _record(event: str, args: tuple[Any, ...]) -> None:
@@ -38,6 +50,33 @@ class _FromTree:
         del path, target
         folder = self._names.get(name)
         return None if folder is None else importlib.machinery.PathFinder.find_spec(name, [folder])
+
+
+def lay_out(number: int, system: Any = None) -> None:
+    """Start this process again at addresses that are no accident: those of any other with this number.
+
+    A system lays code, stack and data out anew for each process, and the same code is up to 18 % slower in some
+    (benchmarks/in_turn.py): with other conflicts between what it runs and what it touches. Where the system refuses, as
+    containers' seccomp profiles have it do, addresses stay what they are.
+    """
+    if sys.platform != "linux":
+        return
+    system = ctypes.CDLL(None) if system is None else system
+    draw, kind = random.Random(number), system.personality(ctypes.c_ulong(_ASK))
+    pages, part = draw.randrange(_MOST_PAGES), draw.randrange(_STACK_PARTS)
+    if os.environ.pop(_ADDRESSES_VARIABLE, None) is None:
+        if kind == -1 or system.personality(ctypes.c_ulong(kind | _ADDR_NO_RANDOMIZE)) == -1:
+            return
+        # Sets and dicts are laid out by it as well.
+        environment = {"PYTHONHASHSEED": str(number % 2**32), **os.environ}
+        environment[_ADDRESSES_VARIABLE] = ""
+        texts = [*sys.orig_argv, *(f"{name}={value}" for name, value in environment.items())]
+        size = sum(len(os.fsencode(text)) + _BYTES_A_TEXT for text in texts)
+        environment[_ADDRESSES_VARIABLE] = "-" * (-size % _STACK_STEP_BYTES + 16 * part)
+        os.execve(sys.executable, sys.orig_argv, environment)
+    system.personality(ctypes.c_ulong(kind & ~_ADDR_NO_RANDOMIZE))  # what this process starts is laid out as ever
+    # All that is loaded from here on lies below.
+    _shifts.append(mmap.mmap(-1, (1 + pages) * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ))
 
 
 def inside(path: str, folder: str) -> bool:
@@ -87,6 +126,8 @@ def main(plan_file: str, arguments: list[str]) -> int:
     """Run pytest as the plan says and return its exit status."""
     with open(plan_file, encoding="utf-8") as file:
         plan = json.load(file)
+    if plan.get("addresses") is not None:
+        lay_out(plan["addresses"])
     sys.path[:] = [moved(entry, plan) if entry else entry for entry in sys.path]
     if plan["current_folder_first"]:
         sys.path.insert(0, os.getcwd())

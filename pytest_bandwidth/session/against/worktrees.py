@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 import sysconfig
 import tempfile
@@ -31,6 +32,7 @@ CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
 _PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
 _OWN_OPTIONS = ("--bandwidth-against", "--bandwidth-pairs", "--bandwidth-settle")
 _FILES_SHOWN = 3
+ADDRESS_BITS = 63
 
 
 class NothingThere(BandwidthError):
@@ -186,15 +188,17 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
     """Run two processes that sample in turn. Raises as both do.
 
     number: of pairs before this one. Which of the two is started, and samples, first changes from pair to pair, so that
-    what comes of it is no drop; so does the processor.
+    what comes of it is no drop; so do the processor, and the addresses that both have.
     """
     timeout = head.timeout_seconds + base.timeout_seconds
     head_is_first = number % 2 == 0
+    addresses = addresses_of_pair()
     with ExitStack() as stack:
         memory = stack.enter_context(shared_memory())
+        requests = [replace(side.request, takes_turns=True, shared_memory=memory) for side in (head, base)]
         sides = [
-            replace(side, request=replace(side.request, takes_turns=True, shared_memory=memory))
-            for side in (head, base)
+            replace(side, request=request, plan={**side.plan, **addresses})
+            for side, request in zip((head, base), requests, strict=True)
         ]
         running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
         results, rounds = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory)
@@ -203,6 +207,11 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
     if head_is_first:
         return InTurn(first, second, found)
     return InTurn(second, first, {label: -drop for label, drop in found.items()})
+
+
+def addresses_of_pair() -> dict[str, int]:
+    """Draw the number by which both processes of a pair are laid out, as their plans have it."""
+    return {"addresses": secrets.randbits(ADDRESS_BITS)}
 
 
 def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:

@@ -78,10 +78,10 @@ class ChildRun(MeasuringRun):
     def _shared_arrays(self, seed: int | None) -> SharedArrays | None:
         """Have the device make arrays that can lie where those of the process beside lie, if that was asked for."""
         descriptor, device = self._request.shared_memory, self.device
-        if descriptor is None or not isinstance(device, SharingDevice):
+        if not isinstance(device, SharingDevice):
             return None
-        arrays = SharedArrays(descriptor, seed or 0)
-        device.share(arrays.allocate, seed)
+        arrays = None if descriptor is None else SharedArrays(descriptor, seed or 0)
+        device.share((lambda _: None) if arrays is None else arrays.allocate, seed)
         return arrays
 
     def measure(

@@ -39,8 +39,7 @@ class Order:
         if self.work == "copy":
             return arrays.copy(self.places)
         if self.work == "same":
-            run()
-            return arrays.same(self.places)
+            return arrays.same(self.places, run)
         return arrays.exchange(number for number, _ in self.places)
 
 
@@ -70,8 +69,10 @@ def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int
     for side, work in steps:
         done = (yield side, Order(work, [(numbers[side], at) for numbers, at in places])) or ()
         places = [(numbers, at) for numbers, at in places if numbers[side] in done]
-    if not places:  # the second could not: nor may the first
-        yield 0, Order("exchange", [])
+        if not places:  # what one cannot, the other may not
+            yield 0, Order("exchange", [])
+            yield 1, Order("exchange", [])
+            return
 
 
 def _alike(one: Sequence[Any], two: Sequence[Any]) -> Iterator[tuple[int, int]]:

@@ -1,12 +1,16 @@
 """Which code a fresh process ran: each side its own tree's, or an error. Real processes; byte counts tell which."""
 
+import ctypes
+import json
 import math
+import os
 import runpy
+import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from repositories import git
@@ -151,6 +155,59 @@ def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo
     both = [{row["label"]: row["bytes_read"] for row in rows} for rows in (found.head, found.base)]
     seen = THE_OTHER_ONE_SEEN if shared else NOTHING_SEEN
     assert [rows[None] for rows in both] == [IN_THE_WORKING_TREE + seen, AT_THE_REVISION + seen]
+
+
+WHERE = """
+import ctypes, mmap, os, sys
+from runpy import run_path
+lay_out = run_path(sys.argv[1])["lay_out"]
+lay_out(int(sys.argv[2]))
+import decimal, json
+block = mmap.mmap(-1, 1 << 20)
+libc = ctypes.CDLL(None)
+loaded = ctypes.cast(ctypes.CDLL(sys.modules["_decimal"].__file__).PyInit__decimal, ctypes.c_void_p).value
+stack = [line.split("-")[0] for line in open("/proc/self/maps") if "[stack]" in line]
+at = [loaded, ctypes.addressof(ctypes.c_char.from_buffer(block)), ctypes.cast(libc.strlen, ctypes.c_void_p).value]
+print(json.dumps([at, stack, hash("a"), "PYTEST_BANDWIDTH_ADDRESSES" in os.environ]))
+"""
+
+
+def where(number, *arguments, **variables):
+    command = [sys.executable, "-c", WHERE, run_in_worktree.__file__, str(number), *arguments]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lays processes out as asked")
+def test_processes_of_one_number_have_the_same_addresses_and_of_another_number_others():
+    if ctypes.CDLL(None).personality(ctypes.c_ulong(0x0040000)) == -1:
+        pytest.skip("this sandbox refuses to lay a process out as asked")
+    ctypes.CDLL(None).personality(ctypes.c_ulong(0))
+    one, again = where(1), where(1, "and", "more", "arguments", OF_ONE_SIDE="x" * 300)
+    assert one == again
+    (other, *_) = where(2)
+    assert other[:2] != one[0][:2]
+    assert one[-1] is False, "the test's environment is the user's"
+
+
+def test_where_the_system_refuses_the_process_goes_on_as_it_is(monkeypatch):
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
+    for answers in ([-1], [0, -1]):
+        left = iter(answers)
+        run_in_worktree.lay_out(1, SimpleNamespace(personality=lambda _, left=left: next(left)))
+
+
+def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch):
+    repo.write()
+    both, plans = repo.worktrees(), []
+    monkeypatch.setattr(worktrees.Process, "started", lambda process: plans.append(process.plan) or nullcontext())
+    monkeypatch.setattr(worktrees, "take_turns", lambda *_: pytest.fail("no process runs"))
+    for number in range(2):
+        with pytest.raises(AttributeError):
+            both.in_turn(number)
+    numbers = [plan["addresses"] for plan in plans]
+    assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
 
 
 def test_installed_editable_by_a_path(repo, monkeypatch):

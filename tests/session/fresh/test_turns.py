@@ -149,7 +149,13 @@ def done(*numbers):
     return {"label": "a", "done": numbers}
 
 
-memory = pytest.fixture(memory_of(0))
+memory_of_arrays = pytest.fixture(memory_of(0))
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with (tmp_path / "memory").open("w+b") as file:
+        yield file.fileno()
 
 
 def works(answers):
@@ -237,16 +243,16 @@ def write(tmp_path, memory, one, two):
     return [result.rows[0]["seen"] for result in results], [len(taken) for taken in rounds.values()]
 
 
-def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory):
-    (one, two), rounds = write(tmp_path, memory, "1", "2")
+def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory_of_arrays):
+    (one, two), rounds = write(tmp_path, memory_of_arrays, "1", "2")
     assert rounds == [3, 3]
     # AB BA AB, BA AB BA: what was written last, and its own where both differed; its own after the rounds.
     assert one == [[100, 1], [12, 1], [11, 1], [100, 100], [2, 1], [1, 1], [22, 1], [100, 100]]
     assert two == [[1, 2], [2, 2], [21, 2], [100, 100], [100, 2], [11, 2], [12, 2], [100, 100]]
 
 
-def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp_path, memory):
-    (one, two), rounds = write(tmp_path, memory, ["1", "a"], ["2"])
+def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp_path, memory_of_arrays):
+    (one, two), rounds = write(tmp_path, memory_of_arrays, ["1", "a"], ["2"])
     assert rounds == []
     assert one == [[100, 1], [100, 100], [100, 1], [1, 1], [11, 1], [21, 21]]
     assert two == [[1, 2], [2, 2], [12, 2], [100, 100], [100, 2], [2, 2], [12, 2], [22, 22]]

@@ -2,7 +2,7 @@
 
 What a pair's two processes share (the machine's state in those seconds, or, where they sample in turn, in each round)
 leaves the ratio; what differs between them is the noise that Student's t-interval knows about. No prior: the pairs are
-this run's only evidence. One pair may be left out where the others agree that it is none of them.
+this run's only evidence.
 """
 
 from __future__ import annotations
@@ -29,10 +29,6 @@ PAIRS = "pairs"
 # An interval needs two pairs; with them it is so wide that nothing is ever judged by it alone.
 FEWEST_PAIRS = 2
 MOST_ADVISED = 100
-# Some process in twenty is 6 to 20 % slower than all others of its code, in the same memory and on the same processor.
-# From so many pairs on, one may be left out that the others exclude at REGRESSED_LEVEL, to either side, whichever of
-# them it is (benchmarks/pairs_simulation.py).
-FEWEST_BESIDE_ONE = 5
 # The pairs after which those that are to settle a suspect are looked at, and the level of each look: together they
 # err no more often than two looks at REGRESSED_LEVEL (union bound). A process can have one of two speeds, by the pages
 # that it is given: that three or four pairs have the same sign by chance is then no rarity, and Student's t takes them
@@ -130,20 +126,6 @@ def half_width(spread: float, pairs: int, level: float = REGRESSED_LEVEL) -> flo
     return t_quantile(level, pairs - 1) * spread / math.sqrt(pairs)
 
 
-def without_outlier(drops: Sequence[float]) -> tuple[Sequence[float], float | None]:
-    """Return the drops without the one that the others exclude, and how far from their mean it is; None: all count."""
-    middle, others = median(drops), len(drops) - 1
-    if others < FEWEST_BESIDE_ONE:
-        return drops, None
-    at = max(range(len(drops)), key=lambda place: abs(drops[place] - middle))
-    left = [drop for place, drop in enumerate(drops) if place != at]
-    distance = drops[at] - mean(left)
-    # Student's t of one more drop, to both sides, for any of them.
-    level = 1 - (1 - REGRESSED_LEVEL) / (2 * len(drops))
-    excluded = t_quantile(level, others - 1) * stdev(left) * math.sqrt(1 + 1 / others)
-    return (left, distance) if abs(distance) > excluded else (drops, None)
-
-
 def judge_pairs(
     pairs: Sequence[Pair], figure: Metric, tolerance: float, other: str, level: float = REGRESSED_LEVEL
 ) -> Verdict:
@@ -153,20 +135,19 @@ def judge_pairs(
 
     REGRESSED where the mean drop exceeds the tolerance and the interval excludes none. INSUFFICIENT where the interval
     is wider than the tolerance: neither a drop of that size nor its absence is shown. INVALID where the machine changed
-    within so many pairs that too few are left. Uneven pairs never count, nor does one that the others exclude.
+    within so many pairs that too few are left. Uneven pairs never count.
     """
     even = [pair for pair in pairs if pair.even]
-    taken = [drop for pair in even if (drop := pair.drop(figure)) is not None]
+    drops = [drop for pair in even if (drop := pair.drop(figure)) is not None]
     uneven = len(pairs) - len(even)
-    if len(taken) < FEWEST_PAIRS:
+    if len(drops) < FEWEST_PAIRS:
         return Verdict(
             Status.INVALID,
             "unsteady",
-            f"{len(taken)} of {len(pairs)} pairs can be compared: the probe's GB/s differed by more than "
+            f"{len(drops)} of {len(pairs)} pairs can be compared: the probe's GB/s differed by more than "
             f"{format_percent(math.expm1(EVEN_PROBES), 1)} between the two processes of {uneven}",
             figure=figure,
         )
-    drops, outlier = without_outlier(taken)
     centre, spread, n = mean(drops), stdev(drops), len(drops)
     half, surely, allowed = half_width(spread, n), half_width(spread, n, level), log_of_drop(tolerance)
     head = [value for pair in even if (value := pair.head.of(figure)) is not None]
@@ -188,12 +169,11 @@ def judge_pairs(
         confirmations=tuple(head),
     )
     in_turn = all(pair.in_turn is not None for pair in even)
-    aside = _again(uneven) + _left_out(outlier)
-    verdict = replace(verdict, reason=_sentence(verdict, half, aside, other, in_turn=in_turn))
+    verdict = replace(verdict, reason=_sentence(verdict, half, uneven, other, in_turn=in_turn))
     if centre > allowed and centre > surely:
         return replace(verdict, status=Status.REGRESSED)
     if half > allowed or (centre > allowed and level > REGRESSED_LEVEL):
-        return _insufficient(verdict, aside, level)
+        return _insufficient(verdict, uneven, level)
     if -centre > allowed and -centre > surely:
         return replace(verdict, status=Status.IMPROVED)
     return verdict
@@ -205,7 +185,7 @@ def pairs_needed(spread: float, tolerance: float) -> int | None:
     return next((n for n in range(FEWEST_PAIRS, MOST_ADVISED + 1) if half_width(spread, n) <= limit), None)
 
 
-def _insufficient(verdict: Verdict, aside: str, level: float) -> Verdict:
+def _insufficient(verdict: Verdict, uneven: int, level: float) -> Verdict:
     needed = pairs_needed(verdict.spread or 0.0, verdict.tolerance or 0.0)
     remedy = (
         "raise the tolerance or quiet the machine"
@@ -220,12 +200,12 @@ def _insufficient(verdict: Verdict, aside: str, level: float) -> Verdict:
         code="noise",
         reason=f"drops under {format_percent(verdict.visible_drop or 0, 1)} cannot be told from noise in "
         f"{verdict.baseline_runs} pairs (tolerance {format_percent(verdict.tolerance or 0, 1)}, "
-        f"spread {format_percent(verdict.spread or 0, 1)}){aside}; "
+        f"spread {format_percent(verdict.spread or 0, 1)}){_again(uneven)}; "
         f"{remedy}",
     )
 
 
-def _sentence(verdict: Verdict, half: float, aside: str, other: str, *, in_turn: bool) -> str:
+def _sentence(verdict: Verdict, half: float, uneven: int, other: str, *, in_turn: bool) -> str:
     drop = verdict.drop or 0.0
     # The interval is one-sided, to the side that would excuse the code.
     least = drop_of_log(abs(log_of_drop(drop)) - half)
@@ -233,12 +213,8 @@ def _sentence(verdict: Verdict, half: float, aside: str, other: str, *, in_turn:
     return (
         f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes{' in turn' if in_turn else ''} "
         f"({bound}, spread {format_percent(verdict.spread or 0, 1)}), "
-        f"{format_percent(verdict.tolerance or 0, 1)} allowed{aside}"
+        f"{format_percent(verdict.tolerance or 0, 1)} allowed{_again(uneven)}"
     )
-
-
-def _left_out(outlier: float | None) -> str:
-    return "" if outlier is None else f"; one left out, {format_percent(abs(drop_of_log(outlier)), 1)} off all others"
 
 
 def _again(uneven: int) -> str:

@@ -13,7 +13,6 @@ from pytest_bandwidth.domain.judging.by_code.paired import (
     judge_pairs,
     pairs_needed,
     steadier_of_pairs,
-    without_outlier,
 )
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status
@@ -123,38 +122,6 @@ def test_evenness_at_its_boundary_and_without_a_probe():
     assert even(-EVEN_PROBES + 1e-9)
     assert not even(EVEN_PROBES + 1e-9)
     assert Pair(Metrics(80.0), Metrics(70.0)).even
-
-
-@pytest.mark.parametrize("side", [1, -1])
-def test_one_pair_that_the_others_exclude_is_left_out_and_said(side):
-    quiet, outlier = (0.004, -0.003, 0.001, -0.004, 0.002), 0.15 * side
-    verdict = judge(pairs(*quiet, outlier))
-    assert verdict.status is Status.WITHIN
-    assert (verdict.baseline_runs, verdict.degrees) == (5, 4)
-    off = "13.9 %" if side > 0 else "16.2 %"
-    assert verdict.reason.endswith(f"5.0 % allowed; one left out, {off} off all others")
-    slower = judge(pairs(*(0.10 + drop for drop in quiet), 0.10 + outlier))
-    assert slower.status is Status.REGRESSED, "whichever side it is on"
-
-
-@pytest.mark.parametrize(
-    "drops",
-    [
-        (0.004, -0.003, 0.001, -0.004, 0.15),  # the four others are too few to say so
-        (0.004, -0.003, 0.001, -0.004, 0.002, 0.02),  # noise of six may reach as far
-        (0.004, -0.003, 0.001, -0.004, 0.15, 0.16),  # two of them are what the code does in some processes
-    ],
-)
-def test_no_other_pair_is_left_out(drops):
-    assert without_outlier(drops) == (drops, None)
-
-
-@pytest.mark.parametrize("n", [6, 8])
-def test_of_noise_alone_one_pair_in_a_thousand_tests_is_left_out(n):
-    draw = random.Random(n)
-    found = sum(without_outlier([draw.gauss(0, 0.02) for _ in range(n)])[1] is not None for _ in range(6_000))
-    # At most one in a thousand by the union bound: Poisson with mean 6, past 16 in one of 10³ seeds.
-    assert found <= 16
 
 
 @pytest.mark.parametrize("n", [5, 10])
