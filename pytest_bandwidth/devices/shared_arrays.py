@@ -26,7 +26,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.devices.host import count_numa_nodes, huge_pages
-from pytest_bandwidth.devices.numpy_arrays import available_bytes
+from pytest_bandwidth.devices.numpy_arrays import OFFSET_IN_PAGE_BYTES, available_bytes
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 # The number of an array among those that are told, and where the shared memory has room for it.
@@ -36,14 +36,11 @@ HUGE_PAGE_BYTES = 1 << 21
 # NumPy asks for huge pages from this size on. In pages of 4 KiB a triad was up to a quarter slower, and 10 % slower in
 # one process than in the other, in the same memory: each has its own table of its pages.
 HUGE_FROM_BYTES = 1 << 22
-# Smaller arrays lie in a few pages, as all else of a process does; larger ones take long to copy.
-LEAST_BYTES = 1 << 16
+# Larger ones take long to copy.
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
 # Of the free memory, what copies may take: nothing fails without them.
 FREE_SHARE = 0.25
-# As much after the beginning of a page as malloc's large blocks, on a boundary of 64.
-_OFFSET_BYTES = 64
 # A block of up to this many bytes is used again by malloc, others go back to the system (M_MMAP_THRESHOLD, at most).
 _USED_AGAIN_BYTES = 32 << 20
 # Of such blocks no more are kept than these bytes.
@@ -158,7 +155,7 @@ class SharedArrays:
     def allocate(self, size: int) -> Bytes | None:
         """Return so many bytes, from a multiple of 64, in pages of their own; None where they cannot be exchanged."""
         self._made = [array for array in self._made if array.buffer() is not None]
-        if not LEAST_BYTES <= size <= MOST_BYTES or len(self._made) >= MOST_ARRAYS:
+        if not 0 < size <= MOST_BYTES or len(self._made) >= MOST_ARRAYS:
             return None
         pages = self._pages(size)
         if pages is None:
@@ -173,7 +170,7 @@ class SharedArrays:
         at = next((place for place, (of_size, _) in enumerate(self._free) if of_size == size), None)
         if at is not None:
             return self._free.pop(at)[1]
-        page, skew = _page_bytes(size), _OFFSET_BYTES
+        page, skew = _page_bytes(size), OFFSET_IN_PAGE_BYTES
         if page == HUGE_PAGE_BYTES:
             # Arrays that all begin in the same sets of a cache are in each other's way. Told by the number among arrays
             # as large, since one more of another size should make no difference to these.
