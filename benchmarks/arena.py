@@ -233,6 +233,10 @@ class Arena:
         for turn in turns if ours_first else reversed(turns):
             turn(beside, drop)
 
+    def edit(self) -> None:
+        """Have the code be another that does the same."""
+        self._slow_down(0.0, edited=True)
+
     def _slow_down(self, drop: float, *, edited: bool = False) -> None:
         (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {edited or drop > 0!r}\n")
 

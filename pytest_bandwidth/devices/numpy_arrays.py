@@ -17,9 +17,9 @@ from pytest_bandwidth.devices.random_bits import WORD_BYTES, checked_array_shape
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 
-# Where in a page each array begins, as malloc's large blocks do on a boundary of 64 bytes: a load waits for a store before
-# it whose address is the same within a page, so that a kernel of several small arrays is up to 45 % slower in a process
-# where the heap happens to have room for them at other places (docs/measurements.md, "Where arrays lie").
+# Where in a page each array begins, as malloc's large blocks do on a boundary of 64 bytes. Small ones lie where a heap
+# happens to have room, and a load waits for an earlier store to the same place of another page: a layer norm was 45 %
+# slower in one process of ten for where its two vectors of 16 KiB lay (docs/measurements.md, "Where arrays lie").
 OFFSET_IN_PAGE_BYTES = 64
 PAGE_BYTES = 4096
 # Random words are drawn once a block and varied from block to block, so that the draw costs little and no two blocks

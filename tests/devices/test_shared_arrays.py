@@ -289,6 +289,7 @@ def test_what_a_run_changes_is_not_the_same(memory, change):
     assert two.same([(0, 0)], lambda: b.__setitem__(slice(None), 0)) == []
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # pytest-xdist's worker is
 def test_a_workload_that_forks_shares_nothing(memory):
     def forks():
         child = os.fork()

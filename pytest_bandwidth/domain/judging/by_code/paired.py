@@ -30,9 +30,9 @@ PAIRS = "pairs"
 FEWEST_PAIRS = 2
 MOST_ADVISED = 100
 # The pairs after which those that are to settle a suspect are looked at, and the level of each look: together they
-# err no more often than two looks at REGRESSED_LEVEL (union bound). A process can have one of two speeds, by the pages
-# that it is given: that three or four pairs have the same sign by chance is then no rarity, and Student's t takes them
-# for certain (benchmarks/pairs_simulation.py).
+# err no more often than two looks at REGRESSED_LEVEL (union bound). Where the two of a pair have addresses or pages of
+# their own, a process can have one of two speeds: that three or four pairs have the same sign by chance is then no
+# rarity, and Student's t takes them for certain (benchmarks/pairs_simulation.py).
 SETTLING_LOOKS = (5, 6, 7, 8)
 SETTLING_LEVEL = 1 - 2 * (1 - REGRESSED_LEVEL) / len(SETTLING_LOOKS)
 
