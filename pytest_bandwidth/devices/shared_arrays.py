@@ -16,7 +16,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -146,7 +146,7 @@ class SharedArrays:
         self._of_size: Counter[int] = Counter()
         # Of arrays that have ended, the oldest first.
         self._free: list[tuple[int, _Pages]] = []
-        self._forks = 0
+        self._forks = self._forks_before = 0
         os.register_at_fork(before=self._note_fork)
         # What was told, and what keeps it from being given back to the system meanwhile.
         self._told: list[_Array] = []
@@ -167,9 +167,11 @@ class SharedArrays:
 
     def _pages(self, size: int) -> _Pages | None:
         """Return pages for so many bytes, those that another array of that size has left where there are such."""
-        at = next((place for place, (of_size, _) in enumerate(self._free) if of_size == size), None)
-        if at is not None:
-            return self._free.pop(at)[1]
+        left = next((entry for entry in self._free if entry[0] == size), None)
+        with suppress(ValueError):  # another array has ended since, for which it was given back
+            if left is not None:
+                self._free.remove(left)
+                return left[1]
         page, skew = _page_bytes(size), OFFSET_IN_PAGE_BYTES
         if page == HUGE_PAGE_BYTES:
             # Arrays that all begin in the same sets of a cache are in each other's way. Told by the number among arrays
@@ -228,6 +230,11 @@ class SharedArrays:
         array = self._told[number]
         return bool(_system().memcmp(array.copied, array.data, array.size) == 0)
 
+    @property
+    def has_forked(self) -> bool:
+        """Return whether Python has forked since pages were exchanged, so that its children may write into them."""
+        return self._forks != self._forks_before and any(array.exchanged for array in self._told)
+
     def _note_fork(self) -> None:
         self._forks += 1
 
@@ -242,6 +249,7 @@ class SharedArrays:
                 self._exchange(array)
         except OSError:
             wanted = []
+        self._forks_before = self._forks
         if not wanted:
             self.restore(remove=True)  # as the other process is told as well
         return wanted

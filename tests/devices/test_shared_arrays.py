@@ -289,21 +289,29 @@ def test_what_a_run_changes_is_not_the_same(memory, change):
     assert two.same([(0, 0)], lambda: b.__setitem__(slice(None), 0)) == []
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # pytest-xdist's worker is
-def test_a_workload_that_forks_shares_nothing(memory):
-    def forks():
-        child = os.fork()
-        if child == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
+# Apart, since libraries that other tests have loaded warn of a fork.
+FORKS = """
+import os, subprocess, sys
+from pytest_bandwidth.devices.shared_arrays import SharedArrays
 
-    one = SharedArrays(memory)
-    array = one.allocate(SMALL)
-    one.told()
-    assert one.copy([(0, 0)]) == [0]
-    assert one.same([(0, 0)], forks) == []
-    assert one.same([(0, 0)], lambda: subprocess.run([sys.executable, "-c", ""], check=True)) == [0]
-    array[:] = 1
+def forks():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+arrays = SharedArrays(int(sys.argv[1]))
+array = arrays.allocate(100_000)
+arrays.told()
+print(arrays.copy([(0, 0)]), arrays.same([(0, 0)], forks))
+print(arrays.same([(0, 0)], lambda: subprocess.run([sys.executable, "-c", ""], check=True)))
+"""
+
+
+def test_a_workload_that_forks_shares_nothing(memory):
+    command = [sys.executable, "-c", FORKS, str(memory)]
+    done = subprocess.run(command, pass_fds=(memory,), capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.splitlines() == ["[0] []", "[0]"]
 
 
 def test_an_order_to_exchange_nothing_gives_all_back(memory):

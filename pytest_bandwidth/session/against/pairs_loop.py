@@ -112,7 +112,7 @@ class PairsTaken:
             with self._lost_later():
                 both = self.worktrees.in_turn(len(self.pairs))
                 return TakenPair(by_label(both.head), by_label(both.base), both.drops)
-        except FreshProcessFailed:
+        except (FreshProcessFailed, NothingThere):  # what a revision lacks, it lacks below as well
             if self.pairs:
                 raise
             # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn takes.

@@ -9,6 +9,7 @@ file to write), `addresses` (a number: processes of one number have the same, wh
 loaded from `others` is found out twice, by what Python was asked to open and by what is mapped in the end.
 """
 
+import contextlib
 import ctypes
 import importlib.machinery
 import json
@@ -20,11 +21,12 @@ from typing import Any
 
 # <sys/personality.h>
 _ADDR_NO_RANDOMIZE, _ASK = 0x0040000, 0xFFFFFFFF
-_ADDRESSES_VARIABLE = "PYTEST_BANDWIDTH_ADDRESSES"
+_PADDING_VARIABLE = "PYTEST_BANDWIDTH_PADDING"
 # Environment and arguments, which lie above the stack, take a multiple of this, and a part of a page more.
 _STACK_STEP_BYTES, _STACK_PARTS = 1 << 16, 256
 _BYTES_A_TEXT = 1 + 8  # its end, and where it is
-_MOST_PAGES = 1 << 18
+_HEAP_PARTS = 4096
+_MOST_PAGES, _PIECE_BYTES = 1 << 16, 1 << 20
 
 _opened: set[str] = set()
 _shifts: list[mmap.mmap] = []
@@ -52,31 +54,53 @@ class _FromTree:
         return None if folder is None else importlib.machinery.PathFinder.find_spec(name, [folder])
 
 
-def lay_out(number: int, system: Any = None) -> None:
+def lay_out(number: int, mark: str, system: Any = None) -> None:
     """Start this process again at addresses that are no accident: those of any other with this number.
 
     A system lays code, stack and data out anew for each process, and the same code is up to 18 % slower in some
-    (benchmarks/in_turn.py): with other conflicts between what it runs and what it touches. Where the system refuses, as
-    containers' seccomp profiles have it do, addresses stay what they are.
+    (docs/measurements.md, "Where arrays lie"): with other conflicts between what it runs and what it touches. Where the
+    system refuses, as containers' seccomp profiles have it do, addresses stay what they are.
+
+    mark: the file that tells the process which is started again that it is.
     """
     if sys.platform != "linux":
         return
-    system = ctypes.CDLL(None) if system is None else system
-    draw, kind = random.Random(number), system.personality(ctypes.c_ulong(_ASK))
-    pages, part = draw.randrange(_MOST_PAGES), draw.randrange(_STACK_PARTS)
-    if os.environ.pop(_ADDRESSES_VARIABLE, None) is None:
-        if kind == -1 or system.personality(ctypes.c_ulong(kind | _ADDR_NO_RANDOMIZE)) == -1:
-            return
-        # Sets and dicts are laid out by it as well.
-        environment = {"PYTHONHASHSEED": str(number % 2**32), **os.environ}
-        environment[_ADDRESSES_VARIABLE] = ""
-        texts = [*sys.orig_argv, *(f"{name}={value}" for name, value in environment.items())]
-        size = sum(len(os.fsencode(text)) + _BYTES_A_TEXT for text in texts)
-        environment[_ADDRESSES_VARIABLE] = "-" * (-size % _STACK_STEP_BYTES + 16 * part)
+    system, draw = ctypes.CDLL(None) if system is None else system, random.Random(number)
+    pages, part, block = (draw.randrange(most) for most in (_MOST_PAGES, _STACK_PARTS, _HEAP_PARTS))
+    if os.path.exists(mark):
+        os.environ.pop(_PADDING_VARIABLE, None)
+        with open(mark, encoding="ascii") as file:
+            system.personality(ctypes.c_ulong(int(file.read())))  # what this process starts is laid out as ever
+        system.malloc(ctypes.c_size_t(16 * (1 + block)))  # kept: all that the heap gives from here on lies behind
+        _shift((1 + pages) * mmap.PAGESIZE)
+        return
+    kind = system.personality(ctypes.c_ulong(_ASK))
+    if kind == -1 or system.personality(ctypes.c_ulong(kind | _ADDR_NO_RANDOMIZE)) == -1:
+        return
+    with open(mark, "w", encoding="ascii") as file:
+        file.write(str(kind))
+    environment = {**os.environ, _PADDING_VARIABLE: ""}
+    texts = [*sys.orig_argv, *(f"{name}={value}" for name, value in environment.items())]
+    size = sum(len(os.fsencode(text)) + _BYTES_A_TEXT for text in texts)
+    environment[_PADDING_VARIABLE] = "-" * (-size % _STACK_STEP_BYTES + 16 * part)
+    try:
         os.execve(sys.executable, sys.orig_argv, environment)
-    system.personality(ctypes.c_ulong(kind & ~_ADDR_NO_RANDOMIZE))  # what this process starts is laid out as ever
-    # All that is loaded from here on lies below.
-    _shifts.append(mmap.mmap(-1, (1 + pages) * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ))
+    except OSError:  # an environment that is as large as the system takes
+        system.personality(ctypes.c_ulong(kind))
+
+
+def _shift(size: int) -> None:
+    """Have all that is loaded from here on lie so much below, unless addresses are scarce."""
+    import resource
+
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY or sys.maxsize < 1 << 32:
+        return
+    with contextlib.suppress(OSError):
+        while size > 0:
+            # Linux 6.7 to 6.11 lets no larger piece begin but at a huge page.
+            piece = min(size, _PIECE_BYTES)
+            _shifts.append(mmap.mmap(-1, piece, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ))
+            size -= piece
 
 
 def inside(path: str, folder: str) -> bool:
@@ -127,7 +151,7 @@ def main(plan_file: str, arguments: list[str]) -> int:
     with open(plan_file, encoding="utf-8") as file:
         plan = json.load(file)
     if plan.get("addresses") is not None:
-        lay_out(plan["addresses"])
+        lay_out(plan["addresses"], f"{plan_file}.started_again")
     sys.path[:] = [moved(entry, plan) if entry else entry for entry in sys.path]
     if plan["current_folder_first"]:
         sys.path.insert(0, os.getcwd())

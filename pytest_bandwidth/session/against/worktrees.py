@@ -33,6 +33,7 @@ _PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
 _OWN_OPTIONS = ("--bandwidth-against", "--bandwidth-pairs", "--bandwidth-settle")
 _FILES_SHOWN = 3
 ADDRESS_BITS = 63
+HASH_SEED_VARIABLE = "PYTHONHASHSEED"
 
 
 class NothingThere(BandwidthError):
@@ -197,7 +198,12 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
         memory = stack.enter_context(shared_memory())
         requests = [replace(side.request, takes_turns=True, shared_memory=memory) for side in (head, base)]
         sides = [
-            replace(side, request=request, plan={**side.plan, **addresses})
+            replace(
+                side,
+                request=request,
+                plan={**side.plan, **addresses},
+                environment=_with_hash_seed(side, addresses),
+            )
             for side, request in zip((head, base), requests, strict=True)
         ]
         running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
@@ -212,6 +218,14 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
 def addresses_of_pair() -> dict[str, int]:
     """Draw the number by which both processes of a pair are laid out, as their plans have it."""
     return {"addresses": secrets.randbits(ADDRESS_BITS)}
+
+
+def _with_hash_seed(process: Process, addresses: Mapping[str, int]) -> dict[str, str]:
+    """Have sets and dicts be laid out alike as well, unless the user says how."""
+    environment = dict(process.environment)
+    if addresses and not environment.get(HASH_SEED_VARIABLE, "").isdigit():
+        environment[HASH_SEED_VARIABLE] = str(sum(addresses.values()) % 2**32)
+    return environment
 
 
 def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revision: Revision) -> None:

@@ -79,7 +79,9 @@ class _Turns:
             arrays.restore()
 
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
-        stop = self._say({"label": self.label, "seconds": seconds, "stops": stops}) == STOP
+        counts = self.arrays is None or not self.arrays.has_forked
+        said = {"label": self.label, "seconds": seconds if counts else None, "stops": stops}
+        stop = self._say(said) == STOP
         if stop and self.arrays is not None:
             self.arrays.restore(remove=True)  # neither of the two goes on
         return stop

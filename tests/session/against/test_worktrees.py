@@ -158,44 +158,63 @@ def test_each_side_sees_its_own_output_though_arrays_lie_in_the_same_memory(repo
 
 
 WHERE = """
-import ctypes, mmap, os, sys
+import ctypes, json, os, sys
 from runpy import run_path
-lay_out = run_path(sys.argv[1])["lay_out"]
-lay_out(int(sys.argv[2]))
-import decimal, json
-block = mmap.mmap(-1, 1 << 20)
+script = run_path(sys.argv[1])
+script["lay_out"](int(sys.argv[2]), sys.argv[3])
+import numpy
 libc = ctypes.CDLL(None)
-loaded = ctypes.cast(ctypes.CDLL(sys.modules["_decimal"].__file__).PyInit__decimal, ctypes.c_void_p).value
-stack = [line.split("-")[0] for line in open("/proc/self/maps") if "[stack]" in line]
-at = [loaded, ctypes.addressof(ctypes.c_char.from_buffer(block)), ctypes.cast(libc.strlen, ctypes.c_void_p).value]
-print(json.dumps([at, stack, hash("a"), "PYTEST_BANDWIDTH_ADDRESSES" in os.environ]))
+libc.malloc.restype = ctypes.c_void_p
+with open("/proc/self/maps") as maps:
+    loaded = next(line.split("-")[0] for line in maps if "_multiarray_umath" in line)
+with open("/proc/self/stat") as stat:
+    stack = stat.read().rpartition(")")[2].split()[25]
+code, heap = ctypes.cast(libc.strlen, ctypes.c_void_p).value, libc.malloc(1 << 16)
+left = [name for name in os.environ if name.startswith("PYTEST_BANDWIDTH_PADDING")]
+print(json.dumps([code, [loaded, stack], left, libc.personality(ctypes.c_ulong(0xFFFFFFFF)) & 0x0040000]))
 """
 
 
-def where(number, *arguments, **variables):
-    command = [sys.executable, "-c", WHERE, run_in_worktree.__file__, str(number), *arguments]
-    environment = {**os.environ, **variables}
+def where(mark, number, *arguments, **variables):
+    command = [sys.executable, "-c", WHERE, run_in_worktree.__file__, str(number), str(mark), *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": "1", **variables}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100)
+    mark.unlink()
     return json.loads(done.stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lays processes out as asked")
-def test_processes_of_one_number_have_the_same_addresses_and_of_another_number_others():
-    if ctypes.CDLL(None).personality(ctypes.c_ulong(0x0040000)) == -1:
+def test_processes_of_one_number_have_the_same_addresses_and_of_another_number_others(tmp_path):
+    personality = ctypes.CDLL(None).personality
+    before = personality(ctypes.c_ulong(0xFFFFFFFF))
+    if personality(ctypes.c_ulong(before | 0x0040000)) == -1:
         pytest.skip("this sandbox refuses to lay a process out as asked")
-    ctypes.CDLL(None).personality(ctypes.c_ulong(0))
-    one, again = where(1), where(1, "and", "more", "arguments", OF_ONE_SIDE="x" * 300)
+    personality(ctypes.c_ulong(before))
+    mark = tmp_path / "mark"
+    one, again = where(mark, 1), where(mark, 1, "and", "more", OF_ONE_SIDE="x" * 300)
     assert one == again
-    (other, *_) = where(2)
-    assert other[:2] != one[0][:2]
-    assert one[-1] is False, "the test's environment is the user's"
+    code, places, left, fixed = where(mark, 2)
+    assert code == one[0]
+    assert all(a != b for a, b in zip(places, one[1], strict=True)), "what is loaded, and the stack"
+    assert (left, fixed) == ([], 0), "what the test starts is as the user's"
 
 
-def test_where_the_system_refuses_the_process_goes_on_as_it_is(monkeypatch):
+def test_where_the_system_refuses_the_process_goes_on_as_it_is(tmp_path, monkeypatch):
+    mark, asked = str(tmp_path / "mark"), []
+
+    def refuses(*_):
+        raise OSError("argument list too long")
+
+    def system(*answers):
+        left = iter(answers)
+        return SimpleNamespace(personality=lambda kind: asked.append(kind.value) or next(left))
+
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
     for answers in ([-1], [0, -1]):
-        left = iter(answers)
-        run_in_worktree.lay_out(1, SimpleNamespace(personality=lambda _, left=left: next(left)))
+        run_in_worktree.lay_out(1, mark, system(*answers))
+    monkeypatch.setattr(os, "execve", refuses)
+    run_in_worktree.lay_out(1, mark, system(8, 8, 8))
+    assert asked[-1] == 8, "as it was"
 
 
 def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch):
@@ -208,6 +227,20 @@ def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch
             both.in_turn(number)
     numbers = [plan["addresses"] for plan in plans]
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
+
+
+@pytest.mark.parametrize("of_the_user", ["", "random", "7"])
+def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(repo, monkeypatch, of_the_user):
+    monkeypatch.setenv("PYTHONHASHSEED", of_the_user)
+    repo.write()
+    found = []
+    started = worktrees.Process.started
+    monkeypatch.setattr(worktrees.Process, "started", lambda p: found.append(p.environment) or started(p))
+    repo.worktrees().in_turn(0)
+    one, two = (environment["PYTHONHASHSEED"] for environment in found)
+    assert one == two
+    assert one.isdigit()
+    assert (one == "7") == (of_the_user == "7")
 
 
 def test_installed_editable_by_a_path(repo, monkeypatch):
