@@ -2,7 +2,6 @@
 
     python benchmarks/new_arrays.py                # ten sets of arrays a kernel: two minutes
     python benchmarks/new_arrays.py --sets 20 --mib 64
-    python benchmarks/new_arrays.py --offsets      # two vectors of a layer norm, at places of a page
 
 Each kernel is timed in the first arrays, in them again, and in a new set of them, in rounds of the three; all sets stay
 alive, so that each lies elsewhere. The spread of a set's ratio to the first arrays is where arrays lie, that of the
@@ -16,7 +15,7 @@ import argparse
 import os
 from collections.abc import Callable
 from datetime import datetime, timezone
-from math import expm1, log
+from math import log
 from statistics import median, stdev
 from typing import Any
 
@@ -25,12 +24,9 @@ import numpy as np
 from pytest_bandwidth.devices.base import Call, Launch
 from pytest_bandwidth.devices.cpu.device import CpuDevice
 from pytest_bandwidth.devices.kernel_source import read_source
-from pytest_bandwidth.devices.numpy_arrays import OFFSET_IN_PAGE_BYTES, PAGE_BYTES
 from pytest_bandwidth.domain.units import format_percent
 
 ROUNDS = 15
-# Within a page, after where all arrays begin.
-OFFSETS = (0, 64, 256, 1024, 2048, 3840)
 COLS = 4096
 
 
@@ -78,37 +74,6 @@ KERNELS: dict[str, Callable[[CpuDevice, int], Call]] = {
 }
 
 
-def at(offset: int, array: Any) -> Any:
-    """Return a copy of an array that begins so many bytes into a page."""
-    raw = np.empty(array.nbytes + PAGE_BYTES, np.uint8)
-    start = (offset - raw.ctypes.data) % PAGE_BYTES
-    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[:] = array
-    return copy
-
-
-def offsets_table(n: int) -> None:
-    """Print by the place of a layer norm's two vectors what it takes longer than with both where all arrays begin."""
-    device, rows = CpuDevice(), n // COLS
-    x, y = device.random((rows, COLS), "float32"), device.empty((rows, COLS), "float32")
-    vectors = device.random(COLS, "float32"), device.random(COLS, "float32")
-
-    def call(*offsets: int) -> Call:
-        gamma, beta = (at(offset, vector) for offset, vector in zip(offsets, vectors, strict=True))
-        args = (y, x, gamma, beta, np.float32(1e-5), np.int64(rows), np.int64(COLS))
-        return launched(device, "layernorm.cu", "layer_norm_staged_f32", rows, args)
-
-    first = call(OFFSET_IN_PAGE_BYTES, OFFSET_IN_PAGE_BYTES)
-    print("| first vector, bytes after where all arrays begin | " + " | ".join(f"second: {o}" for o in OFFSETS) + " |")
-    print("|---|" + "---|" * len(OFFSETS))
-    for one in OFFSETS:
-        found = []
-        for other in OFFSETS:
-            _, longer = ratios(device, first, call(OFFSET_IN_PAGE_BYTES + one, OFFSET_IN_PAGE_BYTES + other))
-            found.append(format_percent(expm1(longer), 1))
-        print(f"| {one} | {' | '.join(found)} |", flush=True)
-
-
 def ratios(device: CpuDevice, first: Call, other: Call) -> tuple[float, float]:
     """Return ln of the seconds, the first arrays' again and the other's, over the first's: medians of common rounds."""
     calls = (first, first, other)
@@ -140,14 +105,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", type=int, default=10, help="of new arrays, of each kernel (default: 10)")
     parser.add_argument("--mib", type=int, default=64, help="MiB of a stream's array (default: 64)")
-    parser.add_argument("--offsets", action="store_true", help="places of a layer norm's vectors in a page")
     options = parser.parse_args()
     when, name = datetime.now(timezone.utc), CpuDevice().identity.name
     print(f"{when:%Y-%m-%d %H:%M} UTC, {name}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.2f}; ", end="")
     print(f"{options.sets} sets of arrays, of {options.mib} MiB\n")
-    if options.offsets:
-        offsets_table(options.mib * 2**20 // 4)
-        return
     print("| kernel | spread in the same arrays | in new ones | fastest to slowest, same | new |")
     print("|---|---|---|---|---|")
     for kernel, make in KERNELS.items():

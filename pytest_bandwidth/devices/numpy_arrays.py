@@ -1,4 +1,4 @@
-"""Make NumPy arrays for measuring, at the same place of a page each, with random mantissas; size anyone's arrays."""
+"""Make NumPy arrays for measuring, aligned to cache lines, with random mantissas; size anyone's arrays."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from pytest_bandwidth.devices.random_bits import WORD_BYTES, checked_array_shape
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 
-# Where in a page each array begins, as malloc's large blocks do on a boundary of 64 bytes. Small ones lie where a heap
-# happens to have room, and a load waits for an earlier store to the same place of another page: a layer norm was 45 %
-# slower in one process of ten for where its two vectors of 16 KiB lay (docs/measurements.md, "Where arrays lie").
-OFFSET_IN_PAGE_BYTES = 64
-PAGE_BYTES = 4096
+ALIGNMENT_BYTES = 64
 # Random words are drawn once a block and varied from block to block, so that the draw costs little and no two blocks
 # are alike; a block fits the second-level cache of most cores.
 RANDOM_BLOCK_WORDS = 1 << 15
@@ -39,10 +35,7 @@ def _nowhere_else(_: int) -> None:
 
 
 def empty_array(shape: int | Sequence[int], dtype: Any, allocate: Allocate = _nowhere_else) -> Array:
-    """Return an array that begins 64 bytes after a page of 4 KiB does; its content is undefined.
-
-    Raises UsageError, OutOfMemory.
-    """
+    """Return an array that begins on a 64-byte boundary; its content is undefined. Raises UsageError, OutOfMemory."""
     sizes, kind = _sizes(shape), resolve_dtype(dtype)
     size = prod(sizes) * kind.itemsize
     return _aligned_bytes(size, f"an array of {sizes} {kind.name}", allocate).view(kind).reshape(sizes)
@@ -53,8 +46,8 @@ def _aligned_bytes(size: int, what: str, allocate: Allocate) -> Array:
         given = allocate(size)
         if given is not None:
             return given
-        raw = np.empty(size + PAGE_BYTES, np.uint8)
-    start = (OFFSET_IN_PAGE_BYTES - raw.ctypes.data) % PAGE_BYTES
+        raw = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
     return raw[start : start + size]
 
 

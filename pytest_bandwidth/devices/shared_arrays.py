@@ -26,7 +26,7 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.devices.host import count_numa_nodes, huge_pages
-from pytest_bandwidth.devices.numpy_arrays import OFFSET_IN_PAGE_BYTES, available_bytes
+from pytest_bandwidth.devices.numpy_arrays import available_bytes
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 # The number of an array among those that are told, and where the shared memory has room for it.
@@ -36,11 +36,14 @@ HUGE_PAGE_BYTES = 1 << 21
 # NumPy asks for huge pages from this size on. In pages of 4 KiB a triad was up to a quarter slower, and 10 % slower in
 # one process than in the other, in the same memory: each has its own table of its pages.
 HUGE_FROM_BYTES = 1 << 22
-# Larger ones take long to copy.
+# Larger ones take long to copy. There is no least: with two vectors of 16 KiB in pages of its own, one process of ten
+# ran a layer norm 10 to 45 % slower (docs/measurements.md, "Where arrays lie").
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
 # Of the free memory, what copies may take: nothing fails without them.
 FREE_SHARE = 0.25
+# As much after the beginning of a page as malloc's large blocks, on a boundary of 64.
+_OFFSET_BYTES = 64
 # A block of up to this many bytes is used again by malloc, others go back to the system (M_MMAP_THRESHOLD, at most).
 _USED_AGAIN_BYTES = 32 << 20
 # Of such blocks no more are kept than these bytes.
@@ -172,7 +175,7 @@ class SharedArrays:
             if left is not None:
                 self._free.remove(left)
                 return left[1]
-        page, skew = _page_bytes(size), OFFSET_IN_PAGE_BYTES
+        page, skew = _page_bytes(size), _OFFSET_BYTES
         if page == HUGE_PAGE_BYTES:
             # Arrays that all begin in the same sets of a cache are in each other's way. Told by the number among arrays
             # as large, since one more of another size should make no difference to these.

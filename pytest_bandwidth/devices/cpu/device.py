@@ -83,14 +83,14 @@ class CpuDevice:
         return np
 
     def random(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Return values in [1, 2) with random mantissas (integers: all bits random), from 64 bytes into a page.
+        """Return values in [1, 2) with random mantissas (integers: all bits random), on a 64-byte boundary.
 
         Raises UsageError, OutOfMemory.
         """
         return self._random.array(shape, dtype)
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Return an array from 64 bytes into a page, its content undefined. Raises UsageError, OutOfMemory."""
+        """Return an array on a 64-byte boundary whose content is undefined. Raises UsageError, OutOfMemory."""
         return self._empty(shape, dtype)
 
     def share(self, allocate: Allocate, seed: int | None) -> None:
