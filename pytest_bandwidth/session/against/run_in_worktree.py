@@ -58,8 +58,8 @@ def lay_out(number: int, mark: str, system: Any = None) -> None:
     """Start this process again at addresses that are no accident: those of any other with this number.
 
     A system lays code, stack and data out anew for each process, and the same code is up to 18 % slower in some
-    (docs/measurements.md, "Where processes lie"): with other conflicts between what it runs and what it touches. Where the
-    system refuses, as containers' seccomp profiles have it do, addresses stay what they are.
+    (docs/measurements.md, "Where processes lie"): with other conflicts between what it runs and what it touches. Where
+    the system refuses, as containers' seccomp profiles have it do, addresses stay what they are.
 
     mark: the file that tells the process which is started again that it is.
     """
