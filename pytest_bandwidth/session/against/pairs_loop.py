@@ -28,7 +28,7 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told, unchanged
-from pytest_bandwidth.session.against.worktrees import InTurn, NothingThere, Worktrees
+from pytest_bandwidth.session.against.worktrees import FailsThere, InTurn, NothingThere, Worktrees
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
@@ -112,7 +112,7 @@ class PairsTaken:
             with self._lost_later():
                 both = self.worktrees.in_turn(len(self.pairs))
                 return TakenPair(by_label(both.head), by_label(both.base), both.drops)
-        except (FreshProcessFailed, NothingThere):  # what a revision lacks, it lacks below as well
+        except (FreshProcessFailed, FailsThere):
             if self.pairs:
                 raise
             # A test may look at its own figures, of which some need a probe, or more rounds than a pair in turn takes.

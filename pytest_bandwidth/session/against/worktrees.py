@@ -40,6 +40,10 @@ class NothingThere(BandwidthError):
     """Raised where the other revision has no measurement to compare with; the message says why."""
 
 
+class FailsThere(NothingThere):
+    """Raised where the test fails at the other revision; the message says how."""
+
+
 class ForeignImport(BandwidthError):
     """Raised where a process ran code that is not its tree's, or could not show that it did."""
 
@@ -165,7 +169,7 @@ class Process:
         if result.code == _PASSED:
             raise NothingThere(f"the test skips or measures nothing at {self.revision}")
         if result.code == _TEST_FAILED:
-            raise NothingThere(f"the test fails at {self.revision}: {_last_error(result)}")
+            raise FailsThere(f"the test fails at {self.revision}: {_last_error(result)}")
         raise FreshProcessFailed(f"a fresh process at {self.revision} {result}")
 
 

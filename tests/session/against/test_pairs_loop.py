@@ -21,7 +21,7 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against import pairs_loop
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import can_take_turns, judge_against, with_floors
-from pytest_bandwidth.session.against.worktrees import NothingThere
+from pytest_bandwidth.session.against.worktrees import FailsThere, NothingThere
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
 BYTES = 10**9
@@ -61,7 +61,7 @@ class ScriptedWorktrees:
     def in_turn(self, _number):
         """As where the test looks at figures that are not there in turn."""
         self.locked += "T"
-        raise FreshProcessFailed("a fresh process ended with exit status 1: found None, expected a share")
+        raise self.in_turn_raises
 
     def head(self):
         return self._next("head")
@@ -108,11 +108,21 @@ def test_pairs_alternate_in_order_and_end_with_the_number_asked_for():
     assert worktrees.order == "ABBAABBA"
 
 
-def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch):
+@pytest.mark.parametrize("error", [FreshProcessFailed("found None, expected a share"), FailsThere("fails at main")])
+def test_a_test_that_fails_in_turn_takes_pairs_one_after_the_other(monkeypatch, error):
     monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: True)
     worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
+    worktrees.in_turn_raises = error
     assert judge(worktrees)["None"].status is Status.REGRESSED
     assert worktrees.order == "TABBAABBA"
+
+
+def test_what_the_other_revision_lacks_is_not_measured_again(monkeypatch):
+    monkeypatch.setattr(pairs_loop, "can_take_turns", lambda *_: True)
+    worktrees = ScriptedWorktrees(only((70.0, 100.0)), only((100.0, 100.0)))
+    worktrees.in_turn_raises = NothingThere("main has no such test")
+    assert judge(worktrees)["None"].status is Status.NO_BASELINE
+    assert worktrees.order == "T"
 
 
 def test_what_can_take_turns():
