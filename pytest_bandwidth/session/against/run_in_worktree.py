@@ -21,7 +21,7 @@ from typing import Any
 
 # <sys/personality.h>
 _ADDR_NO_RANDOMIZE, _ASK = 0x0040000, 0xFFFFFFFF
-_PADDING_VARIABLE = "PYTEST_BANDWIDTH_PADDING"
+_PADDING_VARIABLE, _ONE_MORE_VARIABLE = "PYTEST_BANDWIDTH_PADDING", "PYTEST_BANDWIDTH_PADDING_BY_ONE"
 # Environment and arguments, which lie above the stack, take a multiple of this, and a part of a page more.
 _STACK_STEP_BYTES, _STACK_PARTS = 1 << 16, 256
 _BYTES_A_TEXT = 1 + 8  # its end, and where it is
@@ -68,7 +68,8 @@ def lay_out(number: int, mark: str, system: Any = None) -> None:
     system, draw = ctypes.CDLL(None) if system is None else system, random.Random(number)
     pages, part, block = (draw.randrange(most) for most in (_MOST_PAGES, _STACK_PARTS, _HEAP_PARTS))
     if os.path.exists(mark):
-        os.environ.pop(_PADDING_VARIABLE, None)
+        for name in (_PADDING_VARIABLE, _ONE_MORE_VARIABLE):
+            os.environ.pop(name, None)
         with open(mark, encoding="ascii") as file:
             system.personality(ctypes.c_ulong(int(file.read())))  # what this process starts is laid out as ever
         system.malloc(ctypes.c_size_t(16 * (1 + block)))  # kept: all that the heap gives from here on lies behind
@@ -80,6 +81,8 @@ def lay_out(number: int, mark: str, system: Any = None) -> None:
     with open(mark, "w", encoding="ascii") as file:
         file.write(str(kind))
     environment = {**os.environ, _PADDING_VARIABLE: ""}
+    if (len(sys.orig_argv) + len(environment)) % 2:
+        environment[_ONE_MORE_VARIABLE] = ""  # texts and what points to them are rounded up to 16 bytes each
     texts = [*sys.orig_argv, *(f"{name}={value}" for name, value in environment.items())]
     size = sum(len(os.fsencode(text)) + _BYTES_A_TEXT for text in texts)
     environment[_PADDING_VARIABLE] = "-" * (-size % _STACK_STEP_BYTES + 16 * part)
