@@ -10,7 +10,8 @@ narrower than the tolerance and the mean inside it; else it goes on. The rules s
     4, then 8     two looks by Student's t at 99.9 %
     5, then 10    --bandwidth-against
     each of 3–8   six looks by Student's t that share 2/1000 evenly: by the union bound it holds at any of them
-    each of 5–8   what settles suspects: four looks that share it
+    each of 5–8   four looks that share it
+    4, 5, 6, 8    what settles suspects: as many; of pairs that had not all in common none before the fifth
     mixture       the scale-invariant e-process of the t-test (right Haar prior of the spread, normal mixture over the
                   effect's size, in spreads): past 1/level, by Ville's inequality, at any of 3 to 8
 
@@ -30,7 +31,7 @@ from statistics import mean, stdev
 
 from judge_simulation import NOISES, Draw
 
-from pytest_bandwidth.domain.judging.by_code.paired import SETTLING_LEVEL, SETTLING_LOOKS, half_width
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING, half_width
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fraction
@@ -73,7 +74,8 @@ RULES = {
     "4, then 8": Rule((4, 8), student(LEVEL / 2)),
     "5, then 10": Rule((5, 10), student(LEVEL / 2)),
     "each of 3–8": Rule(EACH, student(LEVEL / len(EACH))),
-    "each of 5–8": Rule(SETTLING_LOOKS, student(1 - SETTLING_LEVEL)),
+    "each of 5–8": Rule((5, 6, 7, 8), student(LEVEL / 4)),
+    "4, 5, 6, 8": Rule(SETTLING.after, student(1 - SETTLING.level)),
     "mixture, effect 3": Rule(EACH, mixture(3.0)),
     "mixture, effect 10": Rule(EACH, mixture(10.0)),
 }

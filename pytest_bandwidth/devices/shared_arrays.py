@@ -26,7 +26,6 @@ import numpy as np
 
 from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.devices.host import count_numa_nodes, huge_pages
-from pytest_bandwidth.devices.numpy_arrays import available_bytes
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 # The number of an array among those that are told, and where the shared memory has room for it.
@@ -40,8 +39,6 @@ HUGE_FROM_BYTES = 1 << 22
 # ran a layer norm 10 to 45 % slower (docs/measurements.md, "Where arrays lie").
 MOST_BYTES = 1 << 34
 MOST_ARRAYS = 1024
-# Of the free memory, what copies may take: nothing fails without them.
-FREE_SHARE = 0.25
 # As much after the beginning of a page as malloc's large blocks, on a boundary of 64.
 _OFFSET_BYTES = 64
 # A block of up to this many bytes is used again by malloc, others go back to the system (M_MMAP_THRESHOLD, at most).
@@ -139,8 +136,8 @@ class SharedArrays:
 
     seed: of where in their pages arrays begin: it differs from pair to pair, and is the same for both processes.
 
-    `told` says which arrays there are; then one process lays copies into the shared memory (`copy`), both say which of
-    their own hold the same (`same`), and both `exchange` those, until each restores its own.
+    `told` says which arrays there are; then copies are laid into the shared memory (`copy`), both processes say which
+    of their arrays hold the same (`same`), and both `exchange` those, until each restores its own.
     """
 
     def __init__(self, descriptor: int, seed: int = 0) -> None:
@@ -210,10 +207,7 @@ class SharedArrays:
         return [(array.size, array.pages.skew, array.length) for array in self._told]
 
     def copy(self, places: Places) -> list[int]:
-        """Lay copies of arrays there; return their numbers, none where that would take much of the free memory."""
-        needed, free = sum(self._told[number].length for number, _ in places), available_bytes()
-        if free is not None and needed > FREE_SHARE * free:
-            return []
+        """Lay copies of arrays there; return their numbers."""
         done = [number for number, offset in places if self._is_mapped(number, offset)]
         for array in (self._told[number] for number in done):
             ctypes.memmove(array.copied, array.data, array.size)

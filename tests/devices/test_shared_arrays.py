@@ -209,14 +209,6 @@ def test_more_arrays_than_that_are_made_elsewhere(memory, monkeypatch):
     assert arrays.allocate(SMALL) is not None
 
 
-def test_nothing_is_copied_where_memory_is_short(memory, monkeypatch):
-    arrays = SharedArrays(memory)
-    kept = arrays.allocate(SMALL)
-    arrays.told()
-    monkeypatch.setattr(shared_arrays, "available_bytes", lambda: 3 * kept.size)
-    assert arrays.copy([(0, 0)]) == []
-
-
 class System:
     """The system, of which one call fails."""
 

@@ -12,7 +12,7 @@ from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.by_code.by_commit import is_cleared, judge_by_commit, limits_of
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
-from pytest_bandwidth.domain.judging.by_code.paired import SETTLING_LEVEL, SETTLING_LOOKS
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING
 from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.limits import Limits
@@ -141,7 +141,7 @@ class AgainstItsCommit:
             for key, one in measurements.items()
         }
         verdicts, why_not, cleared = {}, {}, {}
-        for key, one in judge_timed(subjects, taken, SETTLING_LOOKS, SETTLING_LEVEL).items():
+        for key, one in judge_timed(subjects, taken, SETTLING).items():
             heads = taken.heads(measurements[key].label)
             if taken.in_turn and heads and is_cleared(suspects[key], one.verdict):
                 cleared[key] = one.verdict

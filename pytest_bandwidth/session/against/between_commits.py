@@ -12,7 +12,7 @@ from typing import Any
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.judging.by_code.paired import SETTLING_LEVEL, SETTLING_LOOKS
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING
 from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.judging.drop import MeasurementSetup
 from pytest_bandwidth.domain.judging.limits import Limits
@@ -189,7 +189,7 @@ class AgainstGood:
         rows = taken.pairs[0].head
         wanted = self._wanted(rows, but)
         subjects = {row.key: Subject(label, _setup_of(row), _limits_of(row)) for label, row in wanted.items()}
-        judged = judge_timed(subjects, taken, SETTLING_LOOKS, SETTLING_LEVEL)
+        judged = judge_timed(subjects, taken, SETTLING)
         return {label: judged[row.key].verdict for label, row in wanted.items()} | self._missing(rows, but)
 
     def _wanted(self, rows: Rows, but: set[str | None]) -> Rows:

@@ -13,14 +13,13 @@ from statistics import median
 from typing import Any, Protocol
 
 from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.judging.by_code.paired import Pair, judge_by_pairs
+from pytest_bandwidth.domain.judging.by_code.paired import Looks, Pair, judge_by_pairs
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import NO_SHARE, MeasurementSetup, not_comparable, setup_of
 from pytest_bandwidth.domain.judging.floors import is_by_floor
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
@@ -64,11 +63,12 @@ class Sides(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TakenPair:
-    """Hold both processes of a pair, by label. drops: as in `InTurn`, where they took turns."""
+    """Hold both processes of a pair, by label. drops, alike: as in `InTurn`, where they took turns."""
 
     head: Rows
     base: Rows
     drops: Mapping[str | None, float] = field(default_factory=dict)
+    alike: Collection[str | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class PairsTaken:
         try:
             with self._lost_later():
                 both = self.worktrees.in_turn(len(self.pairs))
-                return TakenPair(by_label(both.head), by_label(both.base), both.drops)
+                return TakenPair(by_label(both.head), by_label(both.base), both.drops, both.alike)
         except (FreshProcessFailed, FailsThere):
             if self.pairs:
                 raise
@@ -145,8 +145,12 @@ class PairsTaken:
 
     def of(self, label: str | None) -> list[Pair]:
         """Return the pairs in which both processes measured something valid."""
-        found = ((_figures(p.head.get(label)), _figures(p.base.get(label)), p.drops.get(label)) for p in self.pairs)
-        return [Pair(head, base, drop) for head, base, drop in found if head is not None and base is not None]
+        found = ((_figures(pair.head.get(label)), _figures(pair.base.get(label)), pair) for pair in self.pairs)
+        return [
+            Pair(head, base, pair.drops.get(label), label in pair.alike)
+            for head, base, pair in found
+            if head is not None and base is not None
+        ]
 
     def heads(self, label: str | None) -> list[Metrics]:
         """Return what the processes of this code measured validly."""
@@ -193,7 +197,7 @@ def judge_against(
         in_turn = can_take_turns(others.values(), worktrees.revision)
         taken = PairsTaken(worktrees, tell, device_held, in_turn)
         subjects = {key: Subject(m.label, setup_of(m), limits) for key, m in others.items()}
-        for key, one in judge_timed(subjects, taken, (pairs, EXTENSION * pairs)).items():
+        for key, one in judge_timed(subjects, taken, Looks((pairs, EXTENSION * pairs))).items():
             judged[key] = Judged(others[key], one.entry, one.verdict)
     except NothingThere as reason:
         judged.update({key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()})
@@ -266,16 +270,15 @@ def judge_count(key: str, counted: Counted, tolerance: float, row: Outcome | Non
 def judge_timed(
     subjects: Mapping[str, Subject],
     taken: PairsTaken,
-    looks: Sequence[int],
-    level: float = REGRESSED_LEVEL,
+    looks: Looks,
 ) -> dict[str, Paired]:
-    """Judge by key, each by its limits, after so many pairs for all measurements together; those undecided go on.
+    """Judge by key, each by its limits, by pairs for all measurements together; those undecided go on.
 
     Raises NothingThere where a revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
     """
     judged: dict[str, Paired] = {}
     open_keys = list(subjects)
-    for wanted in looks:
+    for wanted in looks.after:
         while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(
             sum(pair.even for pair in taken.of(subjects[key].label)) < wanted for key in open_keys
         ):
@@ -284,12 +287,12 @@ def judge_timed(
             open_keys = [key for key in open_keys if taken.base(subjects[key].label)]
         judged.update(
             {
-                key: _judge_one(key, subject, taken, level)
+                key: _judge_one(key, subject, taken, looks.level)
                 for key, subject in subjects.items()
-                if key not in judged or key in open_keys
+                if (key not in judged or key in open_keys) and looks.counts(wanted, taken.of(subject.label))
             }
         )
-        open_keys = [key for key in open_keys if _is_undecided(judged[key].verdict)]
+        open_keys = [key for key in open_keys if key not in judged or _is_undecided(judged[key].verdict)]
         if not open_keys:
             break
     return judged

@@ -6,11 +6,13 @@ PLAN is a JSON file: `others` (the trees that nothing may come from), `tree` (th
 (folders inside `others` that are no part of them, such as a virtual environment), `names` (modules that a finder of the
 environment would take from `others`: name → folder), `current_folder_first` (as `python -m` does), `loaded_files` (the
 file to write), `addresses` (a number: processes of one number have the same, where the system lets them). What was
-loaded from `others` is found out twice, by what Python was asked to open and by what is mapped in the end.
+loaded from `others` is found out twice, by what Python was asked to open and by what is mapped in the end; beside that
+stands whether the process had those addresses.
 """
 
 import contextlib
 import ctypes
+import functools
 import importlib.machinery
 import json
 import mmap
@@ -54,8 +56,10 @@ class _FromTree:
         return None if folder is None else importlib.machinery.PathFinder.find_spec(name, [folder])
 
 
-def lay_out(number: int, mark: str, system: Any = None) -> None:
+def lay_out(number: int, mark: str, system: Any = None) -> bool:
     """Start this process again at addresses that are no accident: those of any other with this number.
+
+    Return whether it has them.
 
     A system lays code, stack and data out anew for each process, and the same code is up to 18 % slower in some
     (docs/measurements.md, "Where processes lie"): with other conflicts between what it runs and what it touches. Where
@@ -64,7 +68,7 @@ def lay_out(number: int, mark: str, system: Any = None) -> None:
     mark: the file that tells the process which is started again that it is.
     """
     if sys.platform != "linux":
-        return
+        return False
     system, draw = ctypes.CDLL(None) if system is None else system, random.Random(number)
     pages, part, block = (draw.randrange(most) for most in (_MOST_PAGES, _STACK_PARTS, _HEAP_PARTS))
     if os.path.exists(mark):
@@ -74,10 +78,10 @@ def lay_out(number: int, mark: str, system: Any = None) -> None:
             system.personality(ctypes.c_ulong(int(file.read())))  # what this process starts is laid out as ever
         system.malloc(ctypes.c_size_t(16 * (1 + block)))  # kept: all that the heap gives from here on lies behind
         _shift((1 + pages) * mmap.PAGESIZE)
-        return
+        return True
     kind = system.personality(ctypes.c_ulong(_ASK))
     if kind == -1 or system.personality(ctypes.c_ulong(kind | _ADDR_NO_RANDOMIZE)) == -1:
-        return
+        return False
     with open(mark, "w", encoding="ascii") as file:
         file.write(str(kind))
     environment = {**os.environ, _PADDING_VARIABLE: ""}
@@ -90,6 +94,7 @@ def lay_out(number: int, mark: str, system: Any = None) -> None:
         os.execve(sys.executable, sys.orig_argv, environment)
     except OSError:  # an environment that is as large as the system takes
         system.personality(ctypes.c_ulong(kind))
+    return False
 
 
 def _shift(size: int) -> None:
@@ -119,12 +124,23 @@ def moved(path: str, plan: dict[str, Any]) -> str:
     return os.path.join(plan["tree"], os.path.relpath(real, other))
 
 
+@functools.cache
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def _real(path: str) -> str:
+    """Return the path without links: as os.path.realpath, which asks for each folder of each of thousands of files."""
+    folder, name = os.path.split(path)
+    if name in ("", os.curdir, os.pardir) or os.path.islink(path):
+        return os.path.realpath(path)
+    return os.path.join(_real_folder(folder), name)
+
+
 def loaded_modules() -> dict[str, str]:
     """Return the files of all loaded modules, by name."""
     files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-    return {
-        name: os.path.realpath(file) for name, file in files.items() if isinstance(file, str) and name != "__main__"
-    }
+    return {name: _real(file) for name, file in files.items() if isinstance(file, str) and name != "__main__"}
 
 
 def mapped_files() -> set[str]:
@@ -136,12 +152,12 @@ def mapped_files() -> set[str]:
         return set()
 
 
-def _write_loaded_files(plan: dict[str, Any]) -> None:
-    opened = {os.path.realpath(path) for path in _opened}
+def _write_loaded_files(plan: dict[str, Any], *, laid_out: bool) -> None:
+    opened = {_real(path) for path in _opened}
     used = opened | mapped_files()
     foreign = {path for path in used if any(inside(path, other) for other in plan["others"])}
     seen = foreign | {path for path in used if path.endswith((".cu", ".cuh"))}
-    loaded = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path}
+    loaded = {"modules": loaded_modules(), "files": sorted(seen), "path": sys.path, "laid_out": laid_out}
     # Whole or not at all, as by storage.atomic, which is no module to this script.
     partial = f"{plan['loaded_files']}.partial"
     with open(partial, "w", encoding="utf-8") as file:
@@ -153,8 +169,8 @@ def main(plan_file: str, arguments: list[str]) -> int:
     """Run pytest as the plan says and return its exit status."""
     with open(plan_file, encoding="utf-8") as file:
         plan = json.load(file)
-    if plan.get("addresses") is not None:
-        lay_out(plan["addresses"], f"{plan_file}.started_again")
+    number = plan.get("addresses")
+    laid_out = number is not None and lay_out(number, f"{plan_file}.started_again")
     sys.path[:] = [moved(entry, plan) if entry else entry for entry in sys.path]
     if plan["current_folder_first"]:
         sys.path.insert(0, os.getcwd())
@@ -167,7 +183,7 @@ def main(plan_file: str, arguments: list[str]) -> int:
 
         return pytest.console_main()
     finally:
-        _write_loaded_files(plan)
+        _write_loaded_files(plan, laid_out=laid_out)
 
 
 if __name__ == "__main__":

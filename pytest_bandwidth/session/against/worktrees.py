@@ -123,11 +123,15 @@ class Worktrees:
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """Hold what two processes measured in turn: their rows, and by label ln(the head's seconds ÷ the base's)."""
+    """Hold what two processes measured in turn: their rows, and by label ln(the head's seconds ÷ the base's).
+
+    alike: the labels of which both had the same addresses, and arrays in the same memory.
+    """
 
     head: list[dict[str, Any]]
     base: list[dict[str, Any]]
     drops: Mapping[str | None, float]
+    alike: Collection[str | None] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +186,18 @@ class _Running:
     def rows(self, result: ChildResult) -> list[dict[str, Any]]:
         """Return what the process measured, once it ended. Raises as `Process.measured` does."""
         if result.code is not None and self.loaded_file.exists():
-            loaded = json.loads(self.loaded_file.read_text(encoding="utf-8"))
-            check_loaded_files(loaded, self.process.plan, self.process.revision)
+            check_loaded_files(self._loaded(), self.process.plan, self.process.revision)
         elif result.rows:
             raise ForeignImport(f"a fresh process measured, but did not say what it loaded: it {result}")
         return self.process.rows_of(result)
+
+    def is_laid_out(self) -> bool:
+        """Return whether a process that has ended had the addresses that it was to have."""
+        return bool(self._loaded()["laid_out"])
+
+    def _loaded(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads(self.loaded_file.read_text(encoding="utf-8"))
+        return loaded
 
 
 def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
@@ -211,12 +222,13 @@ def measured_in_turn(head: Process, base: Process, number: int) -> InTurn:
             for side, request in zip((head, base), requests, strict=True)
         ]
         running = [stack.enter_context(side.started()) for side in (sides if head_is_first else reversed(sides))]
-        results, rounds = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory)
-        first, second = (one.rows(result) for one, result in zip(running, results, strict=True))
-    found = drops(rounds)
+        taken = take_turns((running[0].child, running[1].child), processor_of(number), timeout, memory)
+        first, second = (one.rows(result) for one, result in zip(running, taken.ended, strict=True))
+        alike = taken.shared if all(one.is_laid_out() for one in running) else ()
+    found = drops(taken.rounds)
     if head_is_first:
-        return InTurn(first, second, found)
-    return InTurn(second, first, {label: -drop for label, drop in found.items()})
+        return InTurn(first, second, found, alike)
+    return InTurn(second, first, {label: -drop for label, drop in found.items()}, alike)
 
 
 def addresses_of_pair() -> dict[str, int]:

@@ -66,7 +66,8 @@ class ChildRun(MeasuringRun):
 
     def wait_for_turn(self) -> None:
         """Do what comes before a test is measured, then wait until the parent says Go."""
-        if isinstance(self.device, ReadyDevice):
+        # In turn both load at the same time, now or later, and only what the test needs.
+        if isinstance(self.device, ReadyDevice) and not self._request.takes_turns:
             self.device.make_ready()
         line = ParentLine()
         go = line.wait_for_turn()

@@ -1,7 +1,7 @@
 """Tell two processes in turn how to lay arrays that hold the same into the same memory.
 
-A process that begins to measure says which arrays it has. The first is told to copy those that the second one may have
-as well, both to run the workload once more and to compare, and to exchange what is the same still: see
+A process that begins to measure says which arrays it has. Each is told to copy half of those that the other one may
+have as well, then both to run the workload once more and to compare, and to exchange what is the same still: see
 `devices.shared_arrays`. What a run changes, such as what is added to, would be changed by both: it stays each's own.
 """
 
@@ -14,13 +14,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_bandwidth.devices.base import Call
+from pytest_bandwidth.devices.numpy_arrays import available_bytes
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 
 # What lines say: which arrays there are, and with which of them an order was carried out.
 ARRAYS, DONE = "arrays", "done"
 Work = Literal["copy", "same", "exchange"]
-# Each order with the process, 0 or 1, that it is for; sent back is what that process did it with.
-Orders = Generator[tuple[int, "Order"], Sequence[int] | None, None]
+# What the processes, 0 and 1, are to do at the same time; sent back is with which arrays each did it.
+Both = tuple["Order", "Order"]
+# The end tells whether pages were exchanged.
+Orders = Generator[Both, tuple[Sequence[int], Sequence[int]] | None, bool]
+# Numbers of an array in both processes, its bytes, and where the shared memory has room for it.
+_Place = tuple[tuple[int, int], int, int]
+
+_BY_BOTH: tuple[Work, ...] = ("same", "exchange")
+_NOTHING: tuple[Sequence[int], Sequence[int]] = ((), ())
+# Of the free memory, what copies may take: nothing fails without them.
+FREE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +62,48 @@ def order_of(line: str) -> Order | None:
 
 
 def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int]]) -> Orders:
-    """Give orders, one after the other. one, two: the arrays of both, each as `SharedArrays.told` has it."""
-    places = []
+    """Give orders, one after the other; return whether pages were exchanged.
+
+    one, two: the arrays of both, each as `SharedArrays.told` has it.
+    """
+    places: list[_Place] = []
     # Nothing lies where an earlier measurement's arrays did: processes that the test has forked may have them still.
-    end = os.fstat(memory).st_size
-    for first, second in _alike(one, two):
-        places.append(({0: first, 1: second}, end))
-        end += -(-one[first][-1] // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
-    if not places:
-        return
+    begin = end = os.fstat(memory).st_size
+    for numbers in _alike(one, two):
+        length = one[numbers[0]][-1]
+        places.append((numbers, length, end))
+        end += -(-length // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+    if not places or not _has_room(memory, begin, end):
+        return False
+    # Each every other one, the largest first: nothing else that is ordered takes as long.
+    places.sort(key=lambda place: -place[1])
+    halves = places[::2], places[1::2]
+    done = (yield _order("copy", halves[0], 0), _order("copy", halves[1], 1)) or _NOTHING
+    places = [place for side, half in enumerate(halves) for place in half if place[0][side] in done[side]]
+    for work in _BY_BOTH:
+        if places:
+            done = (yield _order(work, places, 0), _order(work, places, 1)) or _NOTHING
+        kept = [place for place in places if all(place[0][side] in done[side] for side in (0, 1))]
+        if not kept or (work == "exchange" and kept != places):  # what one cannot, the other may not
+            yield Order("exchange", []), Order("exchange", [])
+            return False
+        places = kept
+    return True
+
+
+def _has_room(memory: int, begin: int, end: int) -> bool:
+    free = available_bytes()
+    if free is not None and end - begin > FREE_SHARE * free:
+        return False
     try:
         os.ftruncate(memory, end)
     except OSError:  # a limit of files' sizes
-        return
-    steps: tuple[tuple[int, Work], ...] = ((0, "copy"), (0, "same"), (1, "same"), (0, "exchange"), (1, "exchange"))
-    for side, work in steps:
-        done = (yield side, Order(work, [(numbers[side], at) for numbers, at in places])) or ()
-        places = [(numbers, at) for numbers, at in places if numbers[side] in done]
-        if not places:  # what one cannot, the other may not
-            yield 0, Order("exchange", [])
-            yield 1, Order("exchange", [])
-            return
+        return False
+    return True
+
+
+def _order(work: Work, places: Sequence[_Place], side: int) -> Order:
+    return Order(work, [(numbers[side], at) for numbers, _, at in places])
 
 
 def _alike(one: Sequence[Any], two: Sequence[Any]) -> Iterator[tuple[int, int]]:

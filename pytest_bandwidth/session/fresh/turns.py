@@ -12,10 +12,12 @@ import math
 import os
 import secrets
 import selectors
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -25,14 +27,15 @@ from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.session.fresh.child import Child, ChildResult, Go, ParentLine
-from pytest_bandwidth.session.fresh.sharing import ARRAYS, DONE, Order, Orders, order_of, orders
+from pytest_bandwidth.session.fresh.sharing import ARRAYS, DONE, Both, Orders, order_of, orders
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63
 _CHUNK_BYTES = 1 << 16
-# OpenMP's threads of the process that has sampled spin for some milliseconds before they sleep. Without a pause a triad
-# on all processors lost 60 to 100 % of its rounds to them, with one of 2 ms as many, with one of 10 ms 5 %.
-PAUSE_SECONDS = 0.01
+# OpenMP's threads of the process that has sampled spin for some milliseconds before they sleep. Where that was not
+# waited for, a triad on all processors lost 60 to 100 % of its rounds to them. Where they never sleep, as with
+# OMP_WAIT_POLICY=active, the other process goes on all the same.
+MOST_REST_SECONDS, STEP_SECONDS = 0.02, 0.0005
 # Two processes have enough once the standard error of their ratio's median is below this. Pairs of identical code
 # differ by more than that (benchmarks/in_turn.py), so that another pair tells more than further rounds of one.
 PRECISION = 0.005
@@ -41,6 +44,15 @@ FEWEST_TO_STOP = 8
 
 # By label, of each round that counts in both processes: the seconds that the first and the second one took.
 RoundsInTurn = Mapping[str | None, Sequence[tuple[float, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsTaken:
+    """Hold how both ended, the rounds that they have in common, and which labels' arrays lay in the same memory."""
+
+    ended: tuple[ChildResult, ChildResult]
+    rounds: RoundsInTurn
+    shared: frozenset[str | None]
 
 
 class Beside:
@@ -81,6 +93,7 @@ class _Turns:
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
         counts = self.arrays is None or not self.arrays.has_forked
         said = {"label": self.label, "seconds": seconds if counts else None, "stops": stops}
+        rest()
         stop = self._say(said) == STOP
         if stop and self.arrays is not None:
             self.arrays.restore(remove=True)  # neither of the two goes on
@@ -88,11 +101,30 @@ class _Turns:
 
     def _say(self, said: Mapping[str, Any]) -> str:
         answer = self.line.answer_to(json.dumps(said)).strip()
-        if answer == GO:
-            time.sleep(PAUSE_SECONDS)  # OpenMP's threads in the other process spin before they sleep
-            if self.processor is not None:
-                _move_to(self.processor)
+        if answer == GO and self.processor is not None:
+            _move_to(self.processor)
         return answer
+
+
+def rest(tasks: Path = Path("/proc/self/task")) -> None:
+    """Wait until no other thread of this process runs, or is ready to; where the system does not tell, a while.
+
+    tasks: has a folder for each thread.
+    """
+    own, ends = str(threading.get_native_id()), time.monotonic() + MOST_REST_SECONDS
+    try:
+        while any(_runs(tasks / thread) for thread in os.listdir(tasks) if thread != own):
+            if time.monotonic() > ends:
+                return
+            time.sleep(STEP_SECONDS)
+    except OSError:  # another system than Linux
+        time.sleep(MOST_REST_SECONDS)
+
+
+def _runs(thread: Path) -> bool:
+    with suppress(OSError):  # it has ended
+        return (thread / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "R"
+    return False
 
 
 def _move_to(processor: int) -> None:
@@ -118,8 +150,8 @@ def processor_of(turn: int) -> int | None:
 
 def take_turns(
     children: tuple[Child, Child], processor: int | None, timeout_seconds: float, memory: int | None = None
-) -> tuple[tuple[ChildResult, ChildResult], RoundsInTurn]:
-    """Let both children measure, in turn where both measure the same; return how they ended, and the common rounds.
+) -> TurnsTaken:
+    """Let both children measure, in turn where both measure the same.
 
     timeout_seconds: for both together. memory: the descriptor of what both inherit for their arrays.
     """
@@ -146,7 +178,8 @@ def take_turns(
                 for asked, answer in answers:
                     children[asked].tell(answer)
     first = one.result(max(0.0, ends - time.monotonic()))
-    return (first, two.result(max(0.0, ends - time.monotonic()))), conductor.rounds
+    second = two.result(max(0.0, ends - time.monotonic()))
+    return TurnsTaken((first, second), conductor.rounds, frozenset(conductor.shared))
 
 
 def drops(rounds: RoundsInTurn) -> dict[str | None, float]:
@@ -171,10 +204,12 @@ class Conductor:
         self._memory = memory
         self._orders: Orders | None = None
         self.rounds: dict[str | None, list[tuple[float, float]]] = {}
+        # The labels of measurements whose arrays lie in the same memory.
+        self.shared: set[str | None] = set()
         self._waiting: dict[int, Mapping[str, Any]] = {}
         self._gone: set[int] = set()
-        # Who was given the last order.
-        self._asked: int | None = None
+        # Whether an order was given, of those that there are.
+        self._asked = False
         self._sampling: int | None = None
         # Who is still to go in this round, and what those took who went.
         self._to_go: list[int] = []
@@ -215,10 +250,9 @@ class Conductor:
             if one.get("label") != two.get("label"):
                 self._orders = None
                 return self._alone(0)
-            if (asked := self._next_order(one, two)) is not None:
-                side, order = asked
-                del self._waiting[side]
-                return [(side, order.text())]
+            if (both := self._next_orders(one, two)) is not None:
+                self._waiting.clear()
+                return [(side, order.text()) for side, order in enumerate(both)]
             if (one.get("stops") and two.get("stops")) or self._is_precise(one.get("label")):
                 self._waiting.clear()
                 return [(0, STOP), (1, STOP)]
@@ -230,20 +264,21 @@ class Conductor:
             return self._alone(next(iter(self._waiting)))
         return []  # the other one is on its way
 
-    def _next_order(self, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[int, Order] | None:
-        """Return what a side is to do about its arrays, once both have told theirs; None once that is done."""
+    def _next_orders(self, one: Mapping[str, Any], two: Mapping[str, Any]) -> Both | None:
+        """Return what both are to do about their arrays, once they have told them; None once that is done."""
         if self._orders is None:
             if self._memory is None or ARRAYS not in one or ARRAYS not in two:
                 return None
-            self._orders, self._asked = orders(self._memory, one[ARRAYS], two[ARRAYS]), None
-        done = None if self._asked is None else (one, two)[self._asked].get(DONE)
+            self._orders, self._asked = orders(self._memory, one[ARRAYS], two[ARRAYS]), False
+        done = (one.get(DONE, ()), two.get(DONE, ())) if self._asked else None
+        self._asked = True
         try:
-            asked = self._orders.send(done)
-        except StopIteration:
+            return self._orders.send(done)
+        except StopIteration as end:
             self._orders = None
+            if end.value:
+                self.shared.add(one.get("label"))
             return None
-        self._asked = asked[0]
-        return asked
 
     def _is_precise(self, label: str | None) -> bool:
         ratios = [one / two for one, two in self.rounds.get(label, ())]

@@ -1,5 +1,6 @@
 """How many pairs are taken, in which order, and what stands in their way; processes are scripted rows here."""
 
+import math
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -8,7 +9,9 @@ import pytest
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING
 from pytest_bandwidth.domain.judging.causes import likely_causes
+from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
@@ -20,8 +23,15 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against import pairs_loop
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.against.pairs_loop import can_take_turns, judge_against, with_floors
-from pytest_bandwidth.session.against.worktrees import FailsThere, NothingThere
+from pytest_bandwidth.session.against.pairs_loop import (
+    PairsTaken,
+    Subject,
+    can_take_turns,
+    judge_against,
+    judge_timed,
+    with_floors,
+)
+from pytest_bandwidth.session.against.worktrees import FailsThere, InTurn, NothingThere
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
 BYTES = 10**9
@@ -53,15 +63,19 @@ class ScriptedWorktrees:
         self._scripts = {"head": head, "base": base}
         self._positions = {"head": count(), "base": count()}
         self.locked = ""
+        self.in_turn_raises = None
+        self.alike = ()
 
     @property
     def order(self):
         return self.locked.replace("[", "").replace("]", "")
 
     def in_turn(self, _number):
-        """As where the test looks at figures that are not there in turn."""
+        """Raises where a test says so: as where it looks at figures that are not there in turn."""
         self.locked += "T"
-        raise self.in_turn_raises
+        if self.in_turn_raises is not None:
+            raise self.in_turn_raises
+        return InTurn([row(measured(70.0))], [row(measured(100.0))], {None: math.log(100 / 70)}, self.alike)
 
     def head(self):
         return self._next("head")
@@ -123,6 +137,16 @@ def test_what_the_other_revision_lacks_is_not_measured_again(monkeypatch):
     worktrees.in_turn_raises = NothingThere("main has no such test")
     assert judge(worktrees)["None"].status is Status.NO_BASELINE
     assert worktrees.order == "T"
+
+
+@pytest.mark.parametrize(("alike", "taken"), [((None,), 4), ((), 5), (("another",), 5)])
+def test_what_had_all_in_common_is_settled_by_fewer_pairs(alike, taken):
+    worktrees = ScriptedWorktrees([], [])
+    worktrees.alike = alike
+    pairs = PairsTaken(worktrees, str, worktrees.held, in_turn=True)
+    found = judge_timed({"t": Subject(None, setup_of(measured(70.0)), LIMITS)}, pairs, SETTLING)
+    assert found["t"].verdict.status is Status.REGRESSED
+    assert worktrees.order == "T" * taken
 
 
 def test_what_can_take_turns():

@@ -7,6 +7,7 @@ import pytest
 from two_processes import memory_of
 
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
+from pytest_bandwidth.session.fresh import sharing
 from pytest_bandwidth.session.fresh.sharing import Order, order_of, orders
 
 SMALL, LARGE = [100_000, 0, 102_400], [5 << 20, 0, 6 << 20]
@@ -21,61 +22,84 @@ def memory(tmp_path):
         yield file.fileno()
 
 
+GIVEN_UP = ("exchange", [], [])
+NONE, ONE, OTHER = ([], []), ([0], []), ([], [0])
+
+
 def given(memory, one, two, answers):
-    """Return all orders, answered so."""
+    """Return all orders, each for both, answered so, and what came of them."""
     found, asked, answers = [], orders(memory, one, two), iter(answers)
     try:
         found.append(asked.send(None))
         while True:
             found.append(asked.send(next(answers)))
-    except StopIteration:
-        return [(side, order.work, [tuple(place) for place in order.places]) for side, order in found]
+    except StopIteration as end:
+        works = [{order.work for order in both} for both in found]
+        assert all(len(work) == 1 for work in works), "both do the same"
+        places = [[[tuple(place) for place in order.places] for order in both] for both in found]
+        return [(work.pop(), *both) for work, both in zip(works, places, strict=True)], end.value
 
 
-def test_one_copies_both_compare_and_exchange_what_is_the_same(memory):
-    at = LARGE[2]
-    found = given(memory, [LARGE, SMALL, SMALL], [LARGE, SMALL, SMALL], [[0, 1], [0, 1], [0], [0], [0]])
-    assert found == [
-        (0, "copy", [(0, 0), (1, at), (2, at + HUGE_PAGE_BYTES)]),
-        (0, "same", [(0, 0), (1, at)]),
-        (1, "same", [(0, 0), (1, at)]),
-        (0, "exchange", [(0, 0)]),
-        (1, "exchange", [(0, 0)]),
-    ]
-    assert os.fstat(memory).st_size == at + 2 * HUGE_PAGE_BYTES
+def test_each_copies_half_and_both_compare_and_exchange_what_is_the_same(memory):
+    at, next_at = LARGE[2], LARGE[2] + HUGE_PAGE_BYTES
+    answers = [([1, 2], [0]), ([0, 1], [0, 2]), ([0], [0])]
+    found = given(memory, [SMALL, LARGE, SMALL], [SMALL, LARGE, SMALL], answers)
+    places = [(1, HUGE_PAGE_BYTES), (2, at + HUGE_PAGE_BYTES), (0, 0)]
+    assert found == (
+        [
+            ("copy", [places[0], places[1]], [places[2]]),
+            ("same", places, places),
+            ("exchange", [places[2]], [places[2]]),
+        ],
+        True,
+    )
+    assert os.fstat(memory).st_size == next_at + HUGE_PAGE_BYTES
+
+
+def test_what_one_could_not_copy_is_left_out(memory):
+    found, exchanged = given(memory, [SMALL, SMALL], [SMALL, SMALL], [([], [1]), ([1], [1]), ([1], [1])])
+    assert exchanged
+    assert found[1] == ("same", [(1, HUGE_PAGE_BYTES)], [(1, HUGE_PAGE_BYTES)])
 
 
 def test_another_measurement_has_room_of_its_own(memory):
-    given(memory, [SMALL], [SMALL], [[0]] * 5)
-    found = given(memory, [SMALL], [SMALL], [[0]] * 5)
-    assert [places for _, _, places in found] == [[(0, HUGE_PAGE_BYTES)]] * 5
+    given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
+    found, _ = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
+    assert found[1] == ("same", [(0, HUGE_PAGE_BYTES)], [(0, HUGE_PAGE_BYTES)])
 
 
 def test_arrays_meet_others_of_their_size_wherever_they_come(memory):
-    found = given(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL], [[0, 1]] * 5)
-    assert found[0] == (0, "copy", [(0, 0), (1, HUGE_PAGE_BYTES)])
-    assert found[1] == (0, "same", [(0, 0), (1, HUGE_PAGE_BYTES)])
-    assert found[2] == (1, "same", [(1, 0), (0, HUGE_PAGE_BYTES)])
-    assert found[3][2] == [(0, 0), (1, HUGE_PAGE_BYTES)]
-    assert found[4][2] == [(1, 0), (0, HUGE_PAGE_BYTES)]
+    found, _ = given(memory, [SMALL, LARGE], [LARGE, SMALL, SMALL], [([0, 1], [0, 1])] * 3)
+    assert found == [
+        ("copy", [(1, HUGE_PAGE_BYTES)], [(1, 0)]),
+        ("same", [(1, HUGE_PAGE_BYTES), (0, 0)], [(0, HUGE_PAGE_BYTES), (1, 0)]),
+        ("exchange", [(1, HUGE_PAGE_BYTES), (0, 0)], [(0, HUGE_PAGE_BYTES), (1, 0)]),
+    ]
 
 
 @pytest.mark.parametrize("two", [[], [LARGE]])
 def test_nothing_is_ordered_where_no_array_is_alike(memory, two):
-    assert given(memory, [SMALL], two, []) == []
+    assert given(memory, [SMALL], two, []) == ([], False)
 
 
 def test_nothing_is_ordered_where_there_is_no_room():
     with open(os.devnull) as no_memory:
-        assert given(no_memory.fileno(), [SMALL], [SMALL], []) == []
+        assert given(no_memory.fileno(), [SMALL], [SMALL], []) == ([], False)
 
 
-@pytest.mark.parametrize("steps", range(1, 6))
-def test_both_give_up_what_one_could_not_do(memory, steps):
-    answers = [[0]] * (steps - 1) + [[]] * 3
-    found = given(memory, [SMALL], [SMALL], answers)
-    assert len(found) == steps + 2
-    assert found[-2:] == [(0, "exchange", []), (1, "exchange", [])]
+@pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * HUGE_PAGE_BYTES, True), (None, True)])
+def test_nothing_is_ordered_where_memory_is_short(memory, monkeypatch, free, ordered):
+    monkeypatch.setattr(sharing, "available_bytes", lambda: free)
+    found, _ = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
+    assert bool(found) == ordered
+
+
+@pytest.mark.parametrize(("steps", "left"), [(1, NONE), *((n, left) for n in (2, 3) for left in (NONE, ONE, OTHER))])
+def test_both_give_up_what_one_could_not_do(memory, steps, left):
+    found, exchanged = given(memory, [SMALL], [SMALL], [([0], [0])] * (steps - 1) + [left] * 2)
+    assert not exchanged
+    assert len(found) == steps + 1
+    assert found[-1] == GIVEN_UP
 
 
 def test_orders_come_as_lines_and_are_carried_out(memory_of_arrays):
@@ -91,10 +115,13 @@ def test_orders_come_as_lines_and_are_carried_out(memory_of_arrays):
 
     asked = orders(memory, one.told(), two.told())
     done = None
-    for work, expected in (("copy", [0, 1]), ("same", [0]), ("same", [0]), ("exchange", [0]), ("exchange", [0])):
-        side, order = asked.send(done)
-        assert order.work == work
-        done = order_of(order.text()).by((one, two)[side], partial(run, side))
+    for work, expected in (("copy", [[0], [1]]), ("same", [[0], [0]]), ("exchange", [[0], [0]])):
+        both = asked.send(done)
+        assert [order.work for order in both] == [work] * 2
+        done = [
+            order_of(order.text()).by(arrays, partial(run, side))
+            for side, (order, arrays) in enumerate(zip(both, (one, two), strict=True))
+        ]
         assert done == expected
     assert runs == [0, 1]
     same[0][0] = added_to[0][0] = 8

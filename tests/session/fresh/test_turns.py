@@ -1,13 +1,16 @@
 """Two processes sample in turn: who goes when, and what is made of the rounds that they have in common."""
 
+import hashlib
 import json
 import math
 import os
 import socket
 import sys
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from two_processes import memory_of
@@ -129,7 +132,9 @@ def run(tmp_path, one, two, *, timeout=100.0):
     program.write_text(SAMPLES)
     commands = [[sys.executable, str(program), *given] for given in (one, two)]
     with Child(commands[0], tmp_path, REQUEST) as first, Child(commands[1], tmp_path, REQUEST) as second:
-        return take_turns((first, second), processor_of(0), timeout)
+        found = take_turns((first, second), processor_of(0), timeout)
+    assert not found.shared, "they have no memory in common"
+    return found.ended, found.rounds
 
 
 def test_processes_meet_in_every_round(tmp_path):
@@ -165,12 +170,15 @@ def works(answers):
 def test_before_the_first_round_both_are_told_of_their_arrays(memory):
     conductor, array = Conductor(memory), [100_000, 0, 102_400]
     assert conductor.heard(1, told(array)) == []
-    assert works(conductor.heard(0, told(array))) == [(0, "copy")]
-    assert works(conductor.heard(0, done(0))) == [(0, "same")]
-    assert works(conductor.heard(0, done(0))) == [(1, "same")]
-    assert works(conductor.heard(1, done(0))) == [(0, "exchange")]
-    assert works(conductor.heard(0, done(0))) == [(1, "exchange")]
+    assert works(conductor.heard(0, told(array))) == [(0, "copy"), (1, "copy")]
+    assert works(conductor.heard(0, done(0))) == []
+    assert works(conductor.heard(1, done())) == [(0, "same"), (1, "same")]
+    assert works(conductor.heard(1, done(0))) == []
+    assert works(conductor.heard(0, done(0))) == [(0, "exchange"), (1, "exchange")]
+    assert conductor.shared == set()
+    assert works(conductor.heard(0, done(0))) == []
     assert works(conductor.heard(1, done(0))) == [(0, GO)]
+    assert conductor.shared == {"a"}
     assert works(conductor.heard(0, taken(1.0))) == [(1, GO)]
     assert works(conductor.heard(1, taken(1.0))) == [(1, GO)]
 
@@ -189,15 +197,18 @@ def test_who_is_left_with_an_order_goes_on_alone(memory):
     conductor.heard(1, told(array))
     assert conductor.ended(1) == []
     assert conductor.heard(0, done(0)) == [(0, GO)]
+    assert conductor.shared == set()
 
 
 def test_an_order_that_a_side_broke_off_is_not_given_again(memory):
     conductor, array = Conductor(memory), [100_000, 0, 102_400]
     conductor.heard(0, told(array))
     conductor.heard(1, told(array))
-    assert conductor.heard(0, told(array, label="b")) == [(0, GO)], "its workload failed, and its test went on"
+    assert conductor.heard(0, told(array, label="b")) == [], "its workload failed, and its test went on"
+    assert conductor.heard(1, done()) == [(0, GO)]
     assert conductor.heard(0, taken(1.0, "b", stops=True)) == [(0, STOP)]
-    assert works(conductor.heard(0, told(array))) == [(0, "copy")]
+    assert conductor.heard(0, told(array)) == [(0, GO)]
+    assert conductor.shared == set()
 
 
 # Writes the number of its round into its array, after it has looked at what stands there.
@@ -239,31 +250,31 @@ def write(tmp_path, memory, one, two):
     commands = [[sys.executable, str(program), *given] for given in (one, two)]
     request = replace(REQUEST, shared_memory=memory)
     with Child(commands[0], tmp_path, request) as first, Child(commands[1], tmp_path, request) as second:
-        results, rounds = take_turns((first, second), processor_of(0), 100.0, memory)
-    return [result.rows[0]["seen"] for result in results], [len(taken) for taken in rounds.values()]
+        found = take_turns((first, second), processor_of(0), 100.0, memory)
+    return [one.rows[0]["seen"] for one in found.ended], [len(rounds) for rounds in found.rounds.values()], found.shared
 
 
 def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory_of_arrays):
-    (one, two), rounds = write(tmp_path, memory_of_arrays, "1", "2")
-    assert rounds == [3, 3]
+    (one, two), rounds, shared = write(tmp_path, memory_of_arrays, "1", "2")
+    assert (rounds, shared) == ([3, 3], {"a", "b"})
     # AB BA AB, BA AB BA: what was written last, and its own where both differed; its own after the rounds.
     assert one == [[100, 1], [12, 1], [11, 1], [100, 100], [2, 1], [1, 1], [22, 1], [100, 100]]
     assert two == [[1, 2], [2, 2], [21, 2], [100, 100], [100, 2], [11, 2], [12, 2], [100, 100]]
 
 
 def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp_path, memory_of_arrays):
-    (one, two), rounds = write(tmp_path, memory_of_arrays, ["1", "a"], ["2"])
+    (one, two), rounds, _ = write(tmp_path, memory_of_arrays, ["1", "a"], ["2"])
     assert rounds == []
     assert one == [[100, 1], [100, 100], [100, 1], [1, 1], [11, 1], [21, 21]]
     assert two == [[1, 2], [2, 2], [12, 2], [100, 100], [100, 2], [2, 2], [12, 2], [22, 22]]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")
-def test_each_turn_begins_after_a_pause_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
+def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
     ours, theirs = socket.socketpair()
     monkeypatch.setenv(LINE_VARIABLE, str(theirs.detach()))
-    asked, paused, allowed = [], [], os.sched_getaffinity(0)
-    monkeypatch.setattr(turns.time, "sleep", paused.append)
+    asked, rested, allowed = [], [], os.sched_getaffinity(0)
+    monkeypatch.setattr(turns, "rest", lambda: rested.append(len(asked)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda of, processors: asked.append((of, set(processors))))
 
     def answer():
@@ -279,7 +290,61 @@ def test_each_turn_begins_after_a_pause_on_the_processor_that_the_parent_names_a
             assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
         line.close()
     assert asked == [(0, {1}), (0, allowed)] * 2
-    assert paused == [turns.PAUSE_SECONDS] * 2
+    assert rested == [2, 4], "after each sample, before the other process is told"
+
+
+def tasks_of(tmp_path, monkeypatch, *states):
+    """Each thread of a process with its states in turn; its last one stays. Time passes while one sleeps."""
+    left, now = {str(number): list(given) for number, given in enumerate(states)}, [0.0]
+    for name in left:
+        (tmp_path / name).mkdir()
+
+    def sleep(seconds):
+        now[0] += seconds
+        for name, given in left.items():
+            given[:-1] = given[1:-1]
+            write_state(name)
+
+    def write_state(name):
+        (tmp_path / name / "stat").write_text(f"{name} (a) S) {left[name][0]} 1 1\n")
+
+    for name in left:
+        write_state(name)
+    monkeypatch.setattr(turns.time, "sleep", sleep)
+    monkeypatch.setattr(turns.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(turns.threading, "get_native_id", lambda: 0)
+    return now
+
+
+@pytest.mark.parametrize(
+    ("others", "steps"),
+    [([], 0), (["S"], 0), (["RRS", "RS"], 2), (["S", "R"], turns.MOST_REST_SECONDS / turns.STEP_SECONDS)],
+)
+def test_who_has_sampled_rests_until_its_other_threads_do_and_no_longer_than_a_while(
+    tmp_path, monkeypatch, others, steps
+):
+    now = tasks_of(tmp_path, monkeypatch, "R", *others)
+    (tmp_path / "77").mkdir()  # a thread that has ended meanwhile
+    turns.rest(tmp_path)
+    assert now[0] == pytest.approx(steps * turns.STEP_SECONDS, abs=turns.STEP_SECONDS / 2)
+
+
+def test_where_the_system_does_not_tell_of_threads_it_is_a_while(tmp_path, monkeypatch):
+    now = tasks_of(tmp_path, monkeypatch)
+    turns.rest(tmp_path / "none")
+    assert now[0] == turns.MOST_REST_SECONDS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of threads")
+def test_a_thread_that_computes_runs_and_one_that_has_ended_does_not():
+    thread = threading.Thread(target=lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000))  # without the GIL
+    thread.start()
+    task, seen = Path(f"/proc/self/task/{thread.native_id}"), False
+    while thread.is_alive() and not seen:
+        seen = turns._runs(task)
+    thread.join()
+    assert seen
+    assert not turns._runs(task)
 
 
 def test_one_that_dies_leaves_the_other_to_itself(tmp_path):
@@ -294,5 +359,5 @@ def test_time_is_bounded_for_both(tmp_path):
     program.write_text("import time; time.sleep(600)")
     command = [sys.executable, str(program)]
     with Child(command, tmp_path, REQUEST) as first, Child(command, tmp_path, REQUEST) as second:
-        (one, two), rounds = take_turns((first, second), None, 0.2)
-    assert (one.code, two.code, rounds) == (None, None, {})
+        found = take_turns((first, second), None, 0.2)
+    assert ([one.code for one in found.ended], found.rounds) == ([None, None], {})

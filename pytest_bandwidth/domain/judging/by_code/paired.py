@@ -29,12 +29,6 @@ PAIRS = "pairs"
 # An interval needs two pairs; with them it is so wide that nothing is ever judged by it alone.
 FEWEST_PAIRS = 2
 MOST_ADVISED = 100
-# The pairs after which those that are to settle a suspect are looked at, and the level of each look: together they
-# err no more often than two looks at REGRESSED_LEVEL (union bound). Where the two of a pair have addresses or pages of
-# their own, a process can have one of two speeds: that three or four pairs have the same sign by chance is then no
-# rarity, and Student's t takes them for certain (benchmarks/pairs_simulation.py).
-SETTLING_LOOKS = (5, 6, 7, 8)
-SETTLING_LEVEL = 1 - 2 * (1 - REGRESSED_LEVEL) / len(SETTLING_LOOKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +36,13 @@ class Pair:
     """Hold one measurement's figures in two fresh processes: this code's, the other revision's.
 
     in_turn: where they sampled in turn, the median over the rounds of ln(this code's seconds ÷ the other's); None where
-    one followed the other.
+    one followed the other. alike: whether both had the same addresses, and arrays in the same memory.
     """
 
     head: Metrics
     base: Metrics
     in_turn: float | None = None
+    alike: bool = False
 
     @property
     def even(self) -> bool:
@@ -66,6 +61,30 @@ class Pair:
             return self.in_turn
         head, base = self.head.of(figure), self.base.of(figure)
         return math.log(base / head) if head and base else None
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """Say after how many pairs a verdict is looked for, and at which level each time.
+
+    from_unlike: the pairs that it takes at least where those of one pair had not all in common.
+    """
+
+    after: Sequence[int]
+    level: float = REGRESSED_LEVEL
+    from_unlike: int = 0
+
+    def counts(self, number: int, pairs: Sequence[Pair]) -> bool:
+        """Return whether these pairs are looked at after so many."""
+        return number >= self.from_unlike or all(pair.alike for pair in pairs)
+
+
+_FOUR_LOOKS = (4, 5, 6, 8)
+# Those that are to settle a suspect: together they err no more often than two looks at REGRESSED_LEVEL (union bound).
+# Where the two of a pair have addresses or pages of their own, a process can have one of two speeds: that four pairs
+# have the same sign by chance is then no rarity, and Student's t takes them for certain: see
+# benchmarks/pairs_simulation.py.
+SETTLING = Looks(_FOUR_LOOKS, 1 - 2 * (1 - REGRESSED_LEVEL) / len(_FOUR_LOOKS), from_unlike=5)
 
 
 def judge_by_pairs(

@@ -2,12 +2,13 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from pytest_bandwidth.domain.judging.by_code.paired import (
     EVEN_PROBES,
-    SETTLING_LEVEL,
+    SETTLING,
     Pair,
     half_width,
     judge_pairs,
@@ -146,9 +147,16 @@ def test_power_against_a_drop_of_eight_percent():
 
 
 def test_looks_that_settle_share_the_level_of_two_and_one_that_is_not_sure_goes_on():
-    assert pytest.approx(1 - 2 * (1 - 0.999) / 4) == SETTLING_LEVEL
+    assert pytest.approx(1 - 2 * (1 - 0.999) / len(SETTLING.after)) == SETTLING.level
     # Their mean is past the tolerance and five pairs exclude no drop at 99.9 %, which a look at a stricter level does.
     drops = [0.10 + 0.0181 * step for step in (-2, -1, 0, 1, 2)]
     found = [Pair(Metrics(math.exp(-drop)), Metrics(1.0)) for drop in drops]
-    said = [judge_pairs(found, "gbps", 0.05, "main", level).status for level in (0.999, SETTLING_LEVEL)]
+    said = [judge_pairs(found, "gbps", 0.05, "main", level).status for level in (0.999, SETTLING.level)]
     assert said == [Status.REGRESSED, Status.INSUFFICIENT]
+
+
+def test_four_pairs_settle_where_both_of_each_had_all_in_common():
+    alike = [replace(pair, alike=True) for pair in pairs(0.1, 0.1, 0.1, 0.1)]
+    assert [SETTLING.counts(n, alike) for n in SETTLING.after] == [True] * 4
+    but_one = [*alike[1:], *pairs(0.1)]
+    assert [SETTLING.counts(n, but_one) for n in SETTLING.after] == [False, True, True, True]
