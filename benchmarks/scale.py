@@ -116,6 +116,8 @@ RUNS = {
     "judge": ((*_HALVES, *_OURS, "--bandwidth-strict"),),
     "judge with -n 2": ((*_HALVES, *_OURS, "--bandwidth-strict", *_TWO_WORKERS),),
     "judge, two runs of half each at once": tuple((half, *_OURS, "--bandwidth-strict") for half in _HALVES),
+    # What -n 2 takes where each of its three processes has a processor.
+    "judge half with -n 1": ((_HALVES[0], *_OURS, "--bandwidth-strict", "-p", "xdist", "-n1"),),
     "empty tests, without the plugin": (("test_empty.py",),),
     "the same with -n 2": (("test_empty.py", *_TWO_WORKERS),),
 }
@@ -169,11 +171,12 @@ def print_tests(tests: int, threads: int, repeat: int) -> None:
     print("|---|---|---|---|---|")
     for name, (seconds, spent) in found.items():
         print(f"| {tests} | {name} | {seconds:.1f} | {seconds / tests * 1e3:.1f} | {spent:.1f} |")
-    update, judge, with_two, halves, empty, empty_with_two = (seconds for seconds, _ in found.values())
+    update, judge, with_two, halves, half, empty, empty_with_two = (seconds for seconds, _ in found.values())
     print(
         f"\njudge ÷ update: {judge / update:.2f}; -n 2 ÷ one process: {with_two / judge:.2f}, "
         f"beyond what empty tests take: {(with_two - empty_with_two) / (judge - empty):.2f}; "
-        f"two runs of half each at once ÷ one process: {halves / judge:.2f}"
+        f"two runs of half each at once ÷ one process: {halves / judge:.2f}; "
+        f"half with -n 1 ÷ one process: {half / judge:.2f}"
     )
 
 
