@@ -4,20 +4,21 @@
     python benchmarks/pairs_simulation.py --trials 200000
 
 Every rule looks at the drops after some numbers of pairs, eight at most but for the rule of --bandwidth-against. It is
-REGRESSED where the mean is past the tolerance and the rule excludes no drop, WITHIN where the 99.9 % interval is
-narrower than the tolerance and the mean inside it; else it goes on. The rules share the level of two looks at 1/1000:
+REGRESSED where the mean is past the tolerance and the rule excludes no drop, WITHIN where the 99 % interval is narrower
+than the tolerance and the mean inside it; else it goes on. The rules share the level of two looks at 1/1000:
 
     4, then 8     two looks by Student's t at 99.9 %
     5, then 10    --bandwidth-against
     each of 3–8   six looks by Student's t that share 2/1000 evenly: by the union bound it holds at any of them
     each of 5–8   four looks that share it
     4, 5, 6, 8    what settles suspects: as many; of pairs that had not all in common none before the fifth
+    … at 99.9 %   the same, WITHIN where the 99.9 % interval is as narrow
     mixture       the scale-invariant e-process of the t-test (right Haar prior of the spread, normal mixture over the
                   effect's size, in spreads): past 1/level, by Ville's inequality, at any of 3 to 8
 
 Prints Markdown: the level with a tolerance of nothing, where the interval alone decides; false alarms, drops found and
-pairs taken with the tolerance that is asked for. Noise is that of two processes, each as judge_simulation.py draws it:
-of processes with one of two speeds a pair has one of three ratios.
+passed, and pairs taken, with the tolerance that is asked for. Noise is that of two processes, each as
+judge_simulation.py draws it: of processes with one of two speeds a pair has one of three ratios.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from statistics import mean, stdev
 
 from judge_simulation import NOISES, Draw
 
-from pytest_bandwidth.domain.judging.by_code.paired import SETTLING, half_width
+from pytest_bandwidth.domain.judging.by_code.paired import SETTLING, WITHIN_LEVEL, half_width
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import format_percent, log_of_drop, parse_fraction
@@ -47,10 +48,11 @@ Excludes = Callable[[int, float, float], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """Hold after how many pairs a rule looks, and what it takes for a drop."""
+    """Hold after how many pairs a rule looks, and what it takes for a drop; within: at which level for none."""
 
     looks: Sequence[int]
     excludes: Excludes
+    within: float = WITHIN_LEVEL
 
 
 def student(level: float) -> Excludes:
@@ -76,6 +78,7 @@ RULES = {
     "each of 3–8": Rule(EACH, student(LEVEL / len(EACH))),
     "each of 5–8": Rule((5, 6, 7, 8), student(LEVEL / 4)),
     "4, 5, 6, 8": Rule(SETTLING.after, student(1 - SETTLING.level)),
+    "4, 5, 6, 8 at 99.9 %": Rule(SETTLING.after, student(1 - SETTLING.level), 0.999),
     "mixture, effect 3": Rule(EACH, mixture(3.0)),
     "mixture, effect 10": Rule(EACH, mixture(10.0)),
 }
@@ -87,7 +90,7 @@ def outcome(rule: Rule, drops: Sequence[float], allowed: float) -> tuple[str, in
         centre, spread = mean(drops[:n]), stdev(drops[:n])
         if centre > allowed and rule.excludes(n, centre, spread):
             return "REGRESSED", n
-        if centre <= allowed and half_width(spread, n) <= allowed:
+        if centre <= allowed and half_width(spread, n, rule.within) <= allowed:
             return "WITHIN", n
     return "INSUFFICIENT", rule.looks[-1]
 
@@ -120,7 +123,8 @@ def row(name: str, of_noise: str, spread: float, drops: Sequence[float], toleran
     cells += [format_percent(same.get("INSUFFICIENT", 0.0), 1), f"{pairs:.1f}"]
     for drop in drops:
         found, pairs = shares(rule, noise, spread, log_of_drop(drop), allowed, trials)
-        cells += [format_percent(found.get("REGRESSED", 0.0), 1), f"{pairs:.1f}"]
+        cells += [format_percent(found.get("REGRESSED", 0.0), 1), format_percent(found.get("WITHIN", 0.0), 2)]
+        cells.append(f"{pairs:.1f}")
     return f"| {' | '.join(cells)} |"
 
 
@@ -137,8 +141,8 @@ def main() -> None:
         print(f"\nSpread {format_percent(spread, 1)}, tolerance {format_percent(options.tolerance, 1)}, ", end="")
         print(f"{options.trials} trials a cell:\n")
         print("| looks | noise | level | false alarms | INSUFFICIENT | pairs |", end="")
-        print("".join(f" found {format_percent(d)} | pairs |" for d in drops))
-        print("|---|---|---|---|---|---|" + "---|---|" * len(drops))
+        print("".join(f" found {format_percent(d)} | passed | pairs |" for d in drops))
+        print("|---|---|---|---|---|---|" + "---|---|---|" * len(drops))
         for of_noise in options.noise or ["Gaussian"]:
             for name in RULES:
                 print(row(name, of_noise, spread, drops, options.tolerance, options.trials), flush=True)

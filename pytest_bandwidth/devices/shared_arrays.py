@@ -206,6 +206,17 @@ class SharedArrays:
         self._kept = [buffer for _, buffer in buffers if buffer is not None]
         return [(array.size, array.pages.skew, array.length) for array in self._told]
 
+    def tells_all(self, touched: Iterable[Any]) -> bool:
+        """Return whether what was told is all that the workload is known to be given, and that is something.
+
+        touched: as in `told`. Numbers beside arrays are none.
+        """
+        given = [one for one in touched if one is not None and not isinstance(one, (int, float, complex, np.generic))]
+        return bool(given) and all(isinstance(one, np.ndarray) and self._is_told(one) for one in given)
+
+    def _is_told(self, given: np.ndarray[Any, Any]) -> bool:
+        return any(_holds_any(array, [given.ctypes.data]) for array in self._told)
+
     def copy(self, places: Places) -> list[int]:
         """Lay copies of arrays there; return their numbers."""
         done = [number for number, offset in places if self._is_mapped(number, offset)]

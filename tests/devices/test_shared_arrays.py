@@ -63,6 +63,22 @@ def addresses_of(*arrays):
     return [array.ctypes.data for array in arrays]
 
 
+def test_all_is_told_where_every_array_that_the_workload_is_given_can_be_exchanged(memory):
+    arrays = SharedArrays(memory)
+    one, two = arrays.allocate(SMALL), arrays.allocate(SMALL)
+    numbers = (None, 3, np.float32(2.5))
+    for touched, expected in (
+        ([one, two], True),
+        ([one[16:], *numbers], True),
+        ([one, np.empty(4)], False),
+        ([one, "1 GB"], False),
+        ([*numbers], False),
+        ([], False),
+    ):
+        arrays.told(touched)
+        assert arrays.tells_all(touched) == expected
+
+
 @pytest.mark.parametrize("size", [1, SMALL, HUGE])
 def test_what_holds_the_same_lies_in_the_same_memory_until_it_is_restored(memory, size):
     one, two = both_of(memory)

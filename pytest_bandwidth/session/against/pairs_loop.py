@@ -147,7 +147,7 @@ class PairsTaken:
         """Return the pairs in which both processes measured something valid."""
         found = ((_figures(pair.head.get(label)), _figures(pair.base.get(label)), pair) for pair in self.pairs)
         return [
-            Pair(head, base, pair.drops.get(label), label in pair.alike)
+            Pair(head, base, pair.drops.get(label), label in pair.alike and label in pair.drops)
             for head, base, pair in found
             if head is not None and base is not None
         ]
@@ -289,7 +289,8 @@ def judge_timed(
             {
                 key: _judge_one(key, subject, taken, looks.level)
                 for key, subject in subjects.items()
-                if (key not in judged or key in open_keys) and looks.counts(wanted, taken.of(subject.label))
+                if (key in open_keys and looks.is_due(wanted, taken.of(subject.label)))
+                or (key not in open_keys and key not in judged)
             }
         )
         open_keys = [key for key in open_keys if key not in judged or _is_undecided(judged[key].verdict)]

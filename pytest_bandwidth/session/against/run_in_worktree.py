@@ -59,7 +59,7 @@ class _FromTree:
 def lay_out(number: int, mark: str, system: Any = None) -> bool:
     """Start this process again at addresses that are no accident: those of any other with this number.
 
-    Return whether it has them.
+    Return whether it was started so.
 
     A system lays code, stack and data out anew for each process, and the same code is up to 18 % slower in some
     (docs/measurements.md, "Where processes lie"): with other conflicts between what it runs and what it touches. Where

@@ -125,7 +125,7 @@ class Worktrees:
 class InTurn:
     """Hold what two processes measured in turn: their rows, and by label ln(the head's seconds ÷ the base's).
 
-    alike: the labels of which both had the same addresses, and arrays in the same memory.
+    alike: the labels of which both had the same addresses, and all arrays in the same memory.
     """
 
     head: list[dict[str, Any]]

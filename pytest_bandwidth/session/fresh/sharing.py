@@ -17,17 +17,17 @@ from pytest_bandwidth.devices.base import Call
 from pytest_bandwidth.devices.numpy_arrays import available_bytes
 from pytest_bandwidth.devices.shared_arrays import HUGE_PAGE_BYTES, SharedArrays
 
-# What lines say: which arrays there are, and with which of them an order was carried out.
-ARRAYS, DONE = "arrays", "done"
+# What lines say: which arrays there are, whether those are all that the workload is given, and with which of them an
+# order was carried out.
+ARRAYS, ALL, DONE = "arrays", "all", "done"
 Work = Literal["copy", "same", "exchange"]
 # What the processes, 0 and 1, are to do at the same time; sent back is with which arrays each did it.
 Both = tuple["Order", "Order"]
-# The end tells whether pages were exchanged.
+# The end tells whether those of all arrays were exchanged.
 Orders = Generator[Both, tuple[Sequence[int], Sequence[int]] | None, bool]
 # Numbers of an array in both processes, its bytes, and where the shared memory has room for it.
 _Place = tuple[tuple[int, int], int, int]
 
-_BY_BOTH: tuple[Work, ...] = ("same", "exchange")
 _NOTHING: tuple[Sequence[int], Sequence[int]] = ((), ())
 # Of the free memory, what copies may take: nothing fails without them.
 FREE_SHARE = 0.25
@@ -62,38 +62,38 @@ def order_of(line: str) -> Order | None:
 
 
 def orders(memory: int, one: Sequence[Sequence[int]], two: Sequence[Sequence[int]]) -> Orders:
-    """Give orders, one after the other; return whether pages were exchanged.
+    """Give orders, one after the other; return whether all arrays of both had their pages exchanged.
 
     one, two: the arrays of both, each as `SharedArrays.told` has it.
     """
     places: list[_Place] = []
     # Nothing lies where an earlier measurement's arrays did: processes that the test has forked may have them still.
-    begin = end = os.fstat(memory).st_size
+    end = os.fstat(memory).st_size
     for numbers in _alike(one, two):
         length = one[numbers[0]][-1]
         places.append((numbers, length, end))
         end += -(-length // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
-    if not places or not _has_room(memory, begin, end):
+    if not places or not _made_room(memory, sum(length for _, length, _ in places), end):
         return False
     # Each every other one, the largest first: nothing else that is ordered takes as long.
     places.sort(key=lambda place: -place[1])
     halves = places[::2], places[1::2]
     done = (yield _order("copy", halves[0], 0), _order("copy", halves[1], 1)) or _NOTHING
     places = [place for side, half in enumerate(halves) for place in half if place[0][side] in done[side]]
-    for work in _BY_BOTH:
+    steps: tuple[Work, Work] = ("same", "exchange")
+    for work in steps:
         if places:
             done = (yield _order(work, places, 0), _order(work, places, 1)) or _NOTHING
-        kept = [place for place in places if all(place[0][side] in done[side] for side in (0, 1))]
-        if not kept or (work == "exchange" and kept != places):  # what one cannot, the other may not
-            yield Order("exchange", []), Order("exchange", [])
-            return False
-        places = kept
-    return True
+        places = [place for place in places if all(place[0][side] in done[side] for side in (0, 1))]
+    if not places:  # what one cannot, the other may not
+        yield Order("exchange", []), Order("exchange", [])
+    return len(places) == len(one) == len(two)
 
 
-def _has_room(memory: int, begin: int, end: int) -> bool:
+def _made_room(memory: int, needed: int, end: int) -> bool:
+    """Let the memory end there, where so many bytes may be taken."""
     free = available_bytes()
-    if free is not None and end - begin > FREE_SHARE * free:
+    if free is not None and needed > FREE_SHARE * free:
         return False
     try:
         os.ftruncate(memory, end)

@@ -27,14 +27,14 @@ from pytest_bandwidth.devices.shared_arrays import SharedArrays
 from pytest_bandwidth.domain.measured.rounds import FEWEST_ROUNDS
 from pytest_bandwidth.domain.statistics import precision_of_median
 from pytest_bandwidth.session.fresh.child import Child, ChildResult, Go, ParentLine
-from pytest_bandwidth.session.fresh.sharing import ARRAYS, DONE, Both, Orders, order_of, orders
+from pytest_bandwidth.session.fresh.sharing import ALL, ARRAYS, DONE, Both, Orders, order_of, orders
 
 GO, STOP = "go", "stop"
 SEED_BITS = 63
 _CHUNK_BYTES = 1 << 16
 # OpenMP's threads of the process that has sampled spin for some milliseconds before they sleep. Where that was not
-# waited for, a triad on all processors lost 60 to 100 % of its rounds to them. Where they never sleep, as with
-# OMP_WAIT_POLICY=active, the other process goes on all the same.
+# waited for, a triad on all processors lost 60 to 100 % of its rounds to them. Where they spin for long (LLVM's OpenMP:
+# 200 ms) or for ever (OMP_WAIT_POLICY=active), the other process goes on all the same.
 MOST_REST_SECONDS, STEP_SECONDS = 0.02, 0.0005
 # Two processes have enough once the standard error of their ratio's median is below this. Pairs of identical code
 # differ by more than that (benchmarks/in_turn.py), so that another pair tells more than further rounds of one.
@@ -48,7 +48,7 @@ RoundsInTurn = Mapping[str | None, Sequence[tuple[float, float]]]
 
 @dataclass(frozen=True, slots=True)
 class TurnsTaken:
-    """Hold how both ended, the rounds that they have in common, and which labels' arrays lay in the same memory."""
+    """Hold how both ended, their common rounds, and the labels of which all arrays lay in the same memory."""
 
     ended: tuple[ChildResult, ChildResult]
     rounds: RoundsInTurn
@@ -83,7 +83,8 @@ class _Turns:
             yield self
             return
         try:
-            answer = self._say({"label": self.label, ARRAYS: arrays.told(touched)})
+            told = arrays.told(touched)
+            answer = self._say({"label": self.label, ARRAYS: told, ALL: arrays.tells_all(touched)})
             while (order := order_of(answer)) is not None:
                 answer = self._say({"label": self.label, DONE: order.by(arrays, run)})
             yield self
@@ -93,13 +94,13 @@ class _Turns:
     def taken(self, seconds: float | None, *, stops: bool) -> bool:
         counts = self.arrays is None or not self.arrays.has_forked
         said = {"label": self.label, "seconds": seconds if counts else None, "stops": stops}
-        rest()
         stop = self._say(said) == STOP
         if stop and self.arrays is not None:
             self.arrays.restore(remove=True)  # neither of the two goes on
         return stop
 
     def _say(self, said: Mapping[str, Any]) -> str:
+        rest()
         answer = self.line.answer_to(json.dumps(said)).strip()
         if answer == GO and self.processor is not None:
             _move_to(self.processor)
@@ -204,12 +205,12 @@ class Conductor:
         self._memory = memory
         self._orders: Orders | None = None
         self.rounds: dict[str | None, list[tuple[float, float]]] = {}
-        # The labels of measurements whose arrays lie in the same memory.
+        # The labels of measurements of which all arrays lie in the same memory.
         self.shared: set[str | None] = set()
         self._waiting: dict[int, Mapping[str, Any]] = {}
         self._gone: set[int] = set()
-        # Whether an order was given, of those that there are.
-        self._asked = False
+        # Whether an order was given, of those that there are, and whether they are about all arrays.
+        self._asked = self._all_told = False
         self._sampling: int | None = None
         # Who is still to go in this round, and what those took who went.
         self._to_go: list[int] = []
@@ -221,8 +222,9 @@ class Conductor:
         if said is None:
             return []
         self._waiting[side] = said
-        if ARRAYS in said:
-            self._orders = None  # whatever came of those before
+        if ARRAYS in said:  # whatever came of those before
+            self._orders = None
+            self.shared.discard(said.get("label"))
         if self._sampling == side:
             self._sampling = None
         if side in self._taken:
@@ -270,13 +272,14 @@ class Conductor:
             if self._memory is None or ARRAYS not in one or ARRAYS not in two:
                 return None
             self._orders, self._asked = orders(self._memory, one[ARRAYS], two[ARRAYS]), False
+            self._all_told = bool(one.get(ALL) and two.get(ALL))
         done = (one.get(DONE, ()), two.get(DONE, ())) if self._asked else None
         self._asked = True
         try:
             return self._orders.send(done)
         except StopIteration as end:
             self._orders = None
-            if end.value:
+            if end.value and self._all_told:
                 self.shared.add(one.get("label"))
             return None
 

@@ -149,6 +149,15 @@ def test_what_had_all_in_common_is_settled_by_fewer_pairs(alike, taken):
     assert worktrees.order == "T" * taken
 
 
+def test_what_the_other_revision_measured_once_and_then_did_not_is_judged_too():
+    twice, both = {"a": (70.0, 100.0), "b": (70.0, 100.0)}, {"a": (100.0, 100.0), "b": (100.0, 100.0)}
+    worktrees = ScriptedWorktrees([twice], [{"a": (100.0, 100.0)}, *[both] * 9])
+    pairs = PairsTaken(worktrees, str, worktrees.held)
+    subjects = {label: Subject(label, setup_of(measured(70.0)), LIMITS) for label in "ab"}
+    found = judge_timed(subjects, pairs, SETTLING)
+    assert {key: one.verdict.status for key, one in found.items()} == {"a": Status.REGRESSED, "b": Status.REGRESSED}
+
+
 def test_what_can_take_turns():
     revision = ScriptedWorktrees.revision
     one = replace(measured(70.0), device=replace(HOST, memory_bytes=None))
@@ -172,7 +181,7 @@ def test_regressed_after_the_number_asked_for():
 
 
 def test_undecided_pairs_are_extended_to_twice_as_many():
-    noisy = only((80.0, 100.0), (80.0, 100.0), (85.0, 100.0), (75.0, 100.0))
+    noisy = only((80.0, 100.0), (80.0, 100.0), (90.0, 100.0), (70.0, 100.0))
     worktrees = ScriptedWorktrees(noisy, only((80.0, 100.0)))
     verdict = judge(worktrees)["None"]
     assert (verdict.status, verdict.baseline_runs) == (Status.INSUFFICIENT, 8)

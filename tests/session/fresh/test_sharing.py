@@ -51,14 +51,21 @@ def test_each_copies_half_and_both_compare_and_exchange_what_is_the_same(memory)
             ("same", places, places),
             ("exchange", [places[2]], [places[2]]),
         ],
-        True,
+        False,
     )
     assert os.fstat(memory).st_size == next_at + HUGE_PAGE_BYTES
 
 
+@pytest.mark.parametrize(("one", "two", "expected"), [(1, 1, True), (2, 2, True), (1, 2, False), (2, 1, False)])
+def test_the_end_tells_whether_all_arrays_of_both_were_exchanged(memory, one, two, expected):
+    numbers = [*range(min(one, two))]
+    _, all_exchanged = given(memory, [SMALL] * one, [SMALL] * two, [(numbers, numbers)] * 3)
+    assert all_exchanged == expected
+
+
 def test_what_one_could_not_copy_is_left_out(memory):
-    found, exchanged = given(memory, [SMALL, SMALL], [SMALL, SMALL], [([], [1]), ([1], [1]), ([1], [1])])
-    assert exchanged
+    found, all_exchanged = given(memory, [SMALL, SMALL], [SMALL, SMALL], [([], [1]), ([1], [1]), ([1], [1])])
+    assert not all_exchanged
     assert found[1] == ("same", [(1, HUGE_PAGE_BYTES)], [(1, HUGE_PAGE_BYTES)])
 
 
@@ -87,7 +94,7 @@ def test_nothing_is_ordered_where_there_is_no_room():
         assert given(no_memory.fileno(), [SMALL], [SMALL], []) == ([], False)
 
 
-@pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * HUGE_PAGE_BYTES, True), (None, True)])
+@pytest.mark.parametrize(("free", "ordered"), [(4 * SMALL[2] - 1, False), (4 * SMALL[2], True), (None, True)])
 def test_nothing_is_ordered_where_memory_is_short(memory, monkeypatch, free, ordered):
     monkeypatch.setattr(sharing, "available_bytes", lambda: free)
     found, _ = given(memory, [SMALL], [SMALL], [([0], [0])] * 3)
@@ -96,8 +103,8 @@ def test_nothing_is_ordered_where_memory_is_short(memory, monkeypatch, free, ord
 
 @pytest.mark.parametrize(("steps", "left"), [(1, NONE), *((n, left) for n in (2, 3) for left in (NONE, ONE, OTHER))])
 def test_both_give_up_what_one_could_not_do(memory, steps, left):
-    found, exchanged = given(memory, [SMALL], [SMALL], [([0], [0])] * (steps - 1) + [left] * 2)
-    assert not exchanged
+    found, all_exchanged = given(memory, [SMALL], [SMALL], [([0], [0])] * (steps - 1) + [left] * 2)
+    assert not all_exchanged
     assert len(found) == steps + 1
     assert found[-1] == GIVEN_UP
 

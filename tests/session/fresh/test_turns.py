@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -146,8 +147,8 @@ def test_processes_meet_in_every_round(tmp_path):
     assert {row["pid"] for row in told} <= own_processes.remembered()
 
 
-def told(*arrays, label="a"):
-    return {"label": label, "arrays": arrays}
+def told(*arrays, label="a", all_told=True):
+    return {"label": label, "arrays": arrays, "all": all_told}
 
 
 def done(*numbers):
@@ -167,9 +168,10 @@ def works(answers):
     return [(side, json.loads(answer)["work"] if answer.startswith("{") else answer) for side, answer in answers]
 
 
-def test_before_the_first_round_both_are_told_of_their_arrays(memory):
+@pytest.mark.parametrize("all_told", [True, False])
+def test_before_the_first_round_both_are_told_of_their_arrays(memory, all_told):
     conductor, array = Conductor(memory), [100_000, 0, 102_400]
-    assert conductor.heard(1, told(array)) == []
+    assert conductor.heard(1, told(array, all_told=all_told)) == []
     assert works(conductor.heard(0, told(array))) == [(0, "copy"), (1, "copy")]
     assert works(conductor.heard(0, done(0))) == []
     assert works(conductor.heard(1, done())) == [(0, "same"), (1, "same")]
@@ -178,7 +180,7 @@ def test_before_the_first_round_both_are_told_of_their_arrays(memory):
     assert conductor.shared == set()
     assert works(conductor.heard(0, done(0))) == []
     assert works(conductor.heard(1, done(0))) == [(0, GO)]
-    assert conductor.shared == {"a"}
+    assert conductor.shared == ({"a"} if all_told else set())
     assert works(conductor.heard(0, taken(1.0))) == [(1, GO)]
     assert works(conductor.heard(1, taken(1.0))) == [(1, GO)]
 
@@ -256,7 +258,7 @@ def write(tmp_path, memory, one, two):
 
 def test_arrays_that_are_equal_lie_in_the_same_memory_while_both_sample(tmp_path, memory_of_arrays):
     (one, two), rounds, shared = write(tmp_path, memory_of_arrays, "1", "2")
-    assert (rounds, shared) == ([3, 3], {"a", "b"})
+    assert (rounds, shared) == ([3, 3], set()), "of each its own was not exchanged"
     # AB BA AB, BA AB BA: what was written last, and its own where both differed; its own after the rounds.
     assert one == [[100, 1], [12, 1], [11, 1], [100, 100], [2, 1], [1, 1], [22, 1], [100, 100]]
     assert two == [[1, 2], [2, 2], [21, 2], [100, 100], [100, 2], [11, 2], [12, 2], [100, 100]]
@@ -290,7 +292,7 @@ def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held
             assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]
         line.close()
     assert asked == [(0, {1}), (0, allowed)] * 2
-    assert rested == [2, 4], "after each sample, before the other process is told"
+    assert rested == [0, 2, 4], "before anything is said, so before the other process goes on"
 
 
 def tasks_of(tmp_path, monkeypatch, *states):
@@ -344,7 +346,8 @@ def test_a_thread_that_computes_runs_and_one_that_has_ended_does_not():
         seen = turns._runs(task)
     thread.join()
     assert seen
-    assert not turns._runs(task)
+    while turns._runs(task):  # Python lets go of a thread before the system does
+        time.sleep(0.001)
 
 
 def test_one_that_dies_leaves_the_other_to_itself(tmp_path):

@@ -26,6 +26,10 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 EVEN_PROBES = 0.10
 # The code of verdicts that rest on pairs.
 PAIRS = "pairs"
+# How sure pairs have to be that code lost no more than the tolerance. It costs no false alarm, and of drops of twice
+# the tolerance no more than two in a thousand pass. At 99.9 % rows took two pairs more where pairs spread by half of
+# the tolerance, and up to one of six had no verdict then (benchmarks/pairs_simulation.py).
+WITHIN_LEVEL = 0.99
 # An interval needs two pairs; with them it is so wide that nothing is ever judged by it alone.
 FEWEST_PAIRS = 2
 MOST_ADVISED = 100
@@ -36,7 +40,7 @@ class Pair:
     """Hold one measurement's figures in two fresh processes: this code's, the other revision's.
 
     in_turn: where they sampled in turn, the median over the rounds of ln(this code's seconds ÷ the other's); None where
-    one followed the other. alike: whether both had the same addresses, and arrays in the same memory.
+    one followed the other. alike: whether both had the same addresses, and all arrays in the same memory.
     """
 
     head: Metrics
@@ -74,7 +78,7 @@ class Looks:
     level: float = REGRESSED_LEVEL
     from_unlike: int = 0
 
-    def counts(self, number: int, pairs: Sequence[Pair]) -> bool:
+    def is_due(self, number: int, pairs: Sequence[Pair]) -> bool:
         """Return whether these pairs are looked at after so many."""
         return number >= self.from_unlike or all(pair.alike for pair in pairs)
 
@@ -152,9 +156,9 @@ def judge_pairs(
 
     level: of the interval that excludes no drop, or no gain; a stricter one where there are more than two looks.
 
-    REGRESSED where the mean drop exceeds the tolerance and the interval excludes none. INSUFFICIENT where the interval
-    is wider than the tolerance: neither a drop of that size nor its absence is shown. INVALID where the machine changed
-    within so many pairs that too few are left. Uneven pairs never count.
+    REGRESSED where the mean drop exceeds the tolerance and the interval excludes none. INSUFFICIENT where it does not,
+    and where the interval at WITHIN_LEVEL is wider than the tolerance: neither a drop of that size nor its absence is
+    shown. INVALID where the machine changed within so many pairs that too few are left. Uneven pairs never count.
     """
     even = [pair for pair in pairs if pair.even]
     drops = [drop for pair in even if (drop := pair.drop(figure)) is not None]
@@ -191,7 +195,7 @@ def judge_pairs(
     verdict = replace(verdict, reason=_sentence(verdict, half, uneven, other, in_turn=in_turn))
     if centre > allowed and centre > surely:
         return replace(verdict, status=Status.REGRESSED)
-    if half > allowed or (centre > allowed and level > REGRESSED_LEVEL):
+    if centre > allowed or half_width(spread, n, WITHIN_LEVEL) > allowed:
         return _insufficient(verdict, uneven, level)
     if -centre > allowed and -centre > surely:
         return replace(verdict, status=Status.IMPROVED)

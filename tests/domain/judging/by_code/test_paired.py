@@ -60,6 +60,21 @@ def test_a_mean_past_the_tolerance_is_not_enough_while_the_interval_holds_none()
     assert judge(pairs(centre - 1.001 * reach, centre + 1.001 * reach)).status is Status.INSUFFICIENT
 
 
+def test_no_drop_is_told_at_99_percent_and_one_past_the_tolerance_that_is_not_sure_is_none():
+    # t₀.₉₉ with four degrees of freedom is 3.747, t₀.₉₉₉ 7.173; five steps have a standard deviation of √2.5.
+    def at(centre, half):
+        step = half / 3.747 * math.sqrt(5 / 2.5)
+        return judge(pairs(*(centre + step * number for number in (-2, -1, 0, 1, 2)))).status
+
+    assert at(0.0, 0.999 * LIMIT) is Status.WITHIN
+    assert at(0.0, 1.001 * LIMIT) is Status.INSUFFICIENT
+    assert at(0.99 * LIMIT, 0.9 * LIMIT) is Status.WITHIN
+    assert at(1.01 * LIMIT, 0.9 * LIMIT) is Status.INSUFFICIENT, "past the tolerance, and 99.9 % do not exclude none"
+    assert at(1.01 * LIMIT, 0.4 * LIMIT) is Status.REGRESSED
+    assert at(-1.01 * LIMIT, 0.9 * LIMIT) is Status.WITHIN
+    assert at(-1.01 * LIMIT, 0.4 * LIMIT) is Status.IMPROVED
+
+
 def test_noise_wider_than_the_tolerance_is_insufficient_and_says_how_many_pairs_would_do():
     noisy = judge(pairs(0.03, -0.03, 0.03, -0.03, 0.03))
     assert noisy.status is Status.INSUFFICIENT
@@ -157,6 +172,6 @@ def test_looks_that_settle_share_the_level_of_two_and_one_that_is_not_sure_goes_
 
 def test_four_pairs_settle_where_both_of_each_had_all_in_common():
     alike = [replace(pair, alike=True) for pair in pairs(0.1, 0.1, 0.1, 0.1)]
-    assert [SETTLING.counts(n, alike) for n in SETTLING.after] == [True] * 4
+    assert [SETTLING.is_due(n, alike) for n in SETTLING.after] == [True] * 4
     but_one = [*alike[1:], *pairs(0.1)]
-    assert [SETTLING.counts(n, but_one) for n in SETTLING.after] == [False, True, True, True]
+    assert [SETTLING.is_due(n, but_one) for n in SETTLING.after] == [False, True, True, True]
