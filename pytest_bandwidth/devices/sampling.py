@@ -253,7 +253,8 @@ def _warm_up(
         spent = device.now() - started
         if spent >= WARMUP_MOST_SHARE * budget.max_seconds:
             break
-        if spent >= WARMUP_LEAST_SHARE * budget.max_seconds and not _drifts(seconds):
+        # In turn with another process what drifts does so in both, and warming up each disturbs the other.
+        if spent >= WARMUP_LEAST_SHARE * budget.max_seconds and (budget.turns is not None or not _drifts(seconds)):
             break
     return len(seconds)
 

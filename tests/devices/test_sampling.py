@@ -281,6 +281,15 @@ def test_in_turn_with_another_process_no_probe_is_sampled():
     assert (rounds.probe_seconds, rounds.probe_bytes, rounds.probe_name) == ((), 0, None)
 
 
+def test_in_turn_no_end_of_drifting_is_waited_for():
+    def drifting():
+        return ScriptedDevice(kernel_script=lambda n: 1e-3 * 1.05 ** min(n, 100))
+
+    alone, in_turn = (take(drifting(), budget=replace(QUIET, turns=turns)) for turns in (None, InTurn(5)))
+    least = sampling.WARMUP_LEAST_SHARE * QUIET.max_seconds
+    assert least <= in_turn.warmup_seconds < 2 * least < alone.warmup_seconds
+
+
 def test_after_the_last_turn_the_workload_runs_once_more():
     turns, left = InTurn(5), []
     workload = replace(NOTHING, call=lambda: left.append(turns.left), reads=("x",), writes=("y",))
