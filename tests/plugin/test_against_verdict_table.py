@@ -26,9 +26,10 @@ PAIRS = 2
 BYTES = 100_000_000
 # docs/method.md: probes that differ by more between the two processes of a pair saw another machine.
 EVEN_PROBES = math.exp(0.10)
-# Noise asks for as many pairs again; where the drops of all four are ±this, the interval is as wide as the tolerance.
+# Noise asks for as many pairs again; where the drops of all four are ±this, the 99 % interval is as wide as the
+# tolerance.
 MOST_PAIRS = 2 * PAIRS
-_HALF_WIDTH = t_quantile(0.999, MOST_PAIRS - 1) * math.sqrt(MOST_PAIRS / (MOST_PAIRS - 1)) / math.sqrt(MOST_PAIRS)
+_HALF_WIDTH = t_quantile(0.99, MOST_PAIRS - 1) * math.sqrt(MOST_PAIRS / (MOST_PAIRS - 1)) / math.sqrt(MOST_PAIRS)
 EDGE_OF_NOISE = -math.log1p(-TOLERANCE) / _HALF_WIDTH
 
 SMALL_MEMORY, LARGE_MEMORY = 2 * BYTES, 100 * BYTES
