@@ -86,6 +86,7 @@ def spent(kept: Tally, drops: Sequence[float]) -> Iterator[str]:
 
 
 def wait_until(moment: datetime) -> None:
+    """Spread rounds over hours: what a machine does in one of them says little of the next."""
     time.sleep(max((moment - datetime.now(timezone.utc)).total_seconds(), 0))
 
 

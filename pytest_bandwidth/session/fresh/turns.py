@@ -117,7 +117,7 @@ def rest(tasks: Path = Path("/proc/self/task")) -> None:
         while any(_runs(tasks / thread) for thread in os.listdir(tasks) if thread != own):
             if time.monotonic() > ends:
                 return
-            time.sleep(STEP_SECONDS)
+            time.sleep(STEP_SECONDS)  # nobody tells when another library's thread has spun for long enough
     except OSError:  # another system than Linux
         time.sleep(MOST_REST_SECONDS)
 

@@ -26,9 +26,9 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 EVEN_PROBES = 0.10
 # The code of verdicts that rest on pairs.
 PAIRS = "pairs"
-# How sure pairs have to be that code lost no more than the tolerance. It costs no false alarm, and of drops of twice
-# the tolerance no more than two in a thousand pass. At 99.9 % rows took two pairs more where pairs spread by half of
-# the tolerance, and up to one of six had no verdict then (benchmarks/pairs_simulation.py).
+# How sure pairs have to be that code lost no more than the tolerance. It costs no false alarm; of drops of twice the
+# tolerance none passes where pairs spread by two fifths of it, one to three in a thousand by four fifths. At 99.9 %
+# rows took two pairs more by two fifths, and three of four had no verdict by four (benchmarks/pairs_simulation.py).
 WITHIN_LEVEL = 0.99
 # An interval needs two pairs; with them it is so wide that nothing is ever judged by it alone.
 FEWEST_PAIRS = 2
