@@ -4,6 +4,7 @@
     python benchmarks/judge_simulation.py --trials 100000
     python benchmarks/judge_simulation.py --constants      # the rule's constants against others, one changed at a time
     python benchmarks/judge_simulation.py --files          # an entry among a file's others, quieter and noisier ones
+    python benchmarks/judge_simulation.py --histories      # an entry whose test has runs in a history, as noisy
     python benchmarks/judge_simulation.py --longer         # a baseline whose runs take more rounds than what is judged
     python benchmarks/judge_simulation.py --estimators     # other middles of the fresh processes than their median
 
@@ -16,10 +17,10 @@ latter four. The noises all have the standard deviation that is asked for:
     bimodal       two states, equally likely, 2 × 0.97 sd apart, each with a quarter of the sd of its own
 
 Prints Markdown: false alarms with a 95 % upper limit, the share of identical code that is told to be INSUFFICIENT
-instead, and the share of drops found. With --constants, --files, --longer and --estimators each figure is the worst of
-the three noises; with --estimators of a fourth as well, Gaussian but for one process in twenty, which is eight standard
-deviations slower. Of rounds k times as many, noise is taken to be 1/√k: true of noise in time, not of what a process
-keeps.
+instead, and the share of drops found. With --constants, --files, --histories, --longer and --estimators each figure is
+the worst of the three noises; with --estimators of a fourth as well, Gaussian but for one process in twenty, which is
+eight standard deviations slower. Of rounds k times as many, noise is taken to be 1/√k: true of noise in time, not of
+what a process keeps.
 """
 
 from __future__ import annotations
@@ -121,6 +122,9 @@ FILES: dict[str, tuple[float, ...]] = {
     "nine of a half": (0.5,) * 9,
     "nine of a fifth": (0.2,) * 9,
 }
+# How many runs a history has of the test, an hour apart.
+HISTORIES = {f"{runs} runs": runs for runs in (0, 7, 14, 30)}
+FEWEST_RUNS = (1, 3, 5)
 # How many times the rounds of what is judged a baseline's runs take.
 LONGER = {f"{times} × the rounds": times for times in (1, 2, 3, 5)}
 # A process further from the median than so many of the entry's spreads counts as an outlier.
@@ -159,11 +163,12 @@ def shares(
     constants: Constants = CHOSEN,
     others: Sequence[float] = (),
     rounds: float = 1.0,
+    history: int = 0,
 ) -> dict[Status, float]:
     """Return the share of each status over the trials.
 
     others: of the file's other entries, multiples of the spread. rounds: of the baseline's runs, as multiples of those
-    of what is judged.
+    of what is judged. history: how many runs of the test it has.
     """
     draw = random.Random(f"{runs} {drop} {spread}")
     counts: dict[Status, int] = {}
@@ -177,9 +182,15 @@ def shares(
         judged = processes(1 + constants.confirm, math.log1p(-drop))
         entries = entries_of((known, *(processes(runs, 0.0, times) for times in others)))
         prior = reference.pool_of(entries, "relative").prior_beside(entries[0], constants.prior)
-        status = Judge(known, "relative", tolerance, prior, constants.confirm).status(judged)
+        past = _past(processes(history, 0.0))
+        status = Judge(known, "relative", tolerance, prior, constants.confirm, past).status(judged)
         counts[status] = counts.get(status, 0) + 1
     return {status: count / trials for status, count in counts.items()}
+
+
+def _past(runs: Sequence[Run]) -> reference.Past:
+    found = reference.scatter_of(runs, "relative")
+    return reference.NO_PAST if found is None else reference.Past(found.squares, found.runs - 1)
 
 
 def entries_of(runs: Sequence[Sequence[Run]]) -> list[Entry]:
@@ -208,6 +219,10 @@ def files_row(name: str, runs: int, spread: float, drops: list[float], tolerance
         return worst_row(name, runs, spread, drops, tolerance, trials, CHOSEN, FILES[file])
 
 
+def histories_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
+    return worst_row(name, runs, spread, drops, tolerance, trials, history=HISTORIES[name])
+
+
 def longer_row(name: str, runs: int, spread: float, drops: list[float], tolerance: float, trials: int) -> str:
     return worst_row(name, runs, spread, drops, tolerance, trials, rounds=LONGER[name])
 
@@ -231,10 +246,11 @@ def worst_row(
     others: Sequence[float] = (),
     rounds: float = 1.0,
     noises: Sequence[Draw] = tuple(NOISES.values()),
+    history: int = 0,
 ) -> str:
     """Return the worst row of the noises."""
     same, *dropped = (
-        [shares(noise, spread, runs, drop, tolerance, trials, constants, others, rounds) for noise in noises]
+        [shares(noise, spread, runs, drop, tolerance, trials, constants, others, rounds, history) for noise in noises]
         for drop in (0.0, *drops)
     )
     alarms = max(one.get(Status.REGRESSED, 0.0) for one in same)
@@ -253,6 +269,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--constants", action="store_true", help="compare the rule's constants with others")
     what.add_argument("--files", action="store_true", help="judge an entry by a file with others, of other noise")
+    what.add_argument("--histories", action="store_true", help="judge a test with runs in a history")
     what.add_argument("--longer", action="store_true", help="judge by a baseline whose runs take more rounds")
     what.add_argument("--estimators", action="store_true", help="compare the median of fresh processes with means")
     parser.add_argument("--tolerance", type=parse_fraction, default=0.03, help="default: 3%%")
@@ -268,6 +285,8 @@ def main() -> None:
         if options.files:
             files = [f"{file}{pooled}" for file in FILES for pooled in POOLED]
             kind, names, numbers, line = "others in the file", files, FEW_RUNS, files_row
+        if options.histories:
+            kind, names, numbers, line = "in the history", list(HISTORIES), FEWEST_RUNS, histories_row
         if options.longer:
             kind, names, numbers, line = "baseline's runs", list(LONGER), FEW_RUNS, longer_row
         if options.estimators:

@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.judging.by_code.last_word import Way
 from pytest_bandwidth.domain.judging.by_code.other_device import code_alone, has_code
 from pytest_bandwidth.domain.judging.confirmation import ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
-from pytest_bandwidth.domain.judging.judge import Judged, Pools, judge_test, pools_of
+from pytest_bandwidth.domain.judging.judge import Judged, PastRuns, Pools, judge_test, pools_of
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTraffic
@@ -46,6 +46,7 @@ from pytest_bandwidth.session.measuring.measuring_run import (
     no_hook,
 )
 from pytest_bandwidth.session.measuring.progress import Progress
+from pytest_bandwidth.session.past_runs import HISTORY_UNREAD, past_runs
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
 
@@ -158,6 +159,7 @@ class Run(MeasuringRun):
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         super().prepare()
         _ = self.baseline
+        _ = self._past  # no test's time is spent on it
         if self.settings.counters not in ("auto", "off") and not self.settings.disable:
             try:
                 self._counters.check()
@@ -187,7 +189,7 @@ class Run(MeasuringRun):
             if self.revision is None:
                 ways = self._ways(old_kernels, limits, test, timeout, progress)
                 judged = judge_test(measurements, self.baseline, limits, fresh.measure_again, alone, self._pools, ways)
-                judged = {key: _with_drift(one) for key, one in judged.items()}
+                judged = {key: self._with_past(_with_drift(one)) for key, one in judged.items()}
             else:
                 worktrees = self._worktrees(test, timeout, self.revision)
                 told = self._told.known(worktrees)
@@ -273,7 +275,22 @@ class Run(MeasuringRun):
 
     @cached_property
     def _pools(self) -> Pools:
-        return pools_of(self.baseline)
+        return pools_of(self.baseline, self._past[0])
+
+    @cached_property
+    def _past(self) -> tuple[PastRuns, Finding | None]:
+        """Return what the history adds to the baseline, or else why it adds nothing."""
+        if self.baseline is None or self.settings.update or self.settings.disable:
+            return {}, None
+        keys, folder = self.baseline.entries.keys(), self._invocation.folder
+        try:
+            return past_runs(self.settings, folder, self.device.identity, keys), None
+        except (BandwidthError, OSError) as error:
+            return {}, Finding(HISTORY_UNREAD, f"the history tells nothing: {error}; judged by the baseline alone")
+
+    def _with_past(self, judged: Judged) -> Judged:
+        why_not = self._past[1]
+        return judged if why_not is None else replace(judged, measurement=judged.measurement.with_finding(why_not))
 
     def _users_peak(self) -> Peak | None:
         asked = super()._users_peak()

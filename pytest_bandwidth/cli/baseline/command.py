@@ -21,6 +21,9 @@ def declare(parser: argparse.ArgumentParser) -> None:
     show = action("show", "list the entries: figures, runs, noise, and the drops that can be seen")
     show.add_argument("path", type=Path, metavar="PATH", help="a baseline file, or a folder of them")
     show.add_argument("keys", nargs="*", metavar="KEY", help="entries to show: a key, or a pattern with * and ?")
+    show.add_argument(
+        "--history", type=Path, metavar="FOLDER", help="the folder of --bandwidth-history: count its noise as runs do"
+    )
 
     validate = action("validate", "check files and list every problem (exit status 2)")
     validate.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="baseline files, or folders of them")

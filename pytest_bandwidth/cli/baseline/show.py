@@ -6,15 +6,16 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from pathlib import Path
 from statistics import stdev
 
 from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
-from pytest_bandwidth.domain.device import HOST_KINDS
+from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
 from pytest_bandwidth.domain.judging.drift import since_anchor
 from pytest_bandwidth.domain.judging.drop import NO_RUNS_WOULD_DO, runs_advised
-from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of
+from pytest_bandwidth.domain.judging.judge import PastRuns, Pools, pools_of, reference_in
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate, tells
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
@@ -37,7 +38,8 @@ SHORT_HASH = 8
 class Shown:
     """Hold an entry and what follows from it; fractions, None where the entry does not tell.
 
-    spread: between-process standard deviation of ln(figure) that a verdict goes by, of the entry's runs and the prior.
+    spread: between-process standard deviation of ln(figure) that a verdict goes by, of the entry's runs, those of the
+    history that was given, and the prior.
     spread_of_runs: of its own runs alone, from two runs on.
     sees: the smallest drop that fails a test, confirmed in fresh processes, with the options' defaults.
     runs_advised: how many runs would see a drop of the tolerance, where `sees` is larger; None where 20 would not.
@@ -67,7 +69,7 @@ class Shown:
 def run(options: argparse.Namespace) -> int:
     baselines = load_all(options.path)
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], options.keys))
-    shown = [(baseline, _shown(baseline, wanted)) for baseline in baselines]
+    shown = [(baseline, _shown(baseline, wanted, options.history)) for baseline in baselines]
     if options.json:
         print_json({"files": [_plain(baseline, rows) for baseline, rows in shown]})
     else:
@@ -75,9 +77,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
-    pools = pools_of(baseline)
+def _shown(baseline: Baseline, wanted: set[str], history: Path | None) -> list[Shown]:
+    pools = pools_of(baseline, {} if history is None else _past(baseline, history))
     return [_of(baseline, entry, pools) for key, entry in baseline.entries.items() if key in wanted]
+
+
+def _past(baseline: Baseline, history: Path) -> PastRuns:
+    """Return what a run with this history would add; nothing to a baseline of no one device."""
+    device = baseline.device
+    if device is None or device.kind is None or device.kind in COUNTING_KINDS:
+        return {}
+    from pytest_bandwidth.storage.history import ask, noise_in  # brings what showing a file alone need not load
+
+    kind, name = device.kind, device.name
+    return ask(history, lambda opened: noise_in(opened, kind, name, baseline.entries))
 
 
 def _of(baseline: Baseline, entry: Entry, pools: Pools) -> Shown:
@@ -87,8 +100,7 @@ def _of(baseline: Baseline, entry: Entry, pools: Pools) -> Shown:
     tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
     # Without the device's kind the larger prior, so that no more is promised than holds on a host.
     kind = baseline.device.kind if baseline.device else None
-    prior = prior_of(entry, figure, kind is None or kind in HOST_KINDS, pools)
-    reference = reference_of(entry, figure, prior)
+    reference = reference_in(pools, entry, figure, kind is None or kind in HOST_KINDS)
     spread = sees = advised = None
     if reference is not None and not entry.counts:
         spread = reference.spread

@@ -22,8 +22,8 @@ from pytest_bandwidth.domain.judging.drop import (
     not_comparable,
     runs_needed,
 )
-from pytest_bandwidth.domain.judging.judge import Pools, prior_of
-from pytest_bandwidth.domain.judging.reference import Reference, pool_of, reference_of
+from pytest_bandwidth.domain.judging.judge import Pools, reference_in
+from pytest_bandwidth.domain.judging.reference import Reference, pool_of
 from pytest_bandwidth.domain.judging.rule import fresh_gate, median_drop, tells
 from pytest_bandwidth.domain.measured.metrics import METRICS, Metrics, choose_metric, metrics_of_run
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
@@ -247,7 +247,7 @@ def _verdict(
         if different is not None:
             return different
     figure, values = _judged_values(entry, after)
-    reference = reference_of(entry, figure, prior_of(entry, figure, on_host, pools))
+    reference = reference_in(pools, entry, figure, on_host)
     if reference is None:
         raise ValueError(f"the reference of {entry.key} holds no {figure}")
     return judge_processes(reference, values, tolerance)

@@ -41,10 +41,20 @@ class CodeIdentity:
 
         by: which hash tells of a kernel's code: "sass" where it is timed, "ptx" where its PTX is executed.
         """
-        if self.launch is None or self.launch != then.launch or self.function != then.function:
-            return False
-        of_kernel = getattr(self, by), getattr(then, by)
-        return self.function is not None if of_kernel == (None, None) else of_kernel[0] == of_kernel[1]
+        known = self._told(by)
+        return known is not None and known == then._told(by)
+
+    def fingerprint(self, *, by: str) -> str | None:
+        """Return a hash that only those have alike that are the same code; None where `is_same` holds for none."""
+        known = self._told(by)
+        return None if known is None else digest(*known)
+
+    def _told(self, by: str) -> tuple[str, str, str] | None:
+        """Return all that tells it from other code; None where it cannot be told."""
+        of_kernel = getattr(self, by)
+        if self.launch is None or (of_kernel is None and self.function is None):
+            return None
+        return of_kernel or "", self.function or "", self.launch
 
     def standing(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
         """Tell whether this is `then`'s code, or surely another; None where that is not known. by: as in `is_same`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.device import COMPILER_SETTING
-from pytest_bandwidth.domain.judging.reference import PRIOR_DEGREES, Reference, noise_bound
+from pytest_bandwidth.domain.judging.reference import Reference, noise_bound
 from pytest_bandwidth.domain.judging.rule import (
     REGRESSED_LEVEL,
     bounds_of,
@@ -147,7 +147,9 @@ def runs_needed(reference: Reference, tolerance: float, processes: int) -> int |
     None where 20 do not do.
     """
     for k in RUNS_CONSIDERED:
-        noise = noise_bound(REGRESSED_LEVEL, reference.spread, k + PRIOR_DEGREES - 1, k, processes)
+        # Of more runs the spread is as well known as of these, and better by each.
+        degrees = reference.degrees + k - max(reference.runs, 1)
+        noise = noise_bound(REGRESSED_LEVEL, reference.spread, degrees, k, processes)
         if tells(noise, tolerance):
             return k
     return None

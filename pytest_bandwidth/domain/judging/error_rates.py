@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import comb, log
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
+from pytest_bandwidth.domain.judging.reference import NO_PAST, Past, prior_spread, reference_of
 from pytest_bandwidth.domain.judging.rule import bounds_of, first_status, median_drop
 from pytest_bandwidth.domain.measured.metrics import value_of_run
 from pytest_bandwidth.domain.verdict import Status
@@ -65,10 +65,21 @@ def rates(
 
 
 class Judge:
-    """Apply the rule for one baseline; known: its runs. Raises ValueError where they do not hold the figure."""
+    """Apply the rule for one baseline; known: its runs. Raises ValueError where they do not hold the figure.
 
-    def __init__(self, known: Sequence[Run], figure: Metric, tolerance: float, prior: float, confirm: int) -> None:
-        reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior)
+    past: what a history would add.
+    """
+
+    def __init__(
+        self,
+        known: Sequence[Run],
+        figure: Metric,
+        tolerance: float,
+        prior: float,
+        confirm: int,
+        past: Past = NO_PAST,
+    ) -> None:
+        reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior, past=past)
         if reference is None:
             raise ValueError("the processes hold no figure to judge")
         self._reference = reference

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
@@ -25,7 +26,7 @@ from pytest_bandwidth.domain.judging.counts import judge_counts, ungated
 from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.reference import Pool, Reference, pool_of, prior_spread, reference_of
+from pytest_bandwidth.domain.judging.reference import Past, Pool, Reference, pool_of, prior_spread
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.metrics import METRICS, Metrics, choose_metric, disbelief, metrics_of_measurement
 from pytest_bandwidth.domain.measured.regime import regime_of
@@ -37,6 +38,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 ProbeAlone = Callable[[int, int], float]
 # How the runs of all of a baseline's entries scatter, by figure.
 Pools = Mapping[Metric, Pool]
+# How tests scattered before, by figure and key.
+PastRuns = Mapping[Metric, Mapping[str, Past]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,12 @@ class Judged:
     old_sectors: Mapping[str, int] | None = None
 
 
-def pools_of(baseline: Baseline | None) -> Pools:
-    """Pool every entry's runs by figure, which is enough once for a run's baseline."""
-    return {} if baseline is None else {figure: pool_of(baseline.entries.values(), figure) for figure in METRICS}
+def pools_of(baseline: Baseline | None, past: PastRuns = MappingProxyType({})) -> Pools:
+    """Pool every entry's runs by figure, which is enough once for a run's baseline. past: what a history adds."""
+    if baseline is None:
+        return {}
+    entries = baseline.entries.values()
+    return {figure: pool_of(entries, figure, past.get(figure, {})) for figure in METRICS}
 
 
 def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline | None, option: float) -> float:
@@ -70,9 +76,9 @@ def tolerance_of(marker: float | None, entry: Entry | None, baseline: Baseline |
     return option
 
 
-def prior_of(entry: Entry, figure: Metric, on_host: bool, pools: Pools) -> float:
-    """Return the spread assumed of an entry before its runs are looked at; pools: of its whole file."""
-    return pools[figure].prior_beside(entry, prior_spread(figure, on_host))
+def reference_in(pools: Pools, entry: Entry, figure: Metric, on_host: bool) -> Reference | None:
+    """Return an entry's centre and spread, beside all of its file; None where it does not hold the figure."""
+    return pools[figure].reference(entry, prior_spread(figure, on_host))
 
 
 def judge_test(
@@ -252,7 +258,8 @@ def _case(
     figure = choose_metric(settled, entry, figures, None if settled else _regime(measurement))
     if entry is None:
         return Case(measurement, figures, None, tolerance, None)
-    gbps, relative = (_reference(entry, which, measurement, pools) for which in ("gbps", "relative"))
+    on_host = measurement.device.on_host
+    gbps, relative = (reference_in(pools, entry, which, on_host) for which in ("gbps", "relative"))
     known = device_change.bounds_of(entry, gbps, relative, tolerance)
     return Case(measurement, figures, gbps if figure == "gbps" else relative, tolerance, known)
 
@@ -260,11 +267,6 @@ def _case(
 def _regime(measurement: Measurement) -> str | None:
     found = regime_of(measurement)
     return None if found is None else found.regime
-
-
-def _reference(entry: Entry, figure: Metric, measurement: Measurement, pools: Pools) -> Reference | None:
-    prior = prior_of(entry, figure, measurement.device.on_host, pools)
-    return reference_of(entry, figure, prior, pools[figure].scatters.get(entry.key))
 
 
 def _without_baseline(floors: Floors, baseline: Baseline | None) -> Verdict:

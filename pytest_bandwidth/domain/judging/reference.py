@@ -1,8 +1,9 @@
 """Join a baseline's runs: an entry seen through one metric, and what noise explains of a drop.
 
 For an entry with k runs, L = ln(figure), centre c = median of the runs' L and
-s² = (5·prior² + (k−1)·sd²)/(k+4): five processes' worth of prior belief about between-process noise, the rest seen.
-A hand-written entry is an exact reference: 1/k = 0, five degrees of freedom.
+s² = (5·prior² + (k−1)·sd² + past)/(k+4+d): five processes' worth of prior belief about between-process noise, the rest
+seen, in the entry's runs and in earlier ones of the same code, whose squared deviations `past` have d degrees.
+A hand-written entry is an exact reference: 1/k = 0, five degrees of freedom and the past's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.measured.metrics import (
@@ -91,15 +93,39 @@ def scatter_of(runs: Sequence[Run], figure: Metric) -> Scatter | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """Say how ln(figure) scattered in a test's runs before: squared deviations from the mean of each code's, degrees.
+
+    They tell of noise alone: where the figure lay is for the entry's own runs to say.
+    """
+
+    squares: float = 0.0
+    degrees: int = 0
+
+
+NO_PAST = Past()
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """Say how the runs of several entries scatter: squared deviations of ln(figure) within each entry, and degrees.
 
     sums: of the entries that are judged by a figure; None: of all. scatters: of each that holds the figure, by key.
+    past: of each that has a history, by key; it is in the sums too.
     """
 
     figure: Metric
     sums: Mapping[Metric | None, tuple[float, int]]
     scatters: Mapping[str, Scatter] = field(default_factory=dict)
+    past: Mapping[str, Past] = field(default_factory=dict)
+
+    def reference(self, entry: Entry, prior: float) -> Reference | None:
+        """Return centre and spread of one of the entries; None where it does not hold the figure.
+
+        prior: of an entry alone.
+        """
+        beside, own = self.prior_beside(entry, prior), self.scatters.get(entry.key)
+        return reference_of(entry, self.figure, beside, own, self.past.get(entry.key, NO_PAST))
 
     def prior_beside(self, entry: Entry, prior: float) -> float:
         """Return the prior spread of an entry, given what the others judged by the same figure show.
@@ -109,9 +135,8 @@ class Pool:
         or noisier, than what those would lend it.
         """
         squares, degrees = self.sums.get(entry.judged_on, (0.0, 0))
-        own = self.scatters.get(entry.key)
-        if own is not None:
-            squares, degrees = max(0.0, squares - own.squares), degrees - (own.runs - 1)
+        own = _joined(self.scatters.get(entry.key), self.past.get(entry.key, NO_PAST))
+        squares, degrees = max(0.0, squares - own.squares), degrees - own.degrees
         # Under five degrees of freedom the others are as uncertain as the prior that they would replace.
         if degrees < PRIOR_DEGREES:
             return prior
@@ -119,44 +144,51 @@ class Pool:
         if spread < prior and degrees < ENOUGH_TO_LOWER:
             return prior
         spread = max(spread, LOWEST_SHARE[self.figure] * prior)
-        return prior if own is not None and _is_unlike(own, spread, degrees, spread > prior) else spread
+        return prior if _is_unlike(own, spread, degrees, spread > prior) else spread
 
 
-def _is_unlike(own: Scatter, spread: float, degrees: int, others_are_noisier: bool) -> bool:
+def _is_unlike(own: Past, spread: float, degrees: int, others_are_noisier: bool) -> bool:
     """Return whether an entry's own runs are less noisy than others that are noisier, or noisier than quieter ones."""
-    own_degrees = own.runs - 1
     # Spares most entries of a large file what follows.
-    if own_degrees < 1 or (own.squares >= own_degrees * spread**2) == others_are_noisier:
+    if own.degrees < 1 or (own.squares >= own.degrees * spread**2) == others_are_noisier:
         return False
-    ratio = own.squares / own_degrees / spread**2
-    below = variance_ratio_below(ratio, own_degrees, degrees)
+    ratio = own.squares / own.degrees / spread**2
+    below = variance_ratio_below(ratio, own.degrees, degrees)
     return min(below, 1 - below) < UNLIKE_OTHERS
 
 
-def pool_of(entries: Iterable[Entry], figure: Metric) -> Pool:
-    """Return the pool of all entries, which have keys of their own."""
+def pool_of(entries: Iterable[Entry], figure: Metric, past: Mapping[str, Past] = MappingProxyType({})) -> Pool:
+    """Return the pool of all entries, which have keys of their own. past: what is known of some before, by key."""
     sums: dict[Metric | None, tuple[float, int]] = {}
     scatters: dict[str, Scatter] = {}
     for entry in entries:
-        found = scatter_of(entry.runs, figure)
-        if found is None:
-            continue
-        scatters[entry.key] = found
+        if (found := scatter_of(entry.runs, figure)) is not None:
+            scatters[entry.key] = found
+        own = _joined(found, past.get(entry.key, NO_PAST))
         for judged_on in (None, *([entry.judged_on] if entry.judged_on else METRICS)):
             squares, degrees = sums.get(judged_on, (0.0, 0))
-            sums[judged_on] = squares + found.squares, degrees + found.runs - 1
-    return Pool(figure, sums, scatters)
+            sums[judged_on] = squares + own.squares, degrees + own.degrees
+    return Pool(figure, sums, scatters, past)
 
 
-def reference_of(entry: Entry, figure: Metric, prior: float, scatter: Scatter | None = None) -> Reference | None:
-    """Return centre and spread of an entry; None where it does not hold the figure. scatter: where it is known."""
+def _joined(scatter: Scatter | None, past: Past) -> Past:
+    return past if scatter is None else Past(past.squares + scatter.squares, past.degrees + scatter.runs - 1)
+
+
+def reference_of(
+    entry: Entry, figure: Metric, prior: float, scatter: Scatter | None = None, past: Past = NO_PAST
+) -> Reference | None:
+    """Return centre and spread of an entry; None where it does not hold the figure.
+
+    scatter: where it is known. past: of the same test, before.
+    """
     seen = scatter or scatter_of(entry.runs, figure)
     if seen is None:
         if figure == "relative" or entry.gbps is None:
             return None
-        return Reference(figure, math.log(entry.gbps), prior, PRIOR_DEGREES, 0)
-    degrees = seen.runs + PRIOR_DEGREES - 1
-    spread = math.sqrt((PRIOR_DEGREES * prior**2 + seen.squares) / degrees)
+        seen = Scatter(math.log(entry.gbps), 0.0, 0)
+    degrees = PRIOR_DEGREES + max(seen.runs - 1, 0) + past.degrees
+    spread = math.sqrt((PRIOR_DEGREES * prior**2 + seen.squares + past.squares) / degrees)
     return Reference(figure, seen.centre, spread, degrees, seen.runs)
 
 

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Ru
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.judging.dram import continued
 from pytest_bandwidth.domain.judging.drop import MeasurementSetup, not_comparable
-from pytest_bandwidth.domain.judging.reference import median_metrics, reference_of, steadier_of_runs
+from pytest_bandwidth.domain.judging.reference import Reference, median_metrics, steadier_of_runs
 from pytest_bandwidth.domain.judging.rule import fresh_gate
 from pytest_bandwidth.domain.measured.metrics import choose_metric
 
@@ -23,11 +23,11 @@ from pytest_bandwidth.domain.measured.metrics import choose_metric
 _SETUP_FIELDS = ("bytes_read", "bytes_written", "method", "settings", "counts")
 
 
-def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, asked: Metric | None = None) -> Entry:
+def merged(old: Entry | None, fresh: Entry, tolerance: float, reference: Reference | None) -> Entry:
     """Return the entry after an update with `fresh`, which holds this update's runs and nothing of the past.
 
     What people wrote by hand (tolerance, xfail, note, judged_on, unknown keys) stays.
-    tolerance, prior: what the test is judged with, by `metric_of_update`. asked: the marker's judged_on.
+    tolerance, reference: what the test is judged by, of `metric_of_update`; None where there is nothing to hold it to.
     """
     if old is None:
         return _summed(replace(fresh, anchor=_anchor(fresh.runs)))
@@ -40,7 +40,7 @@ def merged(old: Entry | None, fresh: Entry, tolerance: float, prior: float, aske
         extra={**old.extra, **fresh.extra},
         line=old.line,
     )
-    if _continues(old, kept, tolerance, prior, asked):
+    if _continues(old, kept, tolerance, reference):
         runs = (*continued(old.runs, fresh.runs), *fresh.runs)[-NEWEST_RUNS_KEPT:]
         return _summed(replace(kept, runs=runs, anchor=old.anchor or _anchor(old.runs)))
     return _summed(replace(kept, anchor=_anchor(fresh.runs)))
@@ -75,17 +75,15 @@ def joined(of_devices: Sequence[Entry], on_host: bool) -> Entry:
     return replace(entry, judged_on=steadier_of_runs(entry.judged_on, entry, on_host))
 
 
-def _continues(old: Entry, fresh: Entry, tolerance: float, prior: float, asked: Metric | None) -> bool:
+def _continues(old: Entry, fresh: Entry, tolerance: float, reference: Reference | None) -> bool:
     """Return whether the fresh runs show the same thing as the old ones, as far as the gate can tell."""
-    if not old.runs or not fresh.runs:
+    if not old.runs or not fresh.runs or reference is None:
         return False
     setup = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
     if not_comparable(setup, old) is not None:
         return False
-    figure = metric_of_update(old, fresh, asked)
-    reference = reference_of(old, figure, prior)
-    value = median_metrics(fresh.runs).of(figure)
-    if reference is None or value is None:
+    value = median_metrics(fresh.runs).of(reference.figure)
+    if value is None:
         return False
     return abs(reference.centre - math.log(value)) <= fresh_gate(reference, tolerance, len(fresh.runs))
 

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
-from pytest_bandwidth.domain.judging.judge import Pools, pools_of, prior_of, tolerance_of
+from pytest_bandwidth.domain.judging.judge import PastRuns, Pools, pools_of, reference_in, tolerance_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.domain.outcomes.evidence import entries_of
@@ -30,6 +30,7 @@ from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
 from pytest_bandwidth.session.measuring.progress import begin_line
+from pytest_bandwidth.session.past_runs import past_runs
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import now
 from pytest_bandwidth.session.user.settings import Settings
@@ -113,8 +114,14 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
         written.append(report)
     if not evidence:
         return
+    identity = identity_of(written[0].device)
+    past: PastRuns = {}
     try:
-        summary = update_baseline(settings, identity_of(written[0].device), evidence, asked, ptx)
+        past = past_runs(settings, config.invocation_params.dir, identity, set(chain.from_iterable(evidence)))
+    except (BandwidthError, OSError) as error:
+        written[0].notes.append(f"the history tells nothing of the baseline's noise: {printable(str(error))}")
+    try:
+        summary = update_baseline(settings, identity, evidence, asked, ptx, past)
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
@@ -221,9 +228,10 @@ def update_baseline(
     evidence: Sequence[Mapping[str, Entry]],
     asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
     ptx: Mapping[str, str] = MappingProxyType({}),
+    past: PastRuns = MappingProxyType({}),
 ) -> Update:
     """Write what devices of one model showed to its file. asked: by key, what the tests' markers say. ptx: by
-    hash, the kernels' modules.
+    hash, the kernels' modules. past: what a history knows of the tests' noise.
 
     Raises BandwidthError; the file is then as it was.
     """
@@ -233,20 +241,24 @@ def update_baseline(
     entries = [joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host) for key in keys]
     path = baseline_files.find_file(settings.baseline, identity)
     summary = baseline_files.update(
-        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked), ptx=ptx
+        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked, past), ptx=ptx
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
     return Update(summary.path, change_lines(str(path), changes))
 
 
 def _merge_in(
-    baseline: Baseline, settings: Settings, identity: DeviceIdentity, asked: Mapping[str, MarkerOptions]
+    baseline: Baseline,
+    settings: Settings,
+    identity: DeviceIdentity,
+    asked: Mapping[str, MarkerOptions],
+    past: PastRuns,
 ) -> baseline_files.Merge:
     """Return what merges runs into the file's entries by the gate that its tests are judged with."""
 
     @cache
     def pools() -> Pools:
-        return pools_of(baseline)
+        return pools_of(baseline, past)
 
     def merge(old: Entry | None, new: Entry) -> Entry:
         if settings.update_new and not settings.update and old is not None:
@@ -254,9 +266,8 @@ def _merge_in(
         of_marker = asked.get(new.key, MarkerOptions())
         tolerance = tolerance_of(of_marker.tolerance, old, baseline, settings.tolerance)
         if old is None or not new.runs:  # nothing to hold to the gate
-            return merged(old, new, tolerance, 0.0)
+            return merged(old, new, tolerance, None)
         figure = metric_of_update(old, new, of_marker.judged_on)
-        prior = prior_of(old, figure, identity.on_host, pools())
-        return merged(old, new, tolerance, prior, of_marker.judged_on)
+        return merged(old, new, tolerance, reference_in(pools(), old, figure, identity.on_host))
 
     return merge

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.text import shown
@@ -92,10 +93,13 @@ COLUMNS = (
         "32-byte sectors written to L2, by hardware counters",
         _dram("l2_sectors_written"),
     ),
+    Column(
+        "code", "VARCHAR", "hash of what ran and how it was launched, null where unknown", lambda r: _code(r.outcome)
+    ),
 )
 FORM: tuple[tuple[str, str], ...] = tuple((column.name, column.type) for column in COLUMNS)
 # What earlier releases wrote: without the columns that came later, which are null for their runs.
-OLDER_FORMS = (FORM[:-4], FORM[:-2])
+OLDER_FORMS = (FORM[:-5], FORM[:-3], FORM[:-1])
 
 
 def run_id_of(document: Document) -> str:
@@ -146,6 +150,10 @@ def _moment(document: Document) -> str:
 def _sectors(outcome: Outcome) -> int | None:
     found = [outcome.counts[name] for name in _SECTORS if name in outcome.counts]
     return sum(found) if found else None
+
+
+def _code(outcome: Outcome) -> str | None:
+    return identity_of_plain(outcome.code_identity).fingerprint(by="ptx" if outcome.counts else "sass")
 
 
 def _condition(outcome: Outcome, name: str) -> object:

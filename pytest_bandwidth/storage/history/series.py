@@ -14,9 +14,14 @@ from pytest_bandwidth.storage.schema_check import LARGEST, SMALLEST
 SERIES_AT_MOST = 20_000
 # A file from elsewhere may hold any number. Python knows no other years.
 MOMENT = "started_at BETWEEN TIMESTAMP '0001-01-01' AND TIMESTAMP '9999-12-31'"
-_GBPS, _RELATIVE = (
-    f"CASE WHEN {name} BETWEEN {SMALLEST} AND {LARGEST} THEN {name} END" for name in ("gbps", "relative")
-)
+
+
+def figure_in(column: str) -> str:
+    """Return the SQL of a figure: null where a file from elsewhere holds none that can be."""
+    return f"CASE WHEN {column} BETWEEN {SMALLEST} AND {LARGEST} THEN {column} END"
+
+
+_GBPS, _RELATIVE = map(figure_in, ("gbps", "relative"))
 # What tells of a test's level.
 _EVIDENCE = f"{MOMENT} AND status <> 'INVALID' AND ({_GBPS} IS NOT NULL OR sectors IS NOT NULL)"
 _POINT = f'run_id, started_at, "commit", uncommitted, serial, status, figure, {_GBPS}, {_RELATIVE}, sectors'

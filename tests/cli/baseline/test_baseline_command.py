@@ -18,6 +18,7 @@ from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage import history
 
 COPY, TRIAD, SUM = "tests/test_a.py::test_copy[1024]", "tests/test_a.py::test_triad", "tests/test_b.py::test_sum @ all"
 DEVICE = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
@@ -125,6 +126,28 @@ def test_show_and_the_verdict_give_the_same_spread_and_advice(command, tmp_path,
         assert "no number of runs up to 20 would do: raise the tolerance" in verdict.reason
     else:
         assert said.endswith(f"--bandwidth-update --bandwidth-runs={verdict.runs_advised} adds runs\n")
+
+
+def test_show_counts_the_noise_of_a_history_as_runs_do(command, tmp_path):
+    pytest.importorskip("duckdb", reason="duckdb is not installed: pip install 'pytest-bandwidth[history]'")
+    path, folder = write(tmp_path / "a.yaml", entry(COPY, 800.0), tolerance=0.03), tmp_path / "history"
+    for hour in range(10):
+        row = outcome(COPY, 800.0 * math.exp(0.002 * (-1) ** hour))
+        environment = {"started_at": f"2026-11-01T{hour:02d}:00:00Z", "commit": "abc", "uncommitted_changes": False}
+        history.append(folder, run_of(row, environment=environment), (row,))
+
+    def shown(*options):
+        (found,) = json.loads(command("baseline", "show", path, "--json", *options).out)["files"][0]["entries"]
+        return found
+
+    alone, beside = shown(), shown("--history", folder)
+    assert alone["spread"] == pytest.approx(0.01)
+    assert beside["spread"] == pytest.approx(math.sqrt((5 * 0.01**2 + 10 * 0.002**2) / 14), rel=1e-3)
+    assert (beside["spread_of_runs"], beside["visible_drop"] < alone["visible_drop"]) == (None, True)
+    assert "0.62 %" in command("baseline", "show", path, "--history", folder).out
+    said = command("baseline", "show", path, "--history", tmp_path / "nowhere")
+    assert (said.status, said.out) == (2, "")
+    assert "nowhere: cannot be read as a history" in said.err
 
 
 def test_show_tells_the_change_since_the_anchor(command, tmp_path):

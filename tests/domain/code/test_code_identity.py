@@ -49,6 +49,17 @@ def test_unknown_code_is_not_even_itself():
     assert not only_ptx.is_same(only_ptx, by="sass")  # which machine code the driver made of it is open
 
 
+@pytest.mark.parametrize("by", ["sass", "ptx"])
+def test_a_fingerprint_is_alike_where_code_is_the_same_and_there_is_none_where_that_is_unknown(by):
+    every = [KERNEL, FUNCTION, replace(KERNEL, launch="m"), replace(KERNEL, ptx="q", sass="t"), UNKNOWN_CODE]
+    every += [replace(KERNEL, function="f"), CodeIdentity(launch="l"), CodeIdentity(ptx="p"), replace(KERNEL)]
+    for one in every:
+        assert (one.fingerprint(by=by) is None) == (not one.is_same(one, by=by))
+        for other in every:
+            alike = one.fingerprint(by=by) == other.fingerprint(by=by) is not None
+            assert alike == one.is_same(other, by=by)
+
+
 def test_machine_code_decides_for_what_is_timed_and_ptx_for_what_is_counted():
     rebuilt, rewritten = replace(KERNEL, sass="t"), replace(KERNEL, ptx="q")
     assert (rebuilt.is_same(KERNEL, by="sass"), rebuilt.is_same(KERNEL, by="ptx")) == (False, True)

@@ -18,6 +18,11 @@ def entry(share, at="2026-01-02T03:04:05Z", runs=5):
     return Entry("t", judged_on="relative", runs=(Run(100 * share, 100.0, share, at=at),) * runs)
 
 
+def updated(known, fresh):
+    reference = None if known is None else reference_of(known, "relative", PRIOR)
+    return merged(known, fresh, TOLERANCE, reference)
+
+
 def drift(known):
     reference = reference_of(known, "relative", PRIOR)
     verdict = look(Metrics(reference.value * 100, reference.value), reference, TOLERANCE, 3)
@@ -25,10 +30,10 @@ def drift(known):
 
 
 def test_a_creep_of_accepted_drops_is_told_once_it_is_past_the_tolerance():
-    known = merged(None, entry(0.9), TOLERANCE, PRIOR)
+    known = updated(None, entry(0.9))
     told = []
     for step in range(1, 12):
-        known = merged(known, entry(0.9 * 0.99**step, runs=20), TOLERANCE, PRIOR)
+        known = updated(known, entry(0.9 * 0.99**step, runs=20))
         assert known.anchor.relative == 0.9, "every single drop was accepted"
         told.append(drift(known) is not None)
     assert told == [0.99**step < 0.95 for step in range(1, 12)]
@@ -38,13 +43,13 @@ def test_a_creep_of_accepted_drops_is_told_once_it_is_past_the_tolerance():
 def test_removing_the_anchor_accepts_it():
     crept = replace(entry(0.8), anchor=Run(gbps=90.0, relative=0.9))
     assert drift(crept) is not None
-    accepted = merged(replace(crept, anchor=None), entry(0.8), TOLERANCE, PRIOR)
+    accepted = updated(replace(crept, anchor=None), entry(0.8))
     assert accepted.anchor.relative == pytest.approx(0.8)
     assert drift(accepted) is None
 
 
 def test_an_intended_change_has_an_anchor_of_its_own():
-    known = merged(merged(None, entry(0.9), TOLERANCE, PRIOR), entry(0.7), TOLERANCE, PRIOR)
+    known = updated(updated(None, entry(0.9)), entry(0.7))
     assert known.anchor.relative == pytest.approx(0.7)
     assert drift(known) is None
 

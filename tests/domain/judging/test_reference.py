@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from statistics import stdev
 
 import pytest
 from entries_of_shares import entry, reference
@@ -9,6 +10,7 @@ from entries_of_shares import entry, reference
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.reference import (
     LOWEST_SHARE,
+    Past,
     pool_of,
     prior_spread,
     reference_of,
@@ -148,3 +150,57 @@ def test_under_five_runs_or_once_on_gbps_the_spread_decides_nothing():
     steady = runs_of(*((p * 0.2, p) for p in (49.0, 72.0, 49.5, 71.0, 49.2)))
     assert steadier_of_runs("relative", few, on_host=True) == "relative"
     assert steadier_of_runs("gbps", steady, on_host=True) == "gbps"
+
+
+def past_of(spread, runs=9):
+    return Past((runs - 1) * spread**2, runs - 1)
+
+
+def test_a_history_tells_how_noisy_an_entry_is_and_not_where_its_figure_lies():
+    known, past = entry(0.98, 1.0, 1.02), past_of(0.002, runs=30)
+    alone, beside = reference_of(known, "relative", PRIOR), reference_of(known, "relative", PRIOR, past=past)
+    assert (beside.centre, beside.runs) == (alone.centre, 3)
+    squares = 5 * PRIOR**2 + 2 * stdev(map(math.log, (0.98, 1.0, 1.02))) ** 2 + 29 * 0.002**2
+    assert beside.spread == pytest.approx(math.sqrt(squares / 36))
+    assert beside.degrees == alone.degrees + 29 == 36
+
+
+def test_a_history_never_takes_the_spread_far_below_the_prior():
+    quiet = reference_of(entry(1.0), "gbps", PRIOR, past=past_of(0.0, runs=30))
+    assert quiet.spread == pytest.approx(PRIOR * math.sqrt(5 / 34))
+
+
+def test_a_history_of_noise_widens_what_is_allowed():
+    known = entry(1.0, 1.0, 1.0)
+    noisy = reference_of(known, "relative", PRIOR, past=past_of(0.05, runs=30))
+    assert noisy.noise(0.999, 3) > 3 * reference_of(known, "relative", PRIOR).noise(0.999, 3)
+
+
+def test_an_entry_by_hand_has_a_history_too():
+    known = reference_of(Entry("t", gbps=100.0), "gbps", 0.03, past=past_of(0.01, runs=21))
+    assert (known.runs, known.degrees) == (0, 25)
+    assert known.spread == pytest.approx(math.sqrt((5 * 0.03**2 + 20 * 0.01**2) / 25))
+
+
+def test_the_histories_of_others_lend_their_noise_and_an_entrys_own_counts_once():
+    file, past = file_of((0.9,), (0.8,), (0.7,)), {"t1": past_of(0.03), "t2": past_of(0.03)}
+    pool = pool_of(file, "relative", past)
+    assert pool.prior_beside(file[0], PRIOR) == pytest.approx(0.03)
+    assert pool.prior_beside(file[1], PRIOR) == pytest.approx(0.03)
+    own = pool_of(file, "relative", {"t1": past_of(0.03)})
+    assert own.prior_beside(file[1], PRIOR) == PRIOR
+    spread = math.sqrt((5 * PRIOR**2 + 8 * 0.03**2) / 13)
+    assert own.reference(file[1], PRIOR).spread == pytest.approx(spread)
+
+
+# As above: of 4 and 8 degrees of freedom a ratio of variances of 1 / 14.80 is one in a hundred.
+@pytest.mark.parametrize(("share_of_their_spread", "lent"), [(0.25, False), (0.27, True)])
+def test_an_entry_whose_history_is_quiet_keeps_clear_of_noisy_others(share_of_their_spread, lent):
+    file = file_of((0.9,), runs_with(0.1), runs_with(0.1))
+    pool = pool_of(file, "relative", {"t0": past_of(0.1 * share_of_their_spread, runs=5)})
+    assert pool.prior_beside(file[0], PRIOR) == pytest.approx(0.1 if lent else PRIOR)
+
+
+def test_a_history_of_keys_that_the_file_has_not_tells_nothing():
+    file = file_of((0.9,), (0.8,))
+    assert pool_of(file, "relative", {"other": past_of(0.2)}).prior_beside(file[0], PRIOR) == PRIOR

@@ -9,7 +9,7 @@ import pytest
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD
+from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD, reference_of
 from pytest_bandwidth.domain.judging.update import merged
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
@@ -129,7 +129,9 @@ def test_an_entrys_own_runs_are_no_other_entrys(path):
 def test_an_update_keeps_what_people_wrote(gbps, runs):
     by_hand = {"tolerance": 0.03, "xfail": "waits for the driver", "note": "ECC on"}
     old = Entry(KEY, gbps=100.0, judged_on="gbps", runs=(Run(100.0),), **by_hand)
-    after = merged(old, Entry(KEY, gbps=gbps, judged_on="gbps", runs=(Run(gbps),)), 0.03, 0.01)
+    after = merged(
+        old, Entry(KEY, gbps=gbps, judged_on="gbps", runs=(Run(gbps),)), 0.03, reference_of(old, "gbps", 0.01)
+    )
     assert {name: getattr(after, name) for name in by_hand} == by_hand
     assert len(after.runs) == runs
 
@@ -152,7 +154,7 @@ def test_the_share_of_a_hindered_probe_is_no_evidence_beside_others():
         (99.0, None, None),
     ]
     assert entry.runs[2].relative == pytest.approx(0.98)
-    assert merged(None, entry, 0.03, 0.01).anchor.relative == pytest.approx(0.98)
+    assert merged(None, entry, 0.03, None).anchor.relative == pytest.approx(0.98)
     # Where each process says the same, the probe may be one thread's, and tells of the device.
     alike = entries_of(GPU, [row(100.0, GPU, 30.0)], [[row(99.0, GPU, 30.0, fresh).to_plain()]], None, NOW)[KEY]
     assert [round(run.probe_gbps, 6) for run in alike.runs] == [30.0, 30.0]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from saved_runs import outcome, run_of
 
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.storage.history import COLUMNS, History, append, ask, merging, reading
 from pytest_bandwidth.storage.history import validation as checking
@@ -238,12 +239,13 @@ def test_leftovers_of_killed_processes_are_ignored_and_swept_when_old(folder):
     assert (old.exists(), young.exists(), count(folder)) == (False, True, 2)
 
 
-_L2 = "l2_sectors_read, l2_sectors_written"
+_CODE = "code"
+_L2 = f"l2_sectors_read, l2_sectors_written, {_CODE}"
 _COUNTERS = f"dram_read, dram_written, {_L2}"
 
 
 def _made_older(file: Path, without: str = _COUNTERS) -> None:
-    """Give a file the form of releases without some columns, those of hardware counters."""
+    """Give a file the form of releases without some columns."""
     older = file.with_suffix(".older")
     duckdb.sql(f"COPY (SELECT * EXCLUDE ({without}) FROM '{file}') TO '{older}' (FORMAT parquet)")
     older.rename(file)
@@ -275,14 +277,16 @@ def test_runs_of_earlier_releases_are_found_beside_new_ones_merged_or_not(folder
     assert found() == [*((run, None) for run, _ in expected), ("r9", 5)]
 
 
-def test_runs_without_l2s_sectors_keep_what_dram_moved(folder):
+def test_runs_of_each_earlier_form_keep_what_they_have(folder):
     l2 = {"l2_sectors_read": 2**15, "l2_sectors_written": 7}
     counted = replace(outcome("test_a.py::test_one", 700.0), dram_read=5, dram_written=3, dram=l2)
-    for run_id, without in (("r0", _COUNTERS), ("r1", _L2)):
+    counted = replace(counted, code_identity=CodeIdentity(sass="s", launch="l").known())
+    for run_id, without in (("r0", _COUNTERS), ("r1", _L2), ("r2", _CODE)):
         _made_older(add(folder, counted, run_id=run_id), without)
-    add(folder, counted, run_id="r2")
+    add(folder, counted, run_id="r3")
     rows = ask(folder, lambda history: history.rows(f"SELECT {_COUNTERS} FROM history ORDER BY run_id"))
-    assert rows == [(None,) * 4, (5, 3, None, None), (5, 3, 2**15, 7)]
+    code = CodeIdentity(sass="s", launch="l").fingerprint(by="sass")
+    assert rows == [(None,) * 5, (5, 3, None, None, None), (5, 3, 2**15, 7, None), (5, 3, 2**15, 7, code)]
 
 
 def _other_columns(file: Path) -> None:
