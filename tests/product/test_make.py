@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from documented import BLOCKS, ROOT, commands, commands_in_text
 from making import HERE, copy_of_repository, run
@@ -80,8 +82,13 @@ def test_what_is_not_run_here_would_run(command, copy):
 @pytest.mark.slow
 @pytest.mark.usefixtures("baselines_compiler")
 def test_traffic_is_what_the_repositorys_baseline_says(copy):
-    result = run("make", *HERE, "traffic", "PYTEST_ARGS=--bandwidth-strict", cwd=copy)
+    """In code too: PTX, machine code and launch are those of whichever machine wrote it."""
+    result = run("make", *HERE, "traffic", "PYTEST_ARGS=--bandwidth-strict --bandwidth-json=run.json", cwd=copy)
     assert result.returncode == 0, result.stdout + result.stderr
+    rows = json.loads((copy / "run.json").read_text(encoding="utf-8"))["results"]
+    known = baseline_files.load(ROOT / "baselines" / "traffic-sm-90.yaml").entries
+    assert {row["key"]: row["code_identity"] for row in rows} == {key: entry.code for key, entry in known.items()}
+    assert {row["status"] for row in rows} == {"UNCHANGED"}
 
 
 @pytest.mark.slow

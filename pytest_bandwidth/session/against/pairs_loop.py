@@ -287,7 +287,7 @@ def judge_timed(
             open_keys = [key for key in open_keys if taken.base(subjects[key].label)]
         judged.update(
             {
-                key: _judge_one(key, subject, taken, looks.level)
+                key: _judge_one(key, subject, taken, looks)
                 for key, subject in subjects.items()
                 if (key in open_keys and looks.is_due(wanted, taken.of(subject.label)))
                 or (key not in open_keys and key not in judged)
@@ -304,13 +304,13 @@ def _is_undecided(verdict: Verdict) -> bool:
     return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
 
 
-def _judge_one(key: str, subject: Subject, taken: PairsTaken, level: float) -> Paired:
+def _judge_one(key: str, subject: Subject, taken: PairsTaken, looks: Looks) -> Paired:
     rows, revision = taken.base(subject.label), taken.worktrees.revision
     if not rows:
         return Paired(_no_label(revision), None)
     entry = _entry(key, rows, revision)
     pairs = taken.of(subject.label)
-    verdict = judge_by_pairs(subject.setup, entry, pairs, subject.limits, rows[-1].regime, str(revision), level)
+    verdict = judge_by_pairs(subject.setup, entry, pairs, subject.limits, rows[-1].regime, str(revision), looks)
     if verdict is None:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
         verdict = Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}")

@@ -265,6 +265,19 @@ def test_both_of_a_pair_have_one_number_and_pairs_have_several(repo, monkeypatch
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
 
 
+@pytest.mark.parametrize(("share", "later"), [(0.5, 1.0), (1.0, 1.0)])
+def test_pairs_after_those_that_do_not_tell_may_take_longer(repo, monkeypatch, share, later):
+    repo.write()
+    both, shares = replace(repo.worktrees(), rounds_share=share), []
+    monkeypatch.setattr(
+        worktrees.Process, "started", lambda process: shares.append(process.request.rounds_share) or nullcontext()
+    )
+    for number in (0, 3, 4):
+        with pytest.raises(AttributeError):
+            both.in_turn(number)
+    assert shares == [share] * 4 + [later] * 2
+
+
 @pytest.mark.parametrize("of_the_user", ["", "random", "7"])
 def test_both_of_a_pair_have_one_hash_seed_unless_the_user_has(repo, monkeypatch, of_the_user):
     monkeypatch.setenv("PYTHONHASHSEED", of_the_user)

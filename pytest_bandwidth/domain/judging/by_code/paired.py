@@ -71,12 +71,19 @@ class Pair:
 class Looks:
     """Say after how many pairs a verdict is looked for, and at which level each time.
 
-    from_unlike: the pairs that it takes at least where those of one pair had not all in common.
+    from_unlike: the pairs that it takes at least where those of one pair had not all in common. trims_from: from how
+    many on they are looked at once more without the two extreme ones, where all of them do not tell; None: never.
     """
 
     after: Sequence[int]
     level: float = REGRESSED_LEVEL
     from_unlike: int = 0
+    trims_from: int | None = None
+
+    @property
+    def settle(self) -> bool:
+        """Return whether these decide what stored figures cannot: how many pairs they take is not the user's to say."""
+        return self.level > REGRESSED_LEVEL
 
     def is_due(self, number: int, pairs: Sequence[Pair]) -> bool:
         """Return whether these pairs are looked at after so many."""
@@ -84,11 +91,51 @@ class Looks:
 
 
 _FOUR_LOOKS = (4, 5, 6, 8)
-# Those that are to settle a suspect: together they err no more often than two looks at REGRESSED_LEVEL (union bound).
+# Those that are to settle a suspect, of which the last may be two: together they err no more often than two at
+# REGRESSED_LEVEL (union bound). Now and then a process is 10 or 20 % slower than its twin throughout, for no reason
+# that can be taken from it: one such pair of eight made a drop that the others agreed on INSUFFICIENT.
 # Where the two of a pair have addresses or pages of their own, a process can have one of two speeds: that four pairs
 # have the same sign by chance is then no rarity, and Student's t takes them for certain: see
 # benchmarks/pairs_simulation.py.
-SETTLING = Looks(_FOUR_LOOKS, 1 - 2 * (1 - REGRESSED_LEVEL) / len(_FOUR_LOOKS), from_unlike=5)
+SETTLING = Looks(
+    _FOUR_LOOKS, 1 - 2 * (1 - REGRESSED_LEVEL) / (len(_FOUR_LOOKS) + 1), from_unlike=5, trims_from=_FOUR_LOOKS[-1]
+)
+ONE_LOOK = Looks(())
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Hold a mean of drops, their standard deviation, the mean's standard error and the degrees of freedom of that.
+
+    left_out: how many drops it leaves out.
+    """
+
+    centre: float
+    spread: float
+    error: float
+    degrees: int
+    left_out: int = 0
+
+    def reach(self, level: float = REGRESSED_LEVEL) -> float:
+        """Return how far the one-sided interval about it reaches."""
+        return t_quantile(level, self.degrees) * self.error
+
+
+def mean_of(drops: Sequence[float]) -> Mean:
+    """Return the mean of two drops at least."""
+    spread = stdev(drops)
+    return Mean(mean(drops), spread, spread / math.sqrt(len(drops)), len(drops) - 1)
+
+
+def trimmed_mean_of(drops: Sequence[float]) -> Mean:
+    """Return the mean of four drops at least without the largest and the smallest one.
+
+    Its error is that of Tukey and McLaughlin (Sankhyā A 25, 1963, p. 331), from the drops with the extreme ones moved
+    to the next: sd ÷ ((1 − 2/n) · √n), with n − 3 degrees of freedom.
+    """
+    n, (_, *kept, _) = len(drops), sorted(drops)
+    spread = stdev([kept[0], *kept, kept[-1]])
+    return Mean(mean(kept), spread, spread / ((1 - 2 / n) * math.sqrt(n)), n - 3, left_out=2)
 
 
 def judge_by_pairs(
@@ -98,13 +145,13 @@ def judge_by_pairs(
     limits: Limits,
     regime: str | None,
     other: str,
-    level: float = REGRESSED_LEVEL,
+    looks: Looks = ONE_LOOK,
 ) -> Verdict | None:
     """Judge a measurement by its pairs; None where they are comparable, and there are none.
 
     setup: how this code was measured. entry, regime, other: the other revision's processes, how its kernel was classed,
     and what it is called.
-    level: as in `judge_pairs`.
+    looks: as in `judge_pairs`.
     """
     different = not_comparable(setup, entry, other=other)
     if different is not None or not pairs:
@@ -116,7 +163,7 @@ def judge_by_pairs(
         if not head.share_told:
             return without_share(head)
     tolerance = limits.tolerance if limits.marker.tolerance is None else limits.marker.tolerance
-    return judge_pairs(pairs, figure, tolerance, other, level)
+    return judge_pairs(pairs, figure, tolerance, other, looks)
 
 
 def _metric_of(pairs: Sequence[Pair], settled: Metric | None, regime: str | None) -> Metric:
@@ -150,11 +197,11 @@ def half_width(spread: float, pairs: int, level: float = REGRESSED_LEVEL) -> flo
 
 
 def judge_pairs(
-    pairs: Sequence[Pair], figure: Metric, tolerance: float, other: str, level: float = REGRESSED_LEVEL
+    pairs: Sequence[Pair], figure: Metric, tolerance: float, other: str, looks: Looks = ONE_LOOK
 ) -> Verdict:
     """Judge REGRESSED, INVALID, INSUFFICIENT, IMPROVED or WITHIN. other: what the other revision is called.
 
-    level: of the interval that excludes no drop, or no gain; a stricter one where there are more than two looks.
+    looks: whose level the interval has that excludes no drop, or no gain; a stricter one where there are more than two.
 
     REGRESSED where the mean drop exceeds the tolerance and the interval excludes none. INSUFFICIENT where it does not,
     and where the interval at WITHIN_LEVEL is wider than the tolerance: neither a drop of that size nor its absence is
@@ -171,8 +218,10 @@ def judge_pairs(
             f"{format_percent(math.expm1(EVEN_PROBES), 1)} between the two processes of {uneven}",
             figure=figure,
         )
-    centre, spread, n = mean(drops), stdev(drops), len(drops)
-    half, surely, allowed = half_width(spread, n), half_width(spread, n, level), log_of_drop(tolerance)
+    told, allowed = mean_of(drops), log_of_drop(tolerance)
+    if looks.trims_from is not None and len(drops) >= looks.trims_from and _tells(told, allowed, looks) is None:
+        trimmed = trimmed_mean_of(drops)
+        told = told if _tells(trimmed, allowed, looks) is None else trimmed
     head = [value for pair in even if (value := pair.head.of(figure)) is not None]
     base = [value for pair in even if (value := pair.base.of(figure)) is not None]
     verdict = Verdict(
@@ -183,23 +232,28 @@ def judge_pairs(
         observed=median(head),
         reference=median(base),
         tolerance=tolerance,
-        drop=drop_of_log(centre),
+        drop=drop_of_log(told.centre),
         allowed_drop=tolerance,
-        visible_drop=drop_of_log(max(surely, allowed)),
-        spread=spread,
-        degrees=n - 1,
-        baseline_runs=n,
+        visible_drop=drop_of_log(max(told.reach(looks.level), allowed)),
+        spread=told.spread,
+        degrees=told.degrees,
+        baseline_runs=len(drops),
         confirmations=tuple(head),
     )
     in_turn = all(pair.in_turn is not None for pair in even)
-    verdict = replace(verdict, reason=_sentence(verdict, half, uneven, other, in_turn=in_turn))
-    if centre > allowed and centre > surely:
-        return replace(verdict, status=Status.REGRESSED)
-    if centre > allowed or half_width(spread, n, WITHIN_LEVEL) > allowed:
-        return _insufficient(verdict, uneven, level)
-    if -centre > allowed and -centre > surely:
-        return replace(verdict, status=Status.IMPROVED)
-    return verdict
+    verdict = replace(verdict, reason=_sentence(verdict, told, uneven, other, in_turn=in_turn))
+    status = _tells(told, allowed, looks)
+    return _insufficient(verdict, uneven, looks) if status is None else replace(verdict, status=status)
+
+
+def _tells(told: Mean, allowed: float, looks: Looks) -> Status | None:
+    """Return what a mean of drops shows; None where it is too uncertain. allowed: the tolerance's log drop."""
+    surely = told.reach(looks.level)
+    if told.centre > allowed and told.centre > surely:
+        return Status.REGRESSED
+    if told.centre > allowed or told.reach(WITHIN_LEVEL) > allowed:
+        return None
+    return Status.IMPROVED if -told.centre > allowed and -told.centre > surely else Status.WITHIN
 
 
 def pairs_needed(spread: float, tolerance: float) -> int | None:
@@ -208,11 +262,11 @@ def pairs_needed(spread: float, tolerance: float) -> int | None:
     return next((n for n in range(FEWEST_PAIRS, MOST_ADVISED + 1) if half_width(spread, n) <= limit), None)
 
 
-def _insufficient(verdict: Verdict, uneven: int, level: float) -> Verdict:
+def _insufficient(verdict: Verdict, uneven: int, looks: Looks) -> Verdict:
     needed = pairs_needed(verdict.spread or 0.0, verdict.tolerance or 0.0)
     remedy = (
         "raise the tolerance or quiet the machine"
-        if level > REGRESSED_LEVEL  # how many they are is not the user's to say
+        if looks.settle
         else f"--bandwidth-pairs={needed} would do"
         if needed
         else f"no number of pairs up to {MOST_ADVISED} would do: raise the tolerance or quiet the machine"
@@ -228,13 +282,14 @@ def _insufficient(verdict: Verdict, uneven: int, level: float) -> Verdict:
     )
 
 
-def _sentence(verdict: Verdict, half: float, uneven: int, other: str, *, in_turn: bool) -> str:
+def _sentence(verdict: Verdict, told: Mean, uneven: int, other: str, *, in_turn: bool) -> str:
     drop = verdict.drop or 0.0
     # The interval is one-sided, to the side that would excuse the code.
-    least = drop_of_log(abs(log_of_drop(drop)) - half)
+    least = drop_of_log(abs(log_of_drop(drop)) - told.reach())
     bound = f"at least {format_percent(least, 1)} with 99.9 % confidence" if least > 0 else "not told from none"
     return (
-        f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes{' in turn' if in_turn else ''} "
+        f"{moved(verdict, other)} in {verdict.baseline_runs} pairs of fresh processes{' in turn' if in_turn else ''}"
+        f"{', without the largest and the smallest' if told.left_out else ''} "
         f"({bound}, spread {format_percent(verdict.spread or 0, 1)}), "
         f"{format_percent(verdict.tolerance or 0, 1)} allowed{_again(uneven)}"
     )
