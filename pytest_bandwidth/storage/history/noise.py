@@ -31,24 +31,25 @@ QUALIFY row_number() OVER (PARTITION BY test ORDER BY started_at DESC) <= {NEWES
 """
 
 
+_FIGURES: tuple[Metric, ...] = ("gbps", "relative")
+_OF_CODE = ", ".join(f"var_pop(ln({f})) * count({f}) AS {f}_squares, count({f}) - 1 AS {f}_degrees" for f in _FIGURES)
+# A figure that no run of a code holds has neither.
+_OF_TEST = ", ".join(f"coalesce(sum({f}_squares), 0), sum(greatest({f}_degrees, 0))::BIGINT" for f in _FIGURES)
+
+
 def noise_in(
     history: History, device_kind: str, device: str, tests: Collection[str]
 ) -> Mapping[Metric, Mapping[str, Past]]:
-    """Return by figure, and by baseline key, how tests scattered on the devices of a model.
+    """Return by figure, and by baseline key, how tests scattered on the devices of a model: of those that have runs.
 
     Each code, on each device, scatters about a mean of its own. tests: the keys that are asked for.
     """
-    return {
-        figure: _of_figure(history, figure, [device_kind, device, sorted(tests)]) for figure in ("gbps", "relative")
-    }
-
-
-def _of_figure(history: History, figure: Metric, values: list[object]) -> dict[str, Past]:
     rows = history.rows(
-        "SELECT test, sum(squares), sum(runs - 1)::BIGINT FROM ("
-        f"SELECT test, var_pop(ln({figure})) * count({figure}) AS squares, count({figure}) AS runs FROM ({_NEWEST}) "
-        "GROUP BY test, serial, same, method, bytes_read, bytes_written"
-        ") WHERE runs > 1 GROUP BY test",
-        values,
+        f"SELECT test, {_OF_TEST} FROM (SELECT test, {_OF_CODE} FROM ({_NEWEST}) "
+        "GROUP BY test, serial, same, method, bytes_read, bytes_written) GROUP BY test",
+        [device_kind, device, sorted(tests)],
     )
-    return {test: Past(squares, degrees) for test, squares, degrees in rows}
+    return {
+        figure: {row[0]: Past(*told) for row in rows if (told := row[1 + 2 * at : 3 + 2 * at])[1]}
+        for at, figure in enumerate(_FIGURES)
+    }
