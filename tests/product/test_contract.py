@@ -132,6 +132,8 @@ def renewed(before: Any, now: Any) -> Any:
 
 # What depends on the machine, by its place in a document.
 OF_THE_MACHINE = ("environment", "software", "facts", "settings", "conditions", "findings", "dropped", "run_delay")
+# What a run records of a host that tells it.
+OF_SOME_MACHINES = ("governor", "transparent_hugepages")
 
 
 def without_machine(value: Any) -> Any:
@@ -146,7 +148,7 @@ def entries_of(path: Path) -> Any:
     """A baseline's form: its keys in their order, and those of an entry and of its newest run."""
     tree = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     entry = next(iter(tree["entries"].values()))
-    run_keys = list(entry["runs"][-1]) if "runs" in entry else None
+    run_keys = [key for key in entry["runs"][-1] if key not in OF_SOME_MACHINES] if "runs" in entry else None
     return {"file": list(tree), "device": list(tree["device"]), "entry": list(entry), "run": run_keys}
 
 

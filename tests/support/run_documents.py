@@ -30,7 +30,7 @@ DEVICE = DeviceIdentity(
     memory_bytes=64 * 2**30,
     serial="GPU-00000000-imaginary",
     settings={"mig": "off", "ecc": "on"},
-    facts={"driver": "0.0", "l2_bytes": 32 * 2**20, "sm_clock_max_mhz": 1500},
+    facts={"driver_version": "0.0", "l2_bytes": 32 * 2**20, "max_sm_clock_mhz": 1500},
 )
 ENVIRONMENT = {
     "python": "3.11.2",

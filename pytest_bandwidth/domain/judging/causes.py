@@ -19,6 +19,13 @@ _RESOURCES = {
     "shared_bytes": "shared memory {then} → {now} B a block",
     "occupancy_percent": "occupancy {then} → {now} %",
 }
+# Facts of devices that a later drop may be explained by, which runs record: versions, and how the machine is set.
+VERSION_FACTS = ("driver_version", "cuda_driver", "cuda_runtime", "hip_driver", "hip_runtime")
+SETTING_FACTS = (
+    *("power_limit_w", "default_sm_clock_mhz", "max_sm_clock_mhz", "max_memory_clock_mhz"),
+    *("governor", "transparent_hugepages"),
+)
+_UNITS = {"w": " W", "mhz": " MHz"}
 _RECORDED = ("registers", "local_bytes", "shared_bytes", "max_threads_per_block", "occupancy_percent")
 IN_TURNS = "what changed since the baseline's commit, not the device: both took turns, here and now"
 # The probe counts as unchanged inside this share of what it was.
@@ -70,7 +77,7 @@ def likely_causes(
         return tuple(causes) or (IN_TURNS,)
     if old is not None:
         return tuple(causes)
-    causes += recorded_changes(measurement, entry)
+    causes += recorded_changes(measurement, entry).values()
     if timed and (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)
     return tuple(causes)
@@ -86,14 +93,20 @@ def _code_changes(measurement: Measurement, entry: Entry, resources: Mapping[str
     return said
 
 
-def recorded_changes(measurement: Measurement, entry: Entry) -> list[str]:
-    """Say which of the facts and versions that the entry's newest run recorded are others now."""
+def recorded_changes(measurement: Measurement, entry: Entry) -> dict[str, str]:
+    """Say, by name, which of the facts and versions that the entry's newest run recorded are others now."""
     recorded = entry.runs[-1].extra if entry.runs else {}
-    return [
-        f"{name.replace('_', ' ')} {known} → {value}"
+    return {
+        name: _change(name, known, str(value))
         for name, value in {**measurement.device.facts, **measurement.software}.items()
         if (known := recorded.get(name)) is not None and str(value) != known
-    ]
+    }
+
+
+def _change(name: str, then: str, now: str) -> str:
+    """Say what a fact or a version was and is; a unit stands at the end of a fact's name."""
+    words, _, unit = name.rpartition("_")
+    return f"{(words if unit in _UNITS else name).replace('_', ' ')} {then} → {now}{_UNITS.get(unit, '')}"
 
 
 def _probe_sentence(measurement: Measurement, entry: Entry) -> str | None:

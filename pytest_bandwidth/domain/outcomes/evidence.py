@@ -8,13 +8,10 @@ from itertools import chain
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
-from pytest_bandwidth.domain.judging.causes import recorded_resources
+from pytest_bandwidth.domain.judging.causes import SETTING_FACTS, VERSION_FACTS, recorded_resources
 from pytest_bandwidth.domain.judging.counts import pattern_of
 from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain, from_plain
-
-# Facts that a later drop may be explained by, recorded with each run.
-EXPLAINING_FACTS = ("driver_version", "cuda_runtime_version")
 
 
 def entries_of(
@@ -48,7 +45,8 @@ def _entry(found: Sequence[Outcome], identity: DeviceIdentity, run: Run) -> Entr
     judged_on = choose_metric(None, None, figures, last.regime) if last.gbps else None
     # Beside processes whose probe was not: its share would move the entry's middle by as much.
     hindered = [o for o in found if o.valid_relative is None] if any(o.valid_relative for o in found) else []
-    explaining = {name: str(identity.facts[name]) for name in EXPLAINING_FACTS if identity.facts.get(name)}
+    told = ((name, identity.facts.get(name)) for name in (*VERSION_FACTS, *SETTING_FACTS))
+    explaining = {name: str(fact) for name, fact in told if fact is not None}
     return Entry(
         key=last.key,
         gbps=last.gbps,

@@ -62,7 +62,7 @@ _RUN_LINE = re.compile(rf"^      - {_RUN}\n", re.MULTILINE)
 # Longer texts are for the parser, which has limits of its own to apply.
 _MAX_HEAD_CHARACTERS = 8000
 # Far below the parser's limit on unknown keys.
-_MOST_EXTRA_NAMES = 16
+_MOST_EXTRA_NAMES = 32
 _NONE: Mapping[str, Any] = {}
 
 

@@ -16,6 +16,8 @@ from pytest_bandwidth.devices.cuda.identity import (
 )
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.peaks import choose_peak
+from pytest_bandwidth.devices.host import identify
+from pytest_bandwidth.domain.judging.causes import SETTING_FACTS, VERSION_FACTS
 
 KNOWN = GpuIdentity(
     name="NVIDIA H100 80GB HBM3",
@@ -47,6 +49,14 @@ def test_facts_hold_versions_clocks_and_caches() -> None:
     assert facts["persistence"] == "on"
     assert facts["nvml"] == "available"
     assert None not in facts.values()
+
+
+def test_what_runs_record_has_the_names_that_devices_give_it() -> None:
+    full = replace(KNOWN, default_sm_clock_mhz=1755, power_limit_w=700.0)
+    cuda, hip = (join_identity(facts, full, {}).facts for facts in (MODEL_FACTS, replace(MODEL_FACTS, gfx="gfx942")))
+    host = identify(None, None).facts
+    assert {*VERSION_FACTS, *SETTING_FACTS} <= {*cuda, *hip, *host}
+    assert {name for name in cuda if name.endswith(("driver", "runtime", "driver_version"))} <= {*VERSION_FACTS}
 
 
 def test_a_vgpu_is_a_setting() -> None:

@@ -14,7 +14,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.reports.message import failure_message
 
-DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts={"driver": "580.1", "sm_clock_max_mhz": 1980})
+FACTS = {"driver_version": "580.1", "max_sm_clock_mhz": 1980, "power_limit_w": 500.0}
+DEVICE = DeviceIdentity("cuda", "Imaginary GPU", 2**30, "GPU-0", facts=FACTS)
 LEAN = KernelResources(registers=32, local_bytes=0, shared_bytes=4096, max_threads_per_block=1024, occupancy=1.0)
 ROUNDS = Rounds(kernel_seconds=(2e-3,) * 3, probe_seconds=(1e-3,) * 3, probe_bytes=10**9, probe_name="add")
 
@@ -100,7 +101,7 @@ def test_a_changed_launch_is_named_by_its_figures_where_both_sides_recorded_them
 
 def test_code_that_took_turns_with_its_commits_is_the_cause_whatever_the_device_does():
     faster = replace(measured(None), rounds=replace(ROUNDS, probe_seconds=(0.5e-3,) * 3))
-    known = entry(LEAN, driver="570.0")
+    known = entry(LEAN, driver_version="570.0")
     assert likely_causes(faster, known, in_turns=True) == (
         "what changed since the baseline's commit, not the device: both took turns, here and now",
     )
@@ -117,9 +118,10 @@ def test_unchanged_and_unrecorded_resources_are_not_named():
     assert likely_causes(measured(LEAN), None) == ()
 
 
-def test_driver_and_clocks_are_named_where_they_changed():
-    causes = likely_causes(measured(None), entry(None, driver="570.0", sm_clock_max_mhz="1980"))
-    assert causes[0] == "driver 570.0 → 580.1"
+def test_driver_and_settings_are_named_where_they_changed():
+    then = entry(None, driver_version="570.0", max_sm_clock_mhz="1980", power_limit_w="700.0")
+    causes = likely_causes(measured(None), then)
+    assert causes[:2] == ("driver version 570.0 → 580.1", "power limit 700.0 → 500.0 W")
     assert not any("clock" in cause for cause in causes)
 
 

@@ -179,7 +179,7 @@ int nvmlDeviceGetVirtualizationMode(const nvml_device *device, unsigned *mode) {
 int nvmlDeviceGetEnforcedPowerLimit(const nvml_device *device, unsigned *milliwatts) {
     BEGIN;
     WHOLE_CARD_ONLY;
-    *milliwatts = 300000;
+    *milliwatts = (unsigned)(1000 * card_setting_number("POWER_LIMIT_W", 300) + 0.5);
     return 0;
 }
 

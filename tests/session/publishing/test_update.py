@@ -176,6 +176,12 @@ def test_an_entry_keeps_the_code_that_all_its_processes_ran():
         assert entries_of(GPU, [ran(100.0, CODE)], [[further.to_plain()]], None, NOW)[KEY].code == {}
 
 
+def test_runs_record_the_facts_that_a_later_drop_may_be_explained_by():
+    facts = {"cuda_runtime": "13.2", "power_limit_w": 700.0, "sm_count": 132, "default_sm_clock_mhz": None}
+    (run,) = entries_of(replace(GPU, facts=facts), [ran(100.0, CODE)], [], None, NOW)[KEY].runs
+    assert run.extra == {"cuda_runtime": "13.2", "power_limit_w": "700.0", "numpy": "2.0.0"}
+
+
 def test_an_entry_is_of_the_code_of_its_newest_runs(path):
     """Whether the new runs continue the old ones or not."""
     for gbps, code in ((100.0, CODE), (101.0, OTHER_CODE), (50.0, CODE), (50.0, {})):

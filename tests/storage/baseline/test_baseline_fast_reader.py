@@ -26,7 +26,7 @@ FULL = Baseline(
             key, 1747.1, tolerance=0.03, judged_on="relative", bytes_read=4, bytes_written=2**40, method="events+block",
             note="a note", anchor=Run(1747.1), settings={"mig": "off"}, counts={"load_sectors": 3},
             extra={"pattern": "loads coalesced, stores strided (32 bytes)"},
-            runs=(Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z", {"driver": "580.65"}),),
+            runs=(Run(1747.1, 1754.0, 0.9961, 212, "GPU-8a", "0123456", "2026-11-21T04:00:00Z", {"numpy": "2.0.0"}),),
         )
         for key in ("tests/test_a.py::test_a[1-x] @ label", "tests/test_b.py::test_b")
     },

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.device import MEMORY_CLOCK, SLOWDOWN
-from pytest_bandwidth.domain.judging.causes import recorded_changes
+from pytest_bandwidth.domain.judging.causes import SETTING_FACTS, recorded_changes
 from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -72,7 +72,7 @@ def _blamed(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict
 
 
 def what_differs(measurement: Measurement, entry: Entry) -> str:
-    """Say what is not as beside the entry's runs: card, clocks, driver, versions, other processes, the probe."""
+    """Say what is not as beside the entry's runs: card, clocks, settings, other processes, driver, versions."""
     device = measurement.device
     of_device: list[str] = []
     known = {run.gpu for run in entry.runs} - {None}
@@ -82,7 +82,9 @@ def what_differs(measurement: Measurement, entry: Entry) -> str:
     others = measurement.conditions_after.others_processors or 0.0
     if others >= LEAST_PROCESSORS:
         of_device.append(f"others keep {others:.1f} processors busy")
-    versions = recorded_changes(measurement, entry)
+    changes = recorded_changes(measurement, entry)
+    of_device += [text for name, text in changes.items() if name in SETTING_FACTS]
+    versions = [text for name, text in changes.items() if name not in SETTING_FACTS]
     found = [*of_device, *versions]
     if not found:
         return NOTHING_DIFFERS

@@ -125,8 +125,8 @@ def test_a_drop_of_a_third_more_than_the_tolerance_is_found():
 
 
 def test_what_differs_is_named_where_old_and_new_lost_alike():
-    then = replace(ENTRY, runs=(*ENTRY.runs[:-1], Run(gbps=90.0, probe_gbps=100.0, extra={"driver": "535.1"})))
+    then = replace(ENTRY, runs=(*ENTRY.runs[:-1], Run(gbps=90.0, probe_gbps=100.0, extra={"driver_version": "535.1"})))
     of = suspect(entry=then)
-    device = replace(of.case.measurement.device, facts={"driver": "560.2"})
+    device = replace(of.case.measurement.device, facts={"driver_version": "560.2"})
     case = replace(of.case, measurement=replace(of.case.measurement, device=device))
-    assert "driver 535.1 → 560.2" in judge(beside(0.0, 0.0, 0.0), replace(of, case=case)).reason
+    assert "driver version 535.1 → 560.2" in judge(beside(0.0, 0.0, 0.0), replace(of, case=case)).reason

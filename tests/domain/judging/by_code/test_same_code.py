@@ -101,7 +101,7 @@ def test_same_code_that_cannot_be_compared_or_trusted_says_so():
     assert judge(invalid, KNOWN).status is Status.INVALID
 
 
-RECORDED = {"driver_version": "570.10", "numpy": "2.0.0"}
+RECORDED = {"driver_version": "570.10", "power_limit_w": "700.0", "numpy": "2.0.0"}
 
 
 def recorded(**more):
@@ -122,6 +122,10 @@ def recorded(**more):
             {"device": replace(GPU, facts={"driver_version": "580.65"}), "software": {"numpy": "2.0.0"}},
             "what differs is driver version 570.10 → 580.65: pairs with the old versions would tell whether "
             "they are why",
+        ),
+        (
+            {"device": replace(GPU, facts={"power_limit_w": 500.0}), "software": {"numpy": "2.1.0"}},
+            "what differs is power limit 700.0 → 500.0 W, numpy 2.0.0 → 2.1.0",
         ),
         ({"device": replace(GPU, serial="GPU-2")}, "what differs is another card, GPU-2"),
         ({"findings": (Finding(SLOWDOWN, "the driver reports heat"),)}, "what differs is the driver reports heat"),
