@@ -125,8 +125,8 @@ def judge_test(
         verdict = judge_by_fresh(judged[key].verdict, case, fresh, limits.confirm, limits.floors, trouble)
         entry = judged[key].entry
         if key in last.cleared:
-            verdict = of_cleared(unlike[key], last.cleared[key], verdict)
-            if trouble is not None:
+            verdict = of_cleared(unlike[key], last.cleared[key], verdict if limits.confirm else None)
+            if trouble is not None and not verdict.status.warns:
                 verdict = with_why(verdict, f"whether the device lost it is not known: {trouble}")
             judged[key] = replace(judged[key], verdict=after_first_look(judged[key].verdict, verdict))
             continue

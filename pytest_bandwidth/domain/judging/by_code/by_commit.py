@@ -50,13 +50,21 @@ def is_cleared(suspect: Suspect, paired: Verdict) -> bool:
     return paired.status in _CLEARED and suspect.case.reference is not None
 
 
-def of_cleared(suspect: Suspect, paired: Verdict, fresh: Verdict) -> Verdict:
-    """Return the verdict on code that lost nothing against the commit's. fresh: by the baseline, in fresh processes.
+def of_cleared(suspect: Suspect, paired: Verdict, fresh: Verdict | None) -> Verdict:
+    """Return the verdict on code that lost nothing against the commit's.
 
-    It is not why the figures are below the baseline's. Where they stay there, the device or what runs beside it is.
+    fresh: by the baseline, in fresh processes; None where none were wanted. It is not why the figures are below the
+    baseline's. Where they stay there, the device or what runs beside it is; where that could not be looked at, what was
+    lost is not waved through.
     """
     first = suspect.first
-    if fresh.status is Status.REGRESSED:
+    if fresh is not None and fresh.status is Status.UNCONFIRMED and not fresh.confirmations:
+        if first.status is Status.SUSPECT:
+            reason = f"{fresh.reason}; the code is not why: {paired.reason}"
+            return replace(fresh, reason=reason, why_not=paired.why_not)
+        if first.status is Status.DEVICE:
+            return replace(first, reason=f"{first.reason}; {paired.reason}", why_not=paired.why_not)
+    if fresh is not None and fresh.status is Status.REGRESSED:
         differs = what_differs(suspect.case.measurement, suspect.entry)
         reason = f"it lost more than its code explains: {paired.reason}; but {drop_sentence(fresh)}; {differs}"
         return replace(fresh, status=Status.DEVICE, code=BY_COMMIT, reason=reason)

@@ -72,13 +72,52 @@ def test_fresh_processes_say_whether_the_device_lost_what_cleared_code_did_not(s
     assert (verdict.code == BY_COMMIT) is (status is Status.DEVICE)
 
 
-def test_cleared_code_is_cleared_where_no_fresh_process_can_be_had():
-    def fails():
-        raise BandwidthError("a fresh process ended with exit status 4")
+def fails():
+    raise BandwidthError("a fresh process ended with exit status 4")
 
-    verdict = judge_test({KEY: measured(70.0)}, FIVE, LIMITS, again(fails), never_probe, ways=[cleared])[KEY].verdict
-    assert verdict.status is Status.WITHIN
-    assert verdict.reason.endswith("whether the device lost it is not known: a fresh process ended with exit status 4")
+
+def invalid_there():
+    """A fresh process in which another measurement alone is valid."""
+    return {"b": Metrics(70.0, 0.7, 100.0)}
+
+
+def without_probe():
+    return {None: Metrics(70.0, None, None)}
+
+
+@pytest.mark.parametrize(
+    ("fresh", "why"),
+    [
+        (fails, "a fresh process ended with exit status 4"),
+        (invalid_there, "0 fresh processes measured it, and validly; 3 have to"),
+        (without_probe, "a probe ran in 0 of 3 fresh processes"),
+    ],
+)
+def test_what_cleared_code_lost_is_not_waved_through_where_no_fresh_process_could_look(fresh, why):
+    known = replace(FIVE, entries={KEY: replace(FIVE.entries[KEY], judged_on="relative")})
+    verdict = judge_test({KEY: measured(70.0)}, known, LIMITS, again(fresh), never_probe, ways=[cleared])[KEY].verdict
+    assert (verdict.status, verdict.code) == (Status.UNCONFIRMED, "no-fresh-process")
+    assert verdict.reason.endswith(f"; not confirmed: {why}; the code is not why: {PAIRED.reason}")
+
+
+def test_pairs_whose_processes_had_no_probe_leave_a_suspect_of_its_share_unconfirmed():
+    known = replace(FIVE, entries={KEY: replace(FIVE.entries[KEY], judged_on="relative")})
+    unprobed = [Metrics(90.0, None, None)] * 4
+    assert judge_by_commit(suspect_of(known=known), PAIRED, unprobed, 3).status is Status.UNCONFIRMED
+
+
+def on_a_slower_device(confirm, fresh):
+    """The verdict on cleared code beside a device that is down, where that is to be settled as well."""
+    known = replace(FIVE, entries={KEY: replace(FIVE.entries[KEY], judged_on="gbps")})
+    limits = replace(LIMITS, confirm=confirm, unsure=True)
+    slower = measured(63.0, probe_gbps=70.0)
+    return judge_test({KEY: slower}, known, limits, again(fresh), lambda *_: 70.0, ways=[cleared])[KEY].verdict
+
+
+def test_a_device_that_is_down_stays_so_where_no_fresh_process_could_look():
+    verdict = on_a_slower_device(3, fails)
+    assert verdict.status is Status.DEVICE
+    assert verdict.reason.endswith(f"; {PAIRED.reason}")
 
 
 def test_cleared_code_is_cleared_where_no_fresh_process_is_wanted():
@@ -86,6 +125,16 @@ def test_cleared_code_is_cleared_where_no_fresh_process_is_wanted():
     limits = replace(LIMITS, confirm=0, unsure=True)
     found = judge_test({KEY: measured(88.0)}, baseline(90.0), limits, again(never), never_probe, ways=[cleared])
     assert found[KEY].verdict.status is Status.WITHIN
+    assert on_a_slower_device(0, never).status is Status.WITHIN
+
+
+def test_what_stored_runs_could_not_tell_is_cleared_where_no_fresh_process_can_be_had():
+    """Nothing was lost that a fresh process had to look at."""
+    limits = replace(LIMITS, unsure=True)
+    found = judge_test({KEY: measured(88.0)}, baseline(90.0), limits, again(fails), never_probe, ways=[cleared])
+    verdict = found[KEY].verdict
+    assert verdict.status is Status.WITHIN
+    assert verdict.reason.endswith("whether the device lost it is not known: a fresh process ended with exit status 4")
 
 
 def test_cleared_code_beside_a_missed_floor_and_another_suspect():
