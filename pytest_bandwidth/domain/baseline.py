@@ -21,8 +21,9 @@ class Run:
     """Hold one fresh process's evidence. probe_gbps: the probe in the same rounds.
 
     dram_read, dram_written: bytes that DRAM moved, where hardware counters were asked.
-    commit, dirty: what was checked out, and whether tracked files differed from it. extra: driver, runtime, settings of
-    the machine and versions of loaded libraries, by which a drop may be explained, and keys of later versions.
+    commit, dirty: what was checked out, and whether what ran may have been other than that. extra: driver, runtime,
+    settings of the machine and versions of loaded libraries, by which a drop may be explained, and keys of later
+    versions.
     """
 
     gbps: float

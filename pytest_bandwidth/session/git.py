@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
@@ -12,6 +12,14 @@ from pytest_bandwidth.domain.errors import UsageError
 GIT_SECONDS = 600
 # What a run's description needs comes at once or not at all.
 _SHORT_SECONDS = 10
+# What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
+_PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
+_DEVICE = (".cu", ".cuh", ".cubin", ".fatbin", ".ptx", ".hip", ".cl", ".metal")
+_INCLUDED = (".h", ".hh", ".hpp", ".hxx", ".inc", ".c", ".cc", ".cpp", ".cxx")
+CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
+# Lies in the folder of a virtual environment, and nowhere else.
+_ENVIRONMENT_FILE = "pyvenv.cfg"
+_CACHE = "__pycache__"
 _SET_FOR_HOOKS = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -74,10 +82,40 @@ def current_commit(folder: Path) -> str | None:
     return _said(folder, "rev-parse", "--short=12", "HEAD") or None
 
 
-def has_uncommitted_changes(folder: Path) -> bool | None:
-    """Return whether tracked files differ from the commit; None outside a git repository."""
-    changes = _said(folder, "status", "--porcelain", "--untracked-files=no")
-    return None if changes is None else bool(changes)
+def has_uncommitted_changes(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> bool | None:
+    """Return whether what runs may be other than the commit holds; None outside a git repository, or where git hangs.
+
+    It may where a tracked file differs, and where a file of code is not tracked; ignored files, virtual environments
+    and Python's caches are no such. is_output: whether a file, by its path, is one that runs write: it does not count.
+    """
+    try:
+        top = tree_of(folder)
+        return any(not is_output(top / path) for listed in (_changed, _untracked_code) for path in listed(top))
+    except UsageError:
+        return None
+
+
+def _changed(top: Path) -> list[str]:
+    """Return the tracked files that differ from the commit."""
+    # Without renames each is one record: two letters, a blank and the path.
+    status = ("-c", "status.renames=false", "status", "--porcelain", "-z", "--untracked-files=no")
+    return [record[3:] for record in _records(top, *status)]
+
+
+def _untracked_code(top: Path) -> list[str]:
+    """Return the files that can be part of what runs, and are neither tracked nor ignored."""
+    patterns = [f":(top,icase)*{suffix}" for suffix in sorted(CODE_SUFFIXES)]
+    patterns.append(f":(top,glob)**/{_ENVIRONMENT_FILE}")
+    found = _records(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *patterns)
+    # One at the top is of a checkout that is an environment itself.
+    inside = f"/{_ENVIRONMENT_FILE}"
+    environments = tuple(path.removesuffix(_ENVIRONMENT_FILE) for path in found if path.endswith(inside))
+    code = (path for path in found if Path(path).name != _ENVIRONMENT_FILE)
+    return [path for path in code if not path.startswith(environments) and _CACHE not in Path(path).parts]
+
+
+def _records(top: Path, *args: str) -> list[str]:
+    return [record for record in git(top, *args, seconds=_SHORT_SECONDS).split("\0") if record]
 
 
 def _said(folder: Path, *args: str) -> str | None:

@@ -81,7 +81,7 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
     assert why == {
         "gone": "the baseline's commit (0123456789) is not in this repository: fetch it (shallow clones hold the "
         "newest only)",
-        "dirty": "the baseline's runs are of a tree with uncommitted changes",
+        "dirty": "the baseline's runs are of a tree with changes or sources that were not committed",
         "unlike": f"{name} has no test_new.py",
     }
 

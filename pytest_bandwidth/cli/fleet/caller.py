@@ -123,7 +123,7 @@ class FleetCaller:
         if self._reports:
             publish(config, self._devices(), self._started, interrupted=self._interrupted)
         self._published = True
-        self._environment = describe(config.rootpath, self._started)
+        self._environment = describe(config.rootpath, self._started, settings_of(config).baseline)
 
     def document(self) -> dict[str, Any] | None:
         """Return the fleet's document once pytest has ended; None where no card was found."""

@@ -26,7 +26,7 @@ def entries_of(
     """Make an entry for each measurement of one device's update, by key.
 
     outcomes: this run's; further: whole runs' rows; commit, at: of every run, the moment as ISO 8601; dirty: whether
-    what is tracked differed from the commit.
+    what ran may have been other than the commit's.
     """
     found = {outcome.key: [outcome] for outcome in outcomes}
     for outcome in map(from_plain, chain.from_iterable(further)):

@@ -58,7 +58,7 @@ class BaselineCommits:
             path = file.resolve().relative_to(top)
         except (UsageError, ValueError):  # no repository that these tests are of
             raise NotAtHand("") from None
-        whys = [] if clean or not recorded else ["the baseline's runs are of a tree with uncommitted changes"]
+        whys = [] if clean or not recorded else ["the baseline's runs are of a tree with changes or sources that were not committed"]
         for name in clean:
             if name is None or _HASH.fullmatch(name) is None:
                 whys.append("the baseline's runs name no commit by its hash")

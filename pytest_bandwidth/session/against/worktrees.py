@@ -22,12 +22,8 @@ from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResult, FreshProcessFailed, Invocation
 from pytest_bandwidth.session.fresh.interpreter import interpreter_options
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
+from pytest_bandwidth.session.git import CODE_SUFFIXES
 
-# What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
-_PYTHON = (".py", ".pyc", ".pyd", ".so", ".dylib", ".dll")
-_DEVICE = (".cu", ".cuh", ".cubin", ".fatbin", ".ptx", ".hip", ".cl")
-_INCLUDED = (".h", ".hh", ".hpp", ".hxx", ".inc", ".c", ".cc", ".cpp", ".cxx")
-CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
 # pytest's exit statuses (pytest.ExitCode).
 _PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
 SHORT_PAIRS = 4

@@ -16,14 +16,18 @@ from pytest_bandwidth.domain.address import masked
 from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
 from pytest_bandwidth.session.user.options import OPTIONS
+from pytest_bandwidth.storage.baseline.code_files import is_written_by_updates
 
 _PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
 # Of the command line, so much is kept.
 LONGEST_COMMAND = 1000
 
 
-def describe(root: Path, started: float) -> dict[str, object]:
-    """Gather JSON-ready facts about the software around a run that began at `started`, in seconds since the epoch."""
+def describe(root: Path, started: float, baseline: Path | None = None) -> dict[str, object]:
+    """Gather JSON-ready facts about the software around a run that began at `started`, in seconds since the epoch.
+
+    baseline: what the run may have written, a file or a folder.
+    """
     return {
         "plugin": __version__,
         "python": platform.python_version(),
@@ -31,11 +35,22 @@ def describe(root: Path, started: float) -> dict[str, object]:
         "os": platform.platform(),
         "host": platform.node(),
         "commit": current_commit(root),
-        "uncommitted_changes": has_uncommitted_changes(root),
+        "uncommitted_changes": changes_beside(root, baseline),
         "command": own_command(sys.argv),
         "ci": bool(os.environ.get("CI")),
         "started_at": format_moment(datetime.fromtimestamp(started, timezone.utc)),
     }
+
+
+def changes_beside(root: Path, baseline: Path | None) -> bool | None:
+    """Return whether what ran may be other than the commit holds; None where git does not tell.
+
+    What updates of the baseline write is no part of what ran.
+    """
+    if baseline is None:
+        return has_uncommitted_changes(root)
+    written = baseline.resolve()
+    return has_uncommitted_changes(root, lambda path: is_written_by_updates(path, written))
 
 
 def own_command(argv: Sequence[str]) -> str:

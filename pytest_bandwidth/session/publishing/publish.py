@@ -67,7 +67,7 @@ def publish(
         _tell_unmeasurable(report, settings, config.rootpath)
     if not _is_document_wanted(config, settings):
         return
-    run_id, environment = new_run_id(), describe(config.rootpath, started)
+    run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline)
     changed = dict(environment)
     try:
         called_hook(config, "pytest_bandwidth_environment", environment=changed)

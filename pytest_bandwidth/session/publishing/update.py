@@ -28,11 +28,11 @@ from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
-from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
+from pytest_bandwidth.session.git import current_commit
 from pytest_bandwidth.session.measuring.progress import begin_line
 from pytest_bandwidth.session.past_runs import past_runs
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
-from pytest_bandwidth.session.publishing.environment import now
+from pytest_bandwidth.session.publishing.environment import changes_beside, now
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -81,7 +81,9 @@ def _update_files(config: pytest.Config, settings: Settings, reports: Sequence[D
 
 
 def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, alone: bool) -> None:
-    known_commit, dirty = current_commit(config.rootpath), has_uncommitted_changes(config.rootpath) is True
+    known_commit = current_commit(config.rootpath)
+    # What git does not tell in time may be: nobody is to take the commit for what ran.
+    dirty = known_commit is not None and changes_beside(config.rootpath, settings.baseline) is not False
     evidence: list[Mapping[str, Entry]] = []
     asked: dict[str, MarkerOptions] = {}
     ptx: dict[str, str] = {}

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.code.identity import DIGITS
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BaselineError, Problem
-from pytest_bandwidth.storage.baseline.locate import files_in
+from pytest_bandwidth.storage.baseline.locate import files_in, is_folder, is_named_as_baseline
 from pytest_bandwidth.storage.baseline.lock import locked, make_folder, replace_file
 from pytest_bandwidth.storage.baseline.reader import read
 from pytest_bandwidth.storage.baseline.source import error
@@ -29,6 +29,16 @@ _NAME = re.compile(rf"([0-9a-f]{{{DIGITS}}})\.ptx", re.ASCII)
 def folder_of(baseline: Path) -> Path:
     """Return the folder of the PTX that belongs to a baseline file, and to all others beside it."""
     return baseline.parent / FOLDER
+
+
+def is_written_by_updates(path: Path, baseline: Path) -> bool:
+    """Return whether updates of a baseline, a file or a folder of them, write the file; both paths resolved."""
+    of_folder = is_folder(baseline)
+    if path.parent == (baseline / FOLDER if of_folder else folder_of(baseline)):
+        return _NAME.fullmatch(path.name) is not None
+    if of_folder:
+        return path.parent == baseline and is_named_as_baseline(path)
+    return path == baseline
 
 
 def write_ptx(baseline: Path, modules: Mapping[str, str]) -> None:

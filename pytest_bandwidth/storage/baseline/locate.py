@@ -22,12 +22,15 @@ def is_folder(path: Path) -> bool:
     return isdir(path) or (not exists(path) and path.suffix.lower() not in _SUFFIXES)
 
 
+def is_named_as_baseline(path: Path) -> bool:
+    """Return whether a file of that name in a folder of baselines is taken for one."""
+    return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+
+
 def files_in(folder: Path) -> list[Path]:
     """Return the baseline files of a folder, by name."""
     try:
-        return sorted(
-            path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
-        )
+        return sorted(path for path in folder.iterdir() if is_named_as_baseline(path))
     except FileNotFoundError:
         return []
     except OSError as problem:

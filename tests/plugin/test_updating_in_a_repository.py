@@ -1,0 +1,52 @@
+"""The commit that an update's runs name: whether it holds all that ran."""
+
+import pytest
+from repositories import git
+
+from pytest_bandwidth.storage import baseline as baseline_files
+
+TEST = """
+from virtual_time import sleep
+
+def test_pause(bandwidth):
+    bandwidth(lambda: sleep(0.001), reads=10**6)
+"""
+PTX = f"code/{'0a' * 16}.ptx"
+
+
+def commit(repo):
+    git(repo.path, "add", "-A")
+    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "more")
+    return git(repo.path, "rev-parse", "--short=12", "HEAD").strip()
+
+
+@pytest.fixture
+def repo(slept):
+    slept.file("test_pause.py", TEST)
+    git(slept.path, "init", "-q")
+    return slept
+
+
+def updated(repo):
+    """What the newest run of one more update says of its commit."""
+    repo.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    run = baseline_files.load(repo.path / "b.yaml").entries["test_pause.py::test_pause"].runs[-1]
+    return run.commit, run.dirty
+
+
+def test_a_run_is_of_its_commit_where_that_holds_all_code(repo):
+    first = commit(repo)
+    assert updated(repo) == (first, False)
+    repo.file(PTX, "an update's own")
+    assert updated(repo) == (first, False), "what updates wrote is no code of the tree"
+    repo.file("helper.py", "")
+    assert updated(repo) == (first, True), "the commit has no helper.py"
+    second = commit(repo)
+    assert updated(repo) == (second, False)
+    assert updated(repo) == (second, False), "the baseline, which is tracked by now, is the update's own, too"
+    repo.file("helper.py", "changed = True")
+    assert updated(repo) == (second, True)
+
+
+def test_before_the_first_commit_there_is_none_to_name(repo):
+    assert updated(repo) == (None, False)
