@@ -30,7 +30,7 @@ _HASH = re.compile(r"[0-9a-f]{7,64}", re.ASCII)
 
 
 class NotAtHand(BandwidthError):
-    """Raised where pairs against the baseline's commit cannot be had; the message says why, if there is much to say."""
+    """Raised where pairs against the baseline's commit cannot be had; the message says why."""
 
 
 class BaselineCommits:
@@ -51,16 +51,22 @@ class BaselineCommits:
 
     def commit_of(self, entry: Entry, file: Path) -> str:
         """Return the newest commit of the entry's runs that has the test's file. Raises NotAtHand."""
-        recorded = [run for run in reversed(entry.runs) if run.commit is not None]
-        clean = dict.fromkeys(run.commit for run in recorded if not run.dirty)
+        recorded = [(run.commit, run.dirty) for run in reversed(entry.runs) if run.commit is not None]
+        if not recorded:
+            raise NotAtHand("no commit is known of the baseline's runs")
+        clean = dict.fromkeys(name for name, dirty in recorded if not dirty)
+        if not clean:
+            raise NotAtHand("the baseline's runs are of a tree with changes or sources that were not committed")
         try:
             top = tree_of(self._root)
             path = file.resolve().relative_to(top)
-        except (UsageError, ValueError):  # no repository that these tests are of
-            raise NotAtHand("") from None
-        whys = [] if clean or not recorded else ["the baseline's runs are of a tree with changes or sources that were not committed"]
+        except UsageError as error:
+            raise NotAtHand(f"git is not to be had: {_in_a_line(error)}") from None
+        except ValueError:
+            raise NotAtHand(f"{file.name} lies outside of the repository") from None
+        whys: list[str] = []
         for name in clean:
-            if name is None or _HASH.fullmatch(name) is None:
+            if _HASH.fullmatch(name) is None:
                 whys.append("the baseline's runs name no commit by its hash")
                 continue
             try:
@@ -74,7 +80,7 @@ class BaselineCommits:
                 return commit
             else:
                 whys.append(f"{_shown(commit)} has no {path.name}")
-        raise NotAtHand(whys[0] if whys else "")
+        raise NotAtHand(whys[0])
 
     def revision(self, commit: str) -> Revision:
         """Return the commit, checked out. Raises UsageError where git cannot."""
@@ -112,6 +118,8 @@ class AgainstItsCommit:
         cleared: dict[str, Verdict] = {}
         of_commit: dict[str, dict[str, Suspect]] = {}
         for key, suspect in suspects.items():
+            if suspect.case.reference is None:  # of another device's baseline, without figures or commits
+                continue
             try:
                 of_commit.setdefault(self.commits.commit_of(suspect.entry, self.file), {})[key] = suspect
             except NotAtHand as why:
@@ -166,4 +174,4 @@ def _shown(commit: str) -> str:
 
 
 def _without_pairs(why: str) -> str:
-    return f"not held to the old code: {why}" if why else ""
+    return f"not held to the old code: {why}"
