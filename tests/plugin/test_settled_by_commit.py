@@ -1,13 +1,14 @@
 """Suspects that pairs against the commit of their baseline settle, in a repository whose kernels take virtual time."""
 
 import json
+import shutil
 
 import pytest
 from repositories import git
 
 COMMITTED = "from virtual_time import sleep\nSECONDS = {}\ndef pause(name):\n    sleep(SECONDS.get(name, 0.001))\n"
 # 1.1 ms become 1.3 ms: 15 % below.
-SLOWED = COMMITTED.replace("{}", "dict(slowed=0.0012, gone=0.0012, dirty=0.0012, unlike=0.0012)")
+SLOWED = COMMITTED.replace("{}", "dict(slowed=0.0012, gone=0.0012, dirty=0.0012, unlike=0.0012, late=0.0012)")
 TEST = """
 def test_{name}(bandwidth):
     bandwidth(lambda: kern.pause({name!r}), reads=10**6, label="k")
@@ -52,6 +53,7 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
     commit = git(repo.path, "rev-parse", "--short=12", "HEAD").strip()
     repo.file("kern.py", SLOWED)
     repo.file("test_new.py", "import kern\n" + TEST.format(name="unlike"))
+    repo.file("test_old.py", (repo.path / "test_old.py").read_text(encoding="utf-8") + TEST.format(name="late"))
     old = "test_old.py::test_"
     entries = [
         entry(f"{old}slowed", commit),
@@ -60,6 +62,7 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
         entry(f"{old}dirty", commit, dirty=True),
         entry(f"{old}blunt", commit, judged_on="gbps"),
         entry("test_new.py::test_unlike", commit),
+        entry(f"{old}late", commit),
     ]
     found = judged(repo, entries, "--bandwidth-settle=unsure")
     assert {name: of[:2] for name, of in found.items()} == {
@@ -70,6 +73,7 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
         "blunt": ("WITHIN", "pairs"),
         "once": ("NO_BASELINE", "no-entry"),
         "unlike": ("REGRESSED", "drop"),
+        "late": ("REGRESSED", "drop"),
     }
     name = f"the baseline's commit ({commit[:10]})"
     assert found["slowed"][2].startswith(f"15.4 % below {name} in 5 pairs of fresh processes")
@@ -77,12 +81,13 @@ def test_each_suspect_has_the_best_last_word_that_is_at_hand(repo):
     (message,) = (row["message"] for row in rows if row["key"].startswith(f"{old}slowed"))
     assert "Likely cause: what changed since the baseline's commit, not the device" in message
     assert found["machine"][2].startswith(f"it lost more than its code explains: 0.0 % below {name} in 5 pairs")
-    why = {key: found[key][2].partition("not held to the old code: ")[2] for key in ("gone", "dirty", "unlike")}
+    why = {key: found[key][2].partition("not held to the old code: ")[2] for key in ("gone", "dirty", "unlike", "late")}
     assert why == {
         "gone": "the baseline's commit (0123456789) is not in this repository: fetch it (shallow clones hold the "
         "newest only)",
         "dirty": "the baseline's runs are of a tree with changes or sources that were not committed",
         "unlike": f"{name} has no test_new.py",
+        "late": f"{name} has no such test",
     }
 
 
@@ -101,6 +106,24 @@ def test_without_being_asked_to_what_stored_runs_cannot_tell_stays_untold_and_ne
     }
     assert judged(repo, entries, tests[1])["blunt"][0] == "INSUFFICIENT"
     assert judged(repo, entries, "--bandwidth-strict", tests[1])["blunt"][0] == "WITHIN"
+
+
+def test_a_shallow_clone_leaves_the_word_to_fresh_processes_and_says_what_to_fetch(repo, tmp_path_factory):
+    commit, origin = git(repo.path, "rev-parse", "--short=12", "HEAD").strip(), tmp_path_factory.mktemp("origin")
+    repo.file("kern.py", SLOWED)
+    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qam", "two")
+    git(origin, "clone", "-q", "--bare", str(repo.path), "all.git")
+    shutil.rmtree(repo.path / ".git")
+    git(repo.path, "init", "-q")
+    git(repo.path, "fetch", "-q", "--depth", "1", (origin / "all.git").as_uri(), "HEAD")
+    git(repo.path, "reset", "-q", "FETCH_HEAD")
+    found = judged(repo, [entry("test_old.py::test_slowed", commit)], "test_old.py::test_slowed")
+    status, code, reason = found["slowed"]
+    assert (status, code) == ("REGRESSED", "drop")
+    assert reason.endswith(
+        f"; not held to the old code: the baseline's commit ({commit[:10]}) is not in this repository: "
+        "fetch it (shallow clones hold the newest only)"
+    )
 
 
 def test_a_commit_that_cannot_be_run_leaves_the_word_to_fresh_processes_and_says_why(repo):
