@@ -64,21 +64,33 @@ class CodeIdentity:
 
     def changes_since(self, then: CodeIdentity) -> tuple[str, ...]:
         """Say what surely changed since `then`; empty where nothing did, or where it is not known on both sides."""
-        changed = {
-            name for name in NAMES if (before := getattr(then, name)) is not None and before != getattr(self, name)
-        } & self.known().keys()
+        changed = self._changed(then)
         said = []
-        if "ptx" in changed or "function" in changed:
+        if changed & _OF_SOURCE:
             said.append("the kernel's code changed")
-        elif "sass" in changed:
-            same = "the same PTX became" if then.ptx is not None and then.ptx == self.ptx else "the kernel became"
-            said.append(f"{same} other machine code: the compiler, its options, or where constants lie")
+        elif (rebuilt := self.rebuilt_since(then)) is not None:
+            said.append(rebuilt)
         if "launch" in changed:
             of_arguments = None if then.arguments is None or self.arguments is None else "arguments" in changed
             said.append(_LAUNCH_CHANGES[of_arguments])
         return tuple(said)
 
+    def rebuilt_since(self, then: CodeIdentity) -> str | None:
+        """Say that the machine code surely changed and nothing tells of another source: the toolchain did it."""
+        changed = self._changed(then)
+        if "sass" not in changed or changed & _OF_SOURCE:
+            return None
+        same = "the same PTX became" if then.ptx is not None and then.ptx == self.ptx else "the kernel became"
+        return f"{same} other machine code: the compiler, its options, or where constants lie"
 
+    def _changed(self, then: CodeIdentity) -> set[str]:
+        """Return the names of the hashes that are known on both sides and differ."""
+        here, there = self.known(), then.known()
+        return {name for name in here.keys() & there.keys() if here[name] != there[name]}
+
+
+# Hashes that change with the source; machine code does so without, too.
+_OF_SOURCE = {"ptx", "function"}
 SHAPE_CHANGED = "the launch changed: grid, block or shared memory"
 # By whether its arguments are others, which older baselines do not tell.
 _LAUNCH_CHANGES = {

@@ -72,7 +72,10 @@ def _blamed(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict
 
 
 def what_differs(measurement: Measurement, entry: Entry) -> str:
-    """Say what is not as beside the entry's runs: card, clocks, settings, other processes, driver, versions."""
+    """Say what is not as beside the entry's runs: the toolchain's code, card, clocks, others, settings, versions.
+
+    Of code only what its toolchain made of it: what people changed in it has been held to the old.
+    """
     device = measurement.device
     of_device: list[str] = []
     known = {run.gpu for run in entry.runs} - {None}
@@ -86,7 +89,7 @@ def what_differs(measurement: Measurement, entry: Entry) -> str:
     of_device += [text for name, text in changes.items() if name in SETTING_FACTS]
     versions = [text for name, text in changes.items() if name not in SETTING_FACTS]
     found = [*of_device, *versions]
-    if not found:
-        return NOTHING_DIFFERS
     pairs = ": pairs with the old versions would tell whether they are why" if versions and not of_device else ""
-    return f"what differs is {', '.join(found)}{pairs}"
+    rebuilt = measurement.code.rebuilt_since(identity_of_plain(entry.code))
+    said = [rebuilt, f"what differs is {', '.join(found)}{pairs}" if found else None]
+    return "; ".join(filter(None, said)) or NOTHING_DIFFERS

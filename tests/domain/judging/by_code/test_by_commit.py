@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from judged_kernels import FIVE, KEY, LIMITS, OTHER, again, baseline, for_both, measured, never, never_probe
+from judged_kernels import FIVE, GPU, KEY, LIMITS, OTHER, again, baseline, for_both, measured, never, never_probe
 
+from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT, is_cleared, judge_by_commit, limits_of
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords
+from pytest_bandwidth.domain.judging.by_code.same_code import NOTHING_DIFFERS
 from pytest_bandwidth.domain.judging.judge import judge_test
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -174,6 +176,31 @@ def test_what_stays_unsure_says_why_and_takes_no_fresh_process():
     found = judge_test({KEY: measured(90.0)}, FIVE, limits, again(None), never_probe, ways=ways)
     assert found[KEY].verdict.status is Status.INSUFFICIENT
     assert found[KEY].verdict.reason.endswith("; its commit is gone")
+
+
+PTX_ALIKE = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
+REBUILT = "the same PTX became other machine code: the compiler, its options, or where constants lie"
+
+
+@pytest.mark.parametrize(
+    ("now", "runtime", "said"),
+    [
+        ({"sass": "d" * 32}, "13.2", f"{REBUILT}; what differs is cuda runtime 13.0 → 13.2: pairs with"),
+        ({"sass": "d" * 32}, "13.0", REBUILT),
+        ({"ptx": "d" * 32, "sass": "d" * 32}, "13.2", "what differs is cuda runtime 13.0 → 13.2: pairs with"),
+        ({"ptx": "d" * 32, "sass": "d" * 32}, "13.0", NOTHING_DIFFERS),
+    ],
+)
+def test_what_the_toolchain_made_of_the_code_is_named_which_pairs_built_today_cannot_see(now, runtime, said):
+    entry = FIVE.entries[KEY]
+    then = (*entry.runs[:-1], replace(entry.runs[-1], extra={"cuda_runtime": "13.0"}))
+    known = replace(FIVE, entries={KEY: replace(entry, code=PTX_ALIKE.known(), runs=then)})
+    device = replace(GPU, facts={"cuda_runtime": runtime})
+    slower = replace(measured(70.0, code=replace(PTX_ALIKE, **now)), device=device)
+    fresh = again(lambda: {None: Metrics(70.0, 0.7, 100.0)})
+    verdict = judge_test({KEY: slower}, known, LIMITS, fresh, never_probe, ways=[cleared])[KEY].verdict
+    assert (verdict.status, verdict.code) == (Status.DEVICE, BY_COMMIT)
+    assert verdict.reason.partition(" allowed (")[2].partition("); ")[2].startswith(said)
 
 
 def test_a_device_that_lost_more_than_the_code_clears_the_code_of_the_rest_alone():
