@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +33,14 @@ def code_change(measurement: Measurement, entry: Entry | None, baseline: Path | 
     then = None if entry is None else entry.code.get("ptx")
     if baseline is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
         return NO_CHANGE
+    now = measurement.ptx
+    return ptx_change(lambda: needed_ptx(baseline, then), lambda: now)
+
+
+def ptx_change(old: Callable[[], str], new: Callable[[], str]) -> CodeChange:
+    """Compare the PTX of two kernels, each as a function that reads it, or raises BaselineError."""
     try:
-        old = needed_ptx(baseline, then)
+        then, now = old(), new()
     except BaselineError as error:
         return CodeChange(unknown=f"the code changed, how cannot be shown: {error}")
-    return CodeChange(ptx_diff(old, measurement.ptx), access_changes(old, measurement.ptx))
+    return CodeChange(ptx_diff(then, now), access_changes(then, now))

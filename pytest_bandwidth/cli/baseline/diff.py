@@ -1,30 +1,46 @@
-"""Compare one baseline file with another: entries, their figures, and what they are held to."""
+"""Compare one baseline file with another: entries, their figures, what they are held to, and the code that they ran."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry
+from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.units import digits
 from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.session.code_change import NO_CHANGE, CodeChange, ptx_change
 from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.code_files import needed_ptx, read_ptx
 from pytest_bandwidth.storage.baseline.writer import entry_fields
 
 # Told by the columns of GB/s and runs, or by no field of the file.
 _APART = ("bandwidth",)
+# Of all changed kernels together, where people read it.
+MOST_DIFF_LINES = 400
+# So many entries that share a change are named.
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Hold one entry's difference; fields: name → old and new text as files hold it, None where a side has none."""
+    """Hold one entry's difference; fields: name → old and new text as files hold it, None where a side has none.
+
+    code_changes: what surely changed in the code that ran, in words. ptx: how the kernel's PTX did.
+    """
 
     key: str
     before: Entry | None
     after: Entry | None
     fields: Mapping[str, tuple[str | None, str | None]]
+    code_changes: tuple[str, ...] = ()
+    ptx: CodeChange = NO_CHANGE
 
     @property
     def change(self) -> float | None:
@@ -35,17 +51,37 @@ class Difference:
 
 def run(options: argparse.Namespace) -> int:
     old, new = baseline_files.load(options.old), baseline_files.load(options.new)
-    header = _header(old, new)
+    header, ptx = _header(old, new), PtxChanges(options.old, options.new)
     differences = [
         one
         for key in dict.fromkeys((*old.entries, *new.entries))
-        if (one := _difference(key, old.entries.get(key), new.entries.get(key))) is not None
+        if (one := _difference(key, old.entries.get(key), new.entries.get(key), ptx)) is not None
     ]
     if options.json:
         print_json({"old": old.path, "new": new.path, "header": header, "entries": [_plain(d) for d in differences]})
     else:
         print("\n".join(_lines(old, new, header, differences)))
     return 1 if header or differences else 0
+
+
+class PtxChanges:
+    """Show how kernels changed, by the PTX beside two baseline files; each change is looked at once."""
+
+    def __init__(self, old: Path, new: Path) -> None:
+        """Read nothing yet."""
+        self._old, self._new = old, new
+        self.between = cache(self._between)
+
+    def _between(self, then: str, now: str) -> CodeChange:
+        """Compare the PTX of two hashes."""
+        return ptx_change(lambda: self._read(then, self._old, self._new), lambda: self._read(now, self._new, self._old))
+
+    def _read(self, name: str, own: Path, other: Path) -> str:
+        """Return the PTX of that hash, which may lie beside either file. Raises BaselineError as of its own file."""
+        with suppress(BaselineError):
+            if (found := read_ptx(other, name)) is not None:
+                return found
+        return needed_ptx(own, name)
 
 
 def _header(old: Baseline, new: Baseline) -> dict[str, tuple[object, object]]:
@@ -56,7 +92,7 @@ def _header(old: Baseline, new: Baseline) -> dict[str, tuple[object, object]]:
     return {name: pair for name, pair in facts.items() if pair[0] != pair[1]}
 
 
-def _difference(key: str, before: Entry | None, after: Entry | None) -> Difference | None:
+def _difference(key: str, before: Entry | None, after: Entry | None, ptx: PtxChanges) -> Difference | None:
     if before is None or after is None:
         return Difference(key, before, after, {})
     if before == after:
@@ -67,7 +103,10 @@ def _difference(key: str, before: Entry | None, after: Entry | None) -> Differen
         for name in dict.fromkeys((*old, *new))
         if name not in _APART and old.get(name) != new.get(name)
     }
-    return Difference(key, before, after, changed)
+    said = identity_of_plain(after.code).changes_since(identity_of_plain(before.code))
+    then, now = before.code.get("ptx"), after.code.get("ptx")
+    change = NO_CHANGE if then is None or now is None or then == now else ptx.between(then, now)
+    return Difference(key, before, after, changed, tuple(filter(None, (*said, change.accesses))), change)
 
 
 def _lines(
@@ -79,10 +118,30 @@ def _lines(
     if differences:
         headings = ("entry", "GB/s before", "GB/s after", "change", "runs", "what else")
         lines += aligned(headings, [_cells(one) for one in differences], left=("what else",), width=terminal_width())
+    lines += _code_lines(differences)
     added = sum(one.before is None for one in differences)
     removed = sum(one.after is None for one in differences)
     lines.append(f"{added} added, {removed} removed, {len(differences) - added - removed} changed")
     return lines
+
+
+def _code_lines(differences: Sequence[Difference]) -> Iterator[str]:
+    """Give whose code changed and how, entries that share a change together; of all PTX no more than a page or two."""
+    alike: dict[tuple[tuple[str, ...], CodeChange], list[str]] = {}
+    for one in differences:
+        if one.code_changes:
+            alike.setdefault((one.code_changes, one.ptx), []).append(one.key)
+    left = MOST_DIFF_LINES
+    for (said, ptx), keys in alike.items():
+        more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
+        yield printable(f"code of {', '.join(keys[:MOST_NAMED])}{more}: {'; '.join(said)}")
+        if ptx.unknown is not None:
+            yield f"  {printable(ptx.unknown)}"
+        diff = ptx.diff.splitlines()
+        yield from (f"  {printable(line)}" for line in diff[:left])
+        if len(diff) > left:
+            yield f"  … {len(diff) - left} more lines, which --json shows"
+        left = max(left - len(diff), 0)
 
 
 def _told(value: object) -> str:
@@ -98,8 +157,14 @@ def _cells(one: Difference) -> tuple[str, ...]:
         digits(one.after.gbps) if one.after and one.after.gbps else "",
         "" if one.change is None else f"{one.change * 100:+.1f} %",
         " → ".join(dict.fromkeys(runs)),
-        "; ".join(f"{name} {a or 'none'} → {b or 'none'}" for name, (a, b) in one.fields.items()),
+        "; ".join(_field(name, *pair, one) for name, pair in one.fields.items()),
     )
+
+
+def _field(name: str, before: str | None, after: str | None, of: Difference) -> str:
+    if name == "code" and of.code_changes:  # hashes tell people nothing; how it changed stands below
+        return "code changed"
+    return f"{name} {before or 'none'} → {after or 'none'}"
 
 
 def _plain(one: Difference) -> dict[str, object]:
@@ -113,4 +178,7 @@ def _plain(one: Difference) -> dict[str, object]:
         "runs_before": len(one.before.runs) if one.before else None,
         "runs_after": len(one.after.runs) if one.after else None,
         "fields": {name: list(pair) for name, pair in one.fields.items()},
+        "code_changes": list(one.code_changes),
+        "code_diff": one.ptx.diff,
+        "code_unknown": one.ptx.unknown,
     }

@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 
 CONTEXT_LINES = 3
 MOST_LINES = 400
+# Of a line: tables of constants are written in one.
+LONGEST_LINE = 400
 # Past so many lines a side, lines that occur often are not aligned: that would take minutes.
 ALIGNED_LINES = 3000
 ONLY_REGISTERS = "the same instructions, in other registers"
@@ -30,7 +32,7 @@ def ptx_diff(old: str, new: str) -> str:
         return ONLY_REGISTERS
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], f"… {len(lines) - MOST_LINES} more lines"]
-    return "\n".join(lines)
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in lines)
 
 
 def _hunk(

@@ -11,7 +11,10 @@ from statistics import stdev
 import pytest
 from saved_runs import GPU, outcome, run_of, save, saved
 
+from pytest_bandwidth.cli.baseline import diff
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
+from pytest_bandwidth.domain.code.ptx_diff import MOST_LINES
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import prior_spread, reference_of
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
@@ -343,6 +346,117 @@ def test_diff_of_devices(command, baseline, tmp_path):
 def test_diff_of_runs_alone_is_a_difference(command, tmp_path):
     old, new = write(tmp_path / "a.yaml", entry(COPY, 800.0)), write(tmp_path / "b.yaml", entry(COPY, 800.0, 800.0))
     assert command("baseline", "diff", old, new).status == 1
+
+
+WIDE = ".version 9.5\n.target sm_90\n.visible .entry k()\n{\nld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];\nret;\n}\n"
+NARROW = WIDE.replace("v4.f32 {%f1, %f2, %f3, %f4}", "f32 %f1")
+CODES = {text: {"ptx": ptx_digest(text), "sass": ptx_digest(text), "launch": "b" * 32} for text in (WIDE, NARROW)}
+
+
+def coded(folder, code, *keys, ptx=()):
+    """A baseline in a folder of its own, whose entries are of that code; ptx: what lies beside it."""
+    (folder / "code").mkdir(parents=True)
+    for text in ptx:
+        (folder / "code" / f"{ptx_digest(text)}.ptx").write_text(text)
+    return write(folder / "gpu.yaml", *(replace(entry(key, 800.0), code=code) for key in keys))
+
+
+@pytest.mark.parametrize("beside", ["each", "old", "new"])
+def test_diff_shows_whose_code_changed_and_how(command, tmp_path, beside):
+    """The PTX lies beside each file, or all of it beside one, as where OLD is a copy from git."""
+    places = {"each": ([WIDE], [NARROW]), "old": ([WIDE, NARROW], []), "new": ([], [WIDE, NARROW])}[beside]
+    old = coded(tmp_path / "a", CODES[WIDE], COPY, TRIAD, SUM, ptx=places[0])
+    new = coded(tmp_path / "b", CODES[NARROW], COPY, TRIAD, SUM, ptx=places[1])
+    write(new, *(replace(entry(k, 800.0), code=CODES[WIDE if k == SUM else NARROW]) for k in (COPY, TRIAD, SUM)))
+    said = command("baseline", "diff", old, new)
+    assert (said.status, said.err) == (1, "")
+    assert re.search(rf"^~ {re.escape(COPY)} .*  code changed$", said.out, re.MULTILINE)
+    assert ptx_digest(WIDE) not in said.out
+    shown = said.out.splitlines()
+    accesses = "in its code, loads of 32 bits 0 → 1, loads of 128 bits 1 → 0"
+    start = shown.index(f"code of {COPY}, {TRIAD}: the kernel's code changed; {accesses}")
+    changed = [line.strip() for line in shown[start + 1 : -1] if line.strip()[0] in "+-"]
+    assert changed == ["- ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];", "+ ld.global.f32 %f1, [%rd1];"]
+    assert shown[-1] == "0 added, 0 removed, 2 changed"
+    plain = json.loads(command("baseline", "diff", old, new, "--json").out)["entries"]
+    assert [one["key"] for one in plain] == [COPY, TRIAD]
+    for one in plain:
+        assert one["code_changes"] == ["the kernel's code changed", accesses]
+        assert "+ ld.global.f32 %f1, [%rd1];" in one["code_diff"].splitlines()
+        assert one["code_unknown"] is None
+        assert ptx_digest(WIDE) in one["fields"]["code"][0]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda file: file.unlink(), "found no .*{name}, commit it with the baseline"),
+        (lambda file: file.write_text(NARROW), ".*{name}:1: found PTX of another hash than its name says: .*"),
+    ],
+    ids=["missing", "damaged"],
+)
+def test_diff_says_why_a_change_of_code_cannot_be_shown(command, tmp_path, spoil, why):
+    old, new = coded(tmp_path / "a", CODES[WIDE], COPY, ptx=[WIDE]), coded(tmp_path / "b", CODES[NARROW], COPY)
+    (new.parent / "code" / f"{ptx_digest(NARROW)}.ptx").write_text(NARROW)
+    name = f"{ptx_digest(WIDE)}.ptx"
+    spoil(old.parent / "code" / name)
+    said = command("baseline", "diff", old, new)
+    reason = f"the code changed, how cannot be shown: {why.format(name=re.escape(name))}"
+    assert said.status == 1
+    assert f"code of {COPY}: the kernel's code changed" in said.out.splitlines()
+    assert re.search(rf"^  {reason}$", said.out, re.MULTILINE)
+    (plain,) = json.loads(command("baseline", "diff", old, new, "--json").out)["entries"]
+    assert (plain["code_changes"], plain["code_diff"]) == (["the kernel's code changed"], "")
+    assert re.fullmatch(reason, plain["code_unknown"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"sass": "c" * 32}, "the same PTX became other machine code"),
+        ({"launch": "c" * 32}, "the launch changed"),
+    ],
+)
+def test_diff_tells_of_code_that_changed_without_its_ptx(command, tmp_path, changed, said):
+    old, new = coded(tmp_path / "a", CODES[WIDE], COPY), coded(tmp_path / "b", CODES[WIDE] | changed, COPY)
+    shown = command("baseline", "diff", old, new).out.splitlines()
+    assert shown[-2].startswith(f"code of {COPY}: {said}: ")
+
+
+def test_diff_of_code_that_one_side_alone_knows_is_of_its_hashes(command, tmp_path):
+    old, new = coded(tmp_path / "a", {}, COPY), coded(tmp_path / "b", CODES[WIDE], COPY, ptx=[WIDE])
+    shown = command("baseline", "diff", old, new).out
+    assert "code none → {" in shown
+    assert "code of" not in shown
+
+
+def test_diff_of_code_from_anywhere_is_harmless_on_a_terminal(command, tmp_path):
+    hostile = WIDE.replace("ret;", "ret; \x1b]0;owned\x07 \u202e")
+    code = {**CODES[WIDE], "ptx": ptx_digest(hostile), "sass": "c" * 32}
+    old, new = coded(tmp_path / "a", CODES[WIDE], COPY, ptx=[WIDE]), coded(tmp_path / "b", code, COPY, ptx=[hostile])
+    said = command("baseline", "diff", old, new)
+    (added,) = [line for line in said.out.splitlines() if line.startswith("  + ")]
+    assert added.isprintable()
+    assert added.startswith("  + ret; ")
+    (plain,) = json.loads(command("baseline", "diff", old, new, "--json").out)["entries"]
+    assert "+ ret; \x1b]0;owned\x07 \u202e" in plain["code_diff"].split("\n")
+
+
+def test_diff_of_much_code_is_bounded(command, tmp_path):
+    bodies = [WIDE.replace("ret;", f'.pragma "{n}";\n' * 300 + "ret;") for n in range(6)]
+    keys = [f"t.py::test_{n}" for n in range(3)]
+    files = []
+    for name, texts in (("a", bodies[:3]), ("b", bodies[3:])):
+        path = coded(tmp_path / name, {}, ptx=texts)
+        coding = ({**CODES[WIDE], "ptx": ptx_digest(text), "sass": ptx_digest(text)} for text in texts)
+        rows = (replace(entry(key, 800.0), code=code) for key, code in zip(keys, coding, strict=True))
+        files.append(write(path, *rows))
+    shown = command("baseline", "diff", *files).out.splitlines()
+    assert sum(line.startswith("code of ") for line in shown) == 3
+    assert sum(line.startswith("  ") for line in shown) == diff.MOST_DIFF_LINES + 3
+    assert shown[-2] == f"  … {MOST_LINES + 1} more lines, which --json shows"
+    plain = json.loads(command("baseline", "diff", *files, "--json").out)["entries"]
+    assert [len(one["code_diff"].splitlines()) for one in plain] == [MOST_LINES + 1] * 3
 
 
 # prune

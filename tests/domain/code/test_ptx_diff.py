@@ -48,6 +48,12 @@ def test_a_diff_of_thousands_of_lines_is_cut_and_takes_no_minutes():
     assert lines[-1] == f"… {40_001 - module.MOST_LINES} more lines"
 
 
+def test_a_line_of_any_length_is_cut():
+    table = ".global .b8 t[9999] = {" + "1, " * 9999 + "1};"
+    (line,) = [line for line in ptx_diff(OLD, table + "\n" + OLD).splitlines() if line[0] in "+-"]
+    assert line == f"+ {table}"[: module.LONGEST_LINE] + "…"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
