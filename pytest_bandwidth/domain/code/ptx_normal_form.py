@@ -23,6 +23,8 @@ _HEADER = re.compile(r"^[ \t]*\.(version|target|address_size)\b[^\n]*$", re.MULT
 _OF_FILES = re.compile(r"^[ \t]*(?:\.file\b|\.loc\b|@@DWARF\b)[^\n]*$", re.MULTILINE)
 _SECTION = re.compile(r"^[ \t]*\.section\b[^{]*\{[^}]*\}", re.MULTILINE)
 _WORD = re.compile(r"[%$A-Za-z_][\w$]*", re.ASCII)
+# As compilers name labels, and strings.
+_DOLLAR_WORD = re.compile(r"(?<![%\w$])\$[\w$]*", re.ASCII)
 _FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([%$A-Za-z_][\w$]*)", re.ASCII)
 _VARIABLE = re.compile(r"([%$A-Za-z_][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=|$)", re.ASCII)
 _REGISTERS = re.compile(r"(\.reg\s+\.\w+\s+)%([A-Za-z_]+)<\d+>")
@@ -88,7 +90,7 @@ class _Item:
 
     def written(self, names: Mapping[str, str]) -> str:
         text = _with_own_names(self.text) if self.is_code else self.text
-        text = _WORD.sub(lambda match: names.get(match[0], match[0]), text)
+        text = _renamed(text, names)
         return "\n".join(" ".join(line.split()) for line in text.split("\n") if line.strip())
 
 
@@ -130,8 +132,8 @@ def _needed(by_name: Mapping[str, Sequence[_Item]], kernel: str) -> list[str]:
 
 
 def _uses(by_name: Mapping[str, Sequence[_Item]], name: str) -> Iterator[str]:
-    words = (match[0] for item in by_name[name] for match in _WORD.finditer(item.text))
-    return (word for word in dict.fromkeys(words) if word in by_name)
+    words = dict.fromkeys(word for item in by_name[name] for word in dict.fromkeys(_WORD.findall(item.text)))
+    return (word for word in words if word in by_name)
 
 
 def _new_names(needed: Sequence[str]) -> dict[str, str]:
@@ -155,6 +157,15 @@ def _without_file(name: str) -> str:
     return name
 
 
+def _renamed(text: str, names: Mapping[str, str]) -> str:
+    """Put other words in the place of some."""
+    if not names:
+        return text
+    # Of the words of a kernel a few are such.
+    words = _DOLLAR_WORD if all(name.startswith("$") for name in names) else _WORD
+    return words.sub(lambda match: names.get(match[0], match[0]), text)
+
+
 def _with_own_names(text: str) -> str:
     """Number a function's labels and registers in the order of their appearance."""
     head, brace, body = text.partition("{")
@@ -162,7 +173,7 @@ def _with_own_names(text: str) -> str:
         return text
     labels = {label: f"$L{number}" for number, label in enumerate(dict.fromkeys(_LABEL.findall(body)))}
     body = _DEPOT.sub("__local_depot", body)
-    body = _WORD.sub(lambda match: labels.get(match[0], match[0]), body)
+    body = _renamed(body, labels)
     declared = [match[2] for match in _REGISTERS.finditer(body)]
     # Where inner blocks declare registers of the same name, which is meant depends on the place.
     numbers: dict[str, dict[str, int]] = {name: {} for name in declared if declared.count(name) == 1}
