@@ -1,16 +1,15 @@
-"""Show how a kernel's code differs from the baseline's, whose PTX lies beside its file."""
+"""Show how a kernel's code differs from what it is judged by: a baseline's, whose PTX lies beside it, a revision's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.ptx_diff import access_changes, ptx_diff
-from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.storage.baseline.code_files import needed_ptx
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +27,19 @@ class CodeChange:
 NO_CHANGE = CodeChange()
 
 
-def code_change(measurement: Measurement, entry: Entry | None, baseline: Path | None) -> CodeChange:
-    """Compare the kernel's PTX with that which the entry names. baseline: the entry's file."""
+def code_change(measurement: Measurement, entry: Entry | None, old_ptx: PtxSource | None) -> CodeChange:
+    """Compare the kernel's PTX with that which the entry names. old_ptx: gives that; None where there is none."""
     then = None if entry is None else entry.code.get("ptx")
-    if baseline is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
+    if old_ptx is None or then is None or measurement.ptx is None or measurement.code.ptx == then:
         return NO_CHANGE
     now = measurement.ptx
-    return ptx_change(lambda: needed_ptx(baseline, then), lambda: now)
+    return ptx_change(lambda: old_ptx(then), lambda: now)
 
 
 def ptx_change(old: Callable[[], str], new: Callable[[], str]) -> CodeChange:
-    """Compare the PTX of two kernels, each as a function that reads it, or raises BaselineError."""
+    """Compare the PTX of two kernels, each as a function that reads it, or raises BandwidthError."""
     try:
         then, now = old(), new()
-    except BaselineError as error:
+    except BandwidthError as error:
         return CodeChange(unknown=f"the code changed, how cannot be shown: {error}")
     return CodeChange(ptx_diff(then, now), access_changes(then, now))

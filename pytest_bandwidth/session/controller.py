@@ -122,7 +122,9 @@ class Controller:
             rows = []
             for report in reports:
                 told = {"device": report.device} if request is not None and not request.device else {}
-                rows += [row.to_plain() | told for row in (report.outcomes if all_of_them else report.succeeded)]
+                ptx = {row.outcome.key: {"ptx": row.ptx} for row in report.rows if row.ptx is not None}
+                outcomes = report.outcomes if all_of_them else report.succeeded
+                rows += [outcome.to_plain() | told | ptx.get(outcome.key, {}) for outcome in outcomes]
             report_to_parent(rows)
             return
         from pytest_bandwidth.session.publishing.publish import publish

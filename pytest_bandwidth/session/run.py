@@ -11,7 +11,7 @@ from pathlib import Path
 from pytest_bandwidth.devices.base import Budget, OldCodeDevice
 from pytest_bandwidth.devices.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.domain.baseline import Baseline
-from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.judging import dram
@@ -49,6 +49,7 @@ from pytest_bandwidth.session.measuring.progress import Progress
 from pytest_bandwidth.session.past_runs import HISTORY_UNREAD, past_runs
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
+from pytest_bandwidth.storage.baseline.code_files import needed_ptx
 
 # A process that only tells its tests' code runs each once.
 TELL_SECONDS_EACH = 10.0
@@ -92,12 +93,15 @@ class Run(MeasuringRun):
         return str(self.baseline_file) if other is None else f"{self.baseline_file} (of {other}: its code alone)"
 
     @property
-    def baseline_file(self) -> Path | None:
-        """Return the file that belongs to this device; it need not exist yet where this run writes it."""
-        return self._baseline_file
+    def old_ptx(self) -> PtxSource | None:
+        """Return what gives the PTX of the revision, or of the baseline; None where nothing is compared."""
+        if self.revision is not None:
+            return self._told.ptx
+        return None if self.baseline_file is None else partial(needed_ptx, self.baseline_file)
 
     @cached_property
-    def _baseline_file(self) -> Path | None:
+    def baseline_file(self) -> Path | None:
+        """Return the file that belongs to this device; it need not exist yet where this run writes it."""
         if self.settings.baseline is None or self.revision is not None:
             return None
         file = baseline_files.find_file(self.settings.baseline, self.device.identity)
@@ -185,15 +189,15 @@ class Run(MeasuringRun):
         held, alone = partial(self.locked, progress), partial(self._probe_alone, progress)
         self.device.release()
         old_kernels = self._old_kernels(test, timeout, progress)
+        ways = self._ways(old_kernels, limits, test, timeout, progress)
         with self._fresh_processes(test, timeout, progress) as fresh:
             if self.revision is None:
-                ways = self._ways(old_kernels, limits, test, timeout, progress)
                 judged = judge_test(measurements, self.baseline, limits, fresh.measure_again, alone, self._pools, ways)
                 judged = {key: self._with_past(_with_drift(one)) for key, one in judged.items()}
             else:
                 worktrees = self._worktrees(test, timeout, self.revision)
                 told = self._told.known(worktrees)
-                judged = judge_against(measurements, limits, worktrees, settings.pairs, progress.show, held, told)
+                judged = judge_against(measurements, limits, worktrees, settings.pairs, progress.show, held, told, ways)
                 if limits.floors:
                     judged = with_floors(judged, judge_test(measurements, None, limits, fresh.measure_again, alone))
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
@@ -258,9 +262,11 @@ class Run(MeasuringRun):
     def _ways(
         self, old_kernels: OldKernels | None, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress
     ) -> tuple[Way, ...]:
-        """Return how suspects of changed or unknown code are settled without stored figures, the best way first."""
+        """Return how changed or unknown code is settled without stored figures, or pairs, the best way first."""
         if self.settings.settles == "never":
             return ()
+        if self.revision is not None:
+            return () if old_kernels is None else (old_kernels,)
         at = partial(self._worktrees, test, timeout)
         held = partial(self.locked, progress)
         by_commit = AgainstItsCommit(self._commits, _file_of(test), at, limits, progress.show, held)
@@ -303,13 +309,13 @@ class Run(MeasuringRun):
         return self._budget_of(marker, self.settings.rounds_share)
 
     def _old_kernels(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> OldKernels | None:
-        """Return what runs old kernels beside new ones; None where the device or the baseline has none."""
-        file = self.baseline_file
-        if file is None or not self._launches_old_code:
+        """Return what runs old kernels beside new ones; None where the device cannot, or there are none."""
+        old_ptx = self.old_ptx
+        if old_ptx is None or not self._launches_old_code:
             return None
         request = self._request_of(test)
         return OldKernels(
-            file,
+            old_ptx,
             lambda olds: start_fresh(self._invocation, replace(request, old_kernels=tuple(map(asdict, olds)))),
             partial(self.locked, progress),
             progress.show,

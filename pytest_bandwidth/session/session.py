@@ -297,7 +297,7 @@ class BandwidthSession:
         file, line, _ = item.location
         for key, one in judged.items():
             message = None
-            change = code_change(one.measurement, one.entry, self._run.baseline_file)
+            change = code_change(one.measurement, one.entry, self._run.old_ptx)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
             if one.entry is not None and one.entry.xfail and one.verdict.status in _AS_IT_SHOULD:
@@ -331,7 +331,8 @@ class BandwidthSession:
                 profile=one.profile,
             )
             written = one.verdict.status is Status.UPDATED
-            item.stash[_ROWS].append(Row(outcome, fixture.marker, one.measurement.ptx if written else None))
+            handed_over = one.measurement.ptx if written or self._run.tells_code else None
+            item.stash[_ROWS].append(Row(outcome, fixture.marker, handed_over))
             self._writes |= written
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""

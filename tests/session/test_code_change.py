@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.code_change import NO_CHANGE, code_change
-from pytest_bandwidth.storage.baseline.code_files import folder_of
+from pytest_bandwidth.storage.baseline.code_files import folder_of, needed_ptx
 
 OLD = ".version 9.5\n.target sm_90\n.visible .entry k()\n{\nld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];\nret;\n}\n"
 NEW = OLD.replace("v4.f32 {%f1, %f2, %f3, %f4}", "f32 %f1")
@@ -34,7 +35,7 @@ def baseline(tmp_path):
 
 
 def test_a_change_is_shown_line_by_line_and_by_accesses(baseline):
-    change = code_change(MEASUREMENT, ENTRY, baseline)
+    change = code_change(MEASUREMENT, ENTRY, partial(needed_ptx, baseline))
     changed = [line for line in change.diff.splitlines() if line[0] in "+-"]
     assert changed == ["- ld.global.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];", "+ ld.global.f32 %f1, [%rd1];"]
     assert change.accesses == "in its code, loads of 32 bits 0 → 1, loads of 128 bits 1 → 0"
@@ -51,7 +52,7 @@ def test_a_change_is_shown_line_by_line_and_by_accesses(baseline):
     ],
 )
 def test_nothing_is_said_where_nothing_changed_or_is_known(baseline, measurement, entry):
-    assert code_change(measurement, entry, baseline) == NO_CHANGE
+    assert code_change(measurement, entry, partial(needed_ptx, baseline)) == NO_CHANGE
     assert code_change(MEASUREMENT, ENTRY, None) == NO_CHANGE
 
 
@@ -79,7 +80,7 @@ def test_ptx_that_is_of_no_use_is_told_and_not_shown(baseline, spoil, why):
         os.mkfifo(file)
     elif spoil == "no text":
         file.write_bytes(b"\xff\xfe\x00" * 100)
-    change = code_change(MEASUREMENT, ENTRY, baseline)
+    change = code_change(MEASUREMENT, ENTRY, partial(needed_ptx, baseline))
     assert (change.diff, change.accesses) == ("", None)
     assert change.unknown is not None
     assert change.unknown.startswith("the code changed, how cannot be shown: ")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.code.identity import digest
 
+# Returns the module in normal form of a hash (`ptx_digest`), or raises BandwidthError where it is not to be had.
+PtxSource = Callable[[str], str]
 FILES_KEPT = 8
 # What stands between an item and the next, at the top of a module or in a function: braces and the end of a statement.
 _MARKS = re.compile(r'"[^"\n]*"|[{};]')

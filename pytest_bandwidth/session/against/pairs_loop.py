@@ -1,6 +1,7 @@
 """Judge a test against another revision: take pairs of fresh processes until the rule can tell.
 
-On a host both sample in turn; on a GPU, which is one process's at a time, they follow each other: AB BA AB ….
+On a host both sample in turn; on a GPU, which is one process's at a time, they follow each other: AB BA AB …. What a
+`Way` settles needs none, as on a GPU a kernel whose old code takes turns with the new one in one process.
 """
 
 from __future__ import annotations
@@ -8,20 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol
 
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.judging.by_code.last_word import Suspect, Way, settle, with_why
 from pytest_bandwidth.domain.judging.by_code.paired import Looks, Pair, judge_by_pairs
 from pytest_bandwidth.domain.judging.causes import recorded_resources
+from pytest_bandwidth.domain.judging.confirmation import Case
 from pytest_bandwidth.domain.judging.counts import judge_counts
 from pytest_bandwidth.domain.judging.drop import NO_SHARE, MeasurementSetup, not_comparable, setup_of
 from pytest_bandwidth.domain.judging.floors import is_by_floor
-from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.judge import Judged, tolerance_of
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.measured.measurement import Measurement
-from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_measurement
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -174,11 +177,13 @@ def judge_against(
     tell: Callable[[str], None],
     device_held: DeviceHeld,
     told: Told = NOTHING_TOLD,
+    ways: Sequence[Way] = (),
 ) -> dict[str, Judged]:
     """Judge by key. `pairs` pairs of processes for all measurements together, twice as many where undecided.
 
     The device is held for each pair, and free between pairs.
     told: what the other revision said of its code, by label: what is the same needs no process.
+    ways: to settle changed code without pairs, the best first.
 
     Raises FreshProcessFailed and ForeignImport where a process of either side ran wrong: a comparison that did not take
     place is no pass.
@@ -188,20 +193,57 @@ def judge_against(
     if counted and len(same) < len(measurements):
         same = {}  # a later launch of a test may count what an earlier one, of other code, left behind
     judged = {key: _unchanged(key, m, told[m.label], worktrees) for key, m in same.items()}
-    others = {key: m for key, m in measurements.items() if key not in same}
-    if not others:
-        return judged
+    changed = _changed(measurements, judged, told, limits, worktrees.revision) if ways else {}
+    last = settle(changed, ways)
+    for key, verdict in last.verdicts.items():
+        judged[key] = Judged(measurements[key], changed[key].entry, verdict)
+    others = {key: m for key, m in measurements.items() if key not in judged}
+    by_pairs = _judge_by_processes(others, limits, worktrees, pairs, tell, device_held) if others else {}
+    for key, one in by_pairs.items():
+        judged[key] = replace(one, verdict=with_why(one.verdict, last.why_not.get(key)))
+    return {key: judged[key] for key in measurements}
+
+
+def _changed(
+    measurements: Mapping[str, Measurement],
+    judged: Mapping[str, Judged],
+    told: Told,
+    limits: Limits,
+    revision: Revision,
+) -> dict[str, Suspect]:
+    """Return what is not judged yet and moves as much as what the revision told of, whose code is the entry's."""
+    found = {}
+    for key, m in measurements.items():
+        row = told.get(m.label)
+        if key in judged or row is None or m.invalid is not None:
+            continue
+        entry = replace(_entry(key, [row], revision), method=None)  # nothing was timed for it there
+        if not_comparable(setup_of(m), entry) is None:
+            tolerance = tolerance_of(limits.marker.tolerance, entry, None, limits.tolerance)
+            case = Case(m, metrics_of_measurement(m), None, tolerance, None)
+            found[key] = Suspect(case, entry, Verdict(Status.NO_BASELINE, "changed", f"its code is not {revision}'s"))
+    return found
+
+
+def _judge_by_processes(
+    others: Mapping[str, Measurement],
+    limits: Limits,
+    worktrees: Worktrees,
+    pairs: int,
+    tell: Callable[[str], None],
+    device_held: DeviceHeld,
+) -> dict[str, Judged]:
+    """Judge by processes of both revisions. Raises as `judge_against` does."""
     try:
-        if counted:
+        if all(m.device.counts_only for m in others.values()):
             return _judge_counts(others, limits, worktrees, device_held)
         in_turn = can_take_turns(others.values(), worktrees.revision)
         taken = PairsTaken(worktrees, tell, device_held, in_turn)
         subjects = {key: Subject(m.label, setup_of(m), limits) for key, m in others.items()}
-        for key, one in judge_timed(subjects, taken, Looks((pairs, EXTENSION * pairs))).items():
-            judged[key] = Judged(others[key], one.entry, one.verdict)
+        found = judge_timed(subjects, taken, Looks((pairs, EXTENSION * pairs)))
+        return {key: Judged(others[key], one.entry, one.verdict) for key, one in found.items()}
     except NothingThere as reason:
-        judged.update({key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()})
-    return {key: judged[key] for key in measurements}
+        return {key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()}
 
 
 def _unchanged(key: str, measurement: Measurement, row: Outcome, worktrees: Worktrees) -> Judged:

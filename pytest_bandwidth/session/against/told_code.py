@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity, identity_of_plain
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.worktrees import Worktrees
+from pytest_bandwidth.storage.baseline.code_files import LARGEST_PTX_BYTES
 
 # What the other revision said of one test, by label.
 Told = Mapping[str | None, Outcome]
@@ -24,9 +26,10 @@ NOTHING_TOLD: Told = MappingProxyType({})
 
 @dataclass(slots=True)
 class ToldCode:
-    """Keep what the other revision said, by file; asked once for each."""
+    """Keep what the other revision said, by file, asked once for each; and the PTX that it handed over, by hash."""
 
     _files: dict[Path, Mapping[str, Told]] = field(default_factory=dict)
+    _ptx: dict[str, str] = field(default_factory=dict)
 
     def of(
         self,
@@ -44,7 +47,9 @@ class ToldCode:
             tell(f"what code {file.name} runs at {worktrees.revision}")
             try:
                 with device_held():
-                    self._files[file] = _by_test(map(from_plain, worktrees.codes_at_base(tests)))
+                    rows = worktrees.codes_at_base(tests)
+                self._files[file] = _by_test(map(from_plain, rows))
+                self._ptx.update(_ptx_of(rows))
             except BandwidthError:
                 self._files[file] = {}
         return self.known(worktrees)
@@ -53,12 +58,28 @@ class ToldCode:
         """Return what it has said of the test."""
         return self._files.get(worktrees.target, {}).get(_test_of(worktrees.nodeid), NOTHING_TOLD)
 
+    def ptx(self, name: str) -> str:
+        """Return the kernel's PTX of that hash. Raises BandwidthError where the revision did not hand it over."""
+        found = self._ptx.get(name)
+        if found is None:
+            raise BandwidthError(
+                f"found no PTX {name} in what the revision told, expected it whole, of at most "
+                f"{LARGEST_PTX_BYTES // 2**20} MiB: a pytest-bandwidth of before hands none over"
+            )
+        return found
+
 
 def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Told]:
     found: dict[str, dict[str | None, Outcome]] = {}
     for row in rows:
         found.setdefault(_test_of(row.nodeid), {})[row.label] = row
     return found
+
+
+def _ptx_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the PTX that rows hand over, by hash, where it is what the hash says and not too large."""
+    given = {row["ptx"] for row in rows if isinstance(row.get("ptx"), str)}
+    return {ptx_digest(text): text for text in given if len(text.encode()) <= LARGEST_PTX_BYTES}
 
 
 def _test_of(nodeid: str) -> str:

@@ -1,4 +1,4 @@
-"""Settle suspects whose code changed: their old code, which the baseline kept as PTX, takes turns with the new."""
+"""Settle suspects whose code changed: their old code, which is at hand as PTX, takes turns with the new."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
-from pytest_bandwidth.domain.code.ptx_normal_form import is_same_but_for_target
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
@@ -34,7 +33,6 @@ from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.child import Child, rows_of
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
-from pytest_bandwidth.storage.baseline.code_files import needed_ptx
 
 # So many processes of one test are started at most: those whose figures are invalid tell nothing.
 MOST_PROCESSES = LOOKS[-1] + 2
@@ -44,19 +42,20 @@ _NOT_BESIDE = "the old kernel did not run beside it"
 class OldKernels:
     """Run old kernels beside new ones, in fresh processes that measure nothing else. It is a `Way` (`last_word`).
 
-    baseline: the entries' file. start: starts a process that is to run those old kernels. lock: the device's.
+    old_ptx: gives the code that entries name. start: starts a process that is to run those old kernels.
+    lock: the device's.
     """
 
     def __init__(
         self,
-        baseline: Path,
+        old_ptx: PtxSource,
         start: Callable[[Sequence[OldKernel]], Child],
         lock: Callable[[], AbstractContextManager[object]],
         tell: Callable[[str], None],
         peak: Peak | None,
         timeout_seconds: float,
     ) -> None:
-        self._baseline, self._start, self._lock, self._tell = baseline, start, lock, tell
+        self._old_ptx, self._start, self._lock, self._tell = old_ptx, start, lock, tell
         self._peak, self._timeout_seconds = peak, timeout_seconds
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
@@ -108,7 +107,7 @@ class OldKernels:
         if then.ptx is None or measurement.ptx is None or (measurement.code.ptx == then.ptx and same_launch):
             return None
         shape = None if same_launch else _shape_of_before(measurement, entry)
-        old = needed_ptx(self._baseline, then.ptx)
+        old = self._old_ptx(then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)
         if unsafe is not None:
             raise BandwidthError(unsafe)
@@ -171,14 +170,14 @@ def _is_same_elsewhere(old: OldKernel, suspect: Suspect) -> bool:
 def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:
     """Return how the entry's code was launched, where only that is another: its arguments have to be today's.
 
-    Raises BandwidthError where they are not, or the baseline does not tell.
+    Raises BandwidthError where they are not, or the entry does not tell.
     """
     then = identity_of_plain(entry.code)
     if then.arguments is None or then.arguments != measurement.code.arguments:
-        raise BandwidthError("its launch had other arguments, or the baseline does not tell")
+        raise BandwidthError("its launch had other arguments, or they are not known")
     shape, resources = shape_of(entry.resources), measurement.resources
     if shape is None:
-        raise BandwidthError("the baseline does not tell its grid and block")
+        raise BandwidthError("its grid and block are not known")
     if resources is not None and shape == shape_of(recorded_resources(asdict(resources))):
         raise BandwidthError("what was set for its launches is another")
     return shape

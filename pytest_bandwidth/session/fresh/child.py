@@ -62,7 +62,7 @@ class ChildRequest:
     device: the device's name, already chosen; "": that of the child's own settings, which it locks and names.
     nodeid, target: the one test, as the parent names it and as a command-line argument; None = all that the parent ran.
     nodeids: those of the target's tests that are to run, where it is a file.
-    tells_code: whether measurements only tell their code: nothing is timed or counted.
+    tells_code: whether measurements only tell their code, and hand over a kernel's PTX: nothing is timed or counted.
     counts: whether nothing is timed, and the measurement labelled counted_label runs so that a profiler can count it.
     rounds_share: the share of a measurement's time budget that is for rounds (see `Budget`).
     peak: the device's in bytes a second, and where that is from; None where it is unknown.

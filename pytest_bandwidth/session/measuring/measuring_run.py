@@ -20,6 +20,7 @@ from pytest_bandwidth.devices.base import (
 )
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, UsageError
 from pytest_bandwidth.domain.gc_disabled import gc_disabled
@@ -151,8 +152,8 @@ class MeasuringRun(ABC):
         return None
 
     @property
-    def baseline_file(self) -> Path | None:
-        """Return the file that belongs to this device; None where no baseline is used."""
+    def old_ptx(self) -> PtxSource | None:
+        """Return what gives the PTX of the code that the run judges by; None where it judges by none."""
         return None
 
     @cached_property
@@ -271,14 +272,16 @@ class MeasuringRun(ABC):
 
     def _run_untimed(self, workload: Workload) -> Measurement:
         """Run the workload once, for what it computes; what is counted not at all where only its code is asked for."""
-        device, detail, value = self.device, {}, None
+        device, detail, value, resources = self.device, {}, None, None
         if self.tells_code and isinstance(device, CountingDevice):
             detail = {INPUTS: device.inputs_of(workload)}
         else:
             value = self._run_once(workload)
+            if self.tells_code and workload.launch is not None:
+                resources = device.resources(workload.launch)  # old code is launched as its entry says
         method = "disabled" if self.settings.disable else UNMEASURED
         what = (workload.label, workload.traffic, device.identity, method, Rounds(), self.peak)
-        return Measurement(*what, detail=detail, value=value)
+        return Measurement(*what, resources=resources, detail=detail, value=value)
 
     def _run_once(self, workload: Workload) -> object:
         """Run the workload to completion, untimed; return the callable's value."""

@@ -33,7 +33,10 @@ _Told = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the PTX to keep."""
+    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the PTX to keep.
+
+    ptx: of a process that tells its code, what the run that started it is to have of it.
+    """
 
     outcome: Outcome
     asked: MarkerOptions = field(default_factory=MarkerOptions)

@@ -9,13 +9,14 @@ import pytest
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.judging.by_code.last_word import LastWords
 from pytest_bandwidth.domain.judging.by_code.paired import SETTLING
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.measured.measurement import KernelResources, Measurement
+from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.outcomes.outcome import from_plain
@@ -405,6 +406,32 @@ def test_beside_the_same_code_the_rest_of_a_test_takes_pairs():
         "same": Status.UNCHANGED,
     }
     assert list(verdicts) == ["other", "same"]
+    assert worktrees.order == "ABBAABBA"
+
+
+def test_what_a_way_settles_takes_no_pair_and_of_the_rest_the_reason_says_why():
+    """Asked for is what the revision told of, where it is valid and moves as much there."""
+    code = CodeIdentity(function="g", launch="l")
+    found = {label: replace(measured(80.0, label=label), code=code) for label in "abcde"}
+    found["d"] = replace(found["d"], invalid=Finding("busy", "others were active"))
+    rows = {label: told(one) for label, one in found.items() if label != "e"}
+    rows["c"] = told(measured(80.0, label="c", reads=BYTES // 2))
+    asked = {}
+
+    def way(suspects):
+        asked.update(suspects)
+        return LastWords({"a": Verdict(Status.REGRESSED, "old-kernel", "slower")}, {"b": "it faults"})
+
+    figures = dict.fromkeys("abcde", (80.0, 100.0))
+    worktrees = ScriptedWorktrees([figures], [figures])
+    judged = judge_against(found, LIMITS, worktrees, 4, str, worktrees.held, rows, [way])
+    assert {key: (one.case.tolerance, one.entry.code) for key, one in asked.items()} == dict.fromkeys(
+        "ab", (0.05, CODE.known())
+    )
+    verdicts = {key: (one.verdict.status, one.verdict.code) for key, one in judged.items()}
+    assert verdicts == {"a": (Status.REGRESSED, "old-kernel"), **dict.fromkeys("bcde", (Status.WITHIN, "pairs"))}
+    assert [key for key, one in judged.items() if one.verdict.reason.endswith("; it faults")] == ["b"]
+    assert judged["a"].entry == asked["a"].entry
     assert worktrees.order == "ABBAABBA"
 
 

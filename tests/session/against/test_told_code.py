@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
@@ -64,7 +66,7 @@ def asked(codes, nodeid, answer):
         codes.append(list(tests))
         if isinstance(answer, Exception):
             raise answer
-        return [one.to_plain() for one in answer]
+        return [one if isinstance(one, dict) else one.to_plain() for one in answer]
 
     return SimpleNamespace(target=Path("t.py"), nodeid=nodeid, revision="main", codes_at_base=codes_at_base)
 
@@ -87,6 +89,16 @@ def test_a_revision_that_cannot_say_is_measured(error):
     for _ in range(2):
         assert told.of(asked(codes, "t.py::one", error), ["t.py::one"], nullcontext, str) == NOTHING_TOLD
     assert len(codes) == 1
+
+
+def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_no_other():
+    told, text, large = ToldCode(), ".visible .entry k()", "/" * (8 * 2**20 + 1)
+    rows = [row(TIMED).to_plain() | {"ptx": given} for given in (text, large, None, 3)]
+    assert list(told.of(asked([], "t.py::t", [*rows, row(TIMED)]), ["t.py::t"], nullcontext, str)) == [None]
+    assert told.ptx(ptx_digest(text)) == text
+    for name in (ptx_digest(large), "0" * 32):
+        with pytest.raises(BandwidthError, match=f"found no PTX {name} in what the revision told"):
+            told.ptx(name)
 
 
 def test_an_ordinary_request_is_one_that_an_older_plugin_reads():

@@ -1,0 +1,97 @@
+"""A git repository on the card: code of another commit beside this one's."""
+
+import re
+from pathlib import Path
+
+import pytest
+from card_processes import Card
+from repositories import git
+from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, TESTS, run, source, statuses
+
+AGAINST = "--bandwidth-against=HEAD"
+
+
+def commit(folder: Path, subject: str) -> str:
+    """Commit all but what runs write; returns the hash."""
+    git(folder, "add", "copies.cu", "test_copies.py")
+    git(folder, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", subject)
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A user's repository of one commit, whose tree is clean."""
+    folder = tmp_path / "user"
+    folder.mkdir()
+    (folder / "copies.cu").write_text(source())
+    (folder / "test_copies.py").write_text(TESTS)
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, "fast")
+    return folder
+
+
+def untouched(folder: Path) -> bool:
+    return len(git(folder, "worktree", "list").splitlines()) == 1
+
+
+def test_against_a_revision_the_changed_kernel_alone_is_measured_beside_its_old_code(card: Card, repo: Path) -> None:
+    (repo / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, repo, AGAINST, "-k", "test_copy")
+    assert status == 1, shown
+    assert statuses(rows) == {str(i): "REGRESSED" if i == CHANGED else "UNCHANGED" for i in range(KERNELS)}, shown
+    changed = rows.pop(str(CHANGED))
+    assert {(row["gbps"], row["reason"].rpartition(": ")[2]) for row in rows.values()} == {
+        (None, "nothing was measured")
+    }
+    assert (changed["code"], len(changed["fresh"])) == ("old-kernel", 3)
+    assert "below the old kernel, which took turns with it on the same arrays in 3 fresh processes" in changed["reason"]
+    accesses = "in its code, loads of 32 bits 5 → 10, stores of 32 bits 5 → 6"
+    sectors = "(; sectors of 32 bytes 256 → 272 a block)?"  # counted where that takes no more than seconds
+    assert re.search(f"Likely cause: the kernel's code changed; {accesses}{sectors}; registers ", changed["message"])
+    assert changed["message"].endswith("--bandwidth-against stores nothing that could be updated.")
+    assert "\n+ ld.global" in changed["code_diff"]
+    assert untouched(repo)
+
+
+def test_against_a_revision_a_kernel_that_is_launched_otherwise_is_held_to_its_old_launch(
+    card: Card, repo: Path
+) -> None:
+    tests = repo / "test_copies.py"
+    tests.write_text(tests.read_text().replace("kernel, 16, 256,", "kernel, 32, 128,"))
+    for more, expected in {"": "WITHIN", MORE: "REGRESSED"}.items():
+        (repo / "copies.cu").write_text(source(more))
+        _, shown, rows = run(card, repo, AGAINST, *ONLY)
+        changed = rows[str(CHANGED)]
+        assert (changed["status"], changed["code"]) == (expected, "old-kernel"), shown
+    assert "the launch changed: grid 16 → 32, block 256 → 128" in changed["message"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "in_both", "why"),
+    [
+        (("random(2 * N", "random(3 * N"), False, "its launch had other arguments, or they are not known"),
+        (("np.int32(N)), reads", "np.int32(N)), graph=True, reads"), True, "it is launched from a graph"),
+    ],
+    ids=["other arguments", "a graph"],
+)
+def test_where_the_old_code_cannot_run_beside_it_pairs_judge_and_the_reason_says_why(
+    card: Card, repo: Path, edit: tuple[str, str], in_both: bool, why: str
+) -> None:
+    tests = repo / "test_copies.py"
+    tests.write_text(tests.read_text().replace(*edit))
+    if in_both:
+        commit(repo, "launched so")
+    (repo / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, repo, AGAINST, "--bandwidth-pairs=3", *ONLY)
+    changed = rows[str(CHANGED)]
+    assert (status, changed["status"], changed["code"]) == (1, "REGRESSED", "pairs"), shown
+    assert "in 3 pairs of fresh processes" in changed["reason"]
+    assert f"; the old kernel did not run beside it: {why}" in changed["reason"]
+
+
+def test_against_a_revision_pairs_alone_judge_where_old_code_is_to_settle_nothing(card: Card, repo: Path) -> None:
+    (repo / "copies.cu").write_text(source(MORE))
+    _, shown, rows = run(card, repo, AGAINST, "--bandwidth-pairs=3", "--bandwidth-settle=never", *ONLY)
+    changed = rows[str(CHANGED)]
+    assert (changed["status"], changed["code"]) == ("REGRESSED", "pairs"), shown
+    assert "the old kernel" not in changed["reason"]
