@@ -66,6 +66,16 @@ def test_against_a_revision_a_kernel_that_is_launched_otherwise_is_held_to_its_o
     assert "the launch changed: grid 16 → 32, block 256 → 128" in changed["message"]
 
 
+def test_against_a_revision_a_kernel_that_became_faster_is_told(card: Card, repo: Path) -> None:
+    (repo / "copies.cu").write_text(source(MORE))
+    commit(repo, "slow")
+    (repo / "copies.cu").write_text(source())
+    status, shown, rows = run(card, repo, AGAINST, *ONLY)
+    changed = rows[str(CHANGED)]
+    assert (status, changed["status"], changed["code"]) == (0, "IMPROVED", "old-kernel"), shown
+    assert " above the old kernel, which took turns with it " in changed["reason"]
+
+
 @pytest.mark.parametrize(
     ("edit", "in_both", "why"),
     [

@@ -53,6 +53,10 @@ class _Told:
         return self.centre > self.allowed and self.centre > self.half
 
     @property
+    def faster(self) -> bool:
+        return -self.centre > self.allowed and -self.centre > self.half
+
+    @property
     def sure(self) -> bool:
         """Return whether they show a drop of the tolerance, or that there is none."""
         return self.slower or self.half <= self.allowed or self.centre + self.half <= self.allowed
@@ -68,7 +72,7 @@ def judge_by_old(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:
 
     REGRESSED where the mean drop exceeds the tolerance and the 99.9 % interval excludes none. Where it does not, and
     the processes confirm all the same what the suspect lost against the stored figures, old and new lost it alike:
-    DEVICE. Else WITHIN.
+    DEVICE. Else WITHIN, or IMPROVED, which mirrors REGRESSED, where there are no stored figures.
     """
     drops, tolerance = [one.drop for one in seen], suspect.case.tolerance
     if len(drops) < LOOKS[0] or not (told := _told(drops, tolerance)).sure:
@@ -76,6 +80,8 @@ def judge_by_old(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:
     verdict = _by_ratio(suspect, seen, told)
     if told.slower:
         return replace(verdict, status=Status.REGRESSED)
+    if told.faster and suspect.first.status is Status.NO_BASELINE:
+        return replace(verdict, status=Status.IMPROVED)
     if suspect.first.status is Status.DEVICE:  # what the device lost stays lost, whoever is at fault
         return replace(suspect.first, reason=f"{suspect.first.reason}; {verdict.reason}")
     stored = _by_stored(suspect, seen)

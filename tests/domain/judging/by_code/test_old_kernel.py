@@ -14,7 +14,7 @@ from pytest_bandwidth.domain.judging.confirmation import Case
 from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import reference_of
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_measurement
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import Status, Verdict
 
 ENTRY = FIVE.entries[KEY]
 REFERENCE = reference_of(ENTRY, "relative", 0.01)
@@ -79,6 +79,20 @@ def test_what_the_processes_do_not_confirm_is_within():
 def test_nothing_was_suspected_of_a_drop_in_doubt():
     assert judge(beside(0.0, 0.0, 0.0), suspect(87.0)).status is Status.WITHIN
     assert judge(beside(0.1, 0.1, 0.1), suspect(87.0)).status is Status.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("drops", "status"),
+    [
+        ((-LIMIT - 1e-9,) * 3, Status.IMPROVED),
+        ((-LIMIT + 1e-9,) * 3, Status.WITHIN),
+        ((-0.1054, -0.1, -0.0946), Status.WITHIN),  # half an interval of three is 44.705 · 0.0054 / √3
+        ((LIMIT + 1e-9,) * 3, Status.REGRESSED),
+    ],
+)
+def test_without_stored_figures_a_gain_is_told_as_a_loss_is(drops, status):
+    alone = replace(suspect(), first=Verdict(Status.NO_BASELINE, "code-alone", ""))
+    assert judge(beside(*drops), replace(alone, case=replace(alone.case, reference=None))).status is status
 
 
 def test_a_mean_past_the_tolerance_is_not_enough_while_the_interval_holds_none():
