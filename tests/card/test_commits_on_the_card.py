@@ -1,14 +1,26 @@
-"""A git repository on the card: code of another commit beside this one's."""
+"""A git repository on the card: code of another commit beside this one's, and the commit that made a kernel slower."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from card_processes import Card
+from card_processes import ALONE, SMALL, Card
 from repositories import git
 from test_old_code_on_the_card import CHANGED, KERNELS, MORE, ONLY, TESTS, run, source, statuses
 
+# A function that launches a kernel, whose code nothing tells.
+CALLED = f"""
+@pytest.mark.bandwidth(tolerance="3%")
+def test_called(bandwidth):
+    x, y = bandwidth.random(2 * N, "float32"), bandwidth.xp.zeros(N + 1, "float32")
+    kernel = bandwidth.kernel("copies.cu", "copy_{CHANGED}")
+    bandwidth(lambda: kernel((16,), (256,), (x, y, np.int32(N))), reads=4 * N, writes=4 * N)
+"""
+CALLED_ONLY = ("-k", "test_called")
 AGAINST = "--bandwidth-against=HEAD"
+HARMLESS = "if (n < 0) y[1] = 2;"
 
 
 def commit(folder: Path, subject: str) -> str:
@@ -24,7 +36,7 @@ def repo(tmp_path: Path) -> Path:
     folder = tmp_path / "user"
     folder.mkdir()
     (folder / "copies.cu").write_text(source())
-    (folder / "test_copies.py").write_text(TESTS)
+    (folder / "test_copies.py").write_text(TESTS + CALLED)
     git(folder, "init", "-q", "-b", "main")
     commit(folder, "fast")
     return folder
@@ -105,3 +117,62 @@ def test_against_a_revision_pairs_alone_judge_where_old_code_is_to_settle_nothin
     changed = rows[str(CHANGED)]
     assert (changed["status"], changed["code"]) == ("REGRESSED", "pairs"), shown
     assert "the old kernel" not in changed["reason"]
+
+
+def test_a_suspect_of_unknown_code_is_settled_by_the_commit_of_its_baseline(card: Card, repo: Path) -> None:
+    name = git(repo, "rev-parse", "HEAD").strip()
+    status, shown, rows = run(card, repo, "--bandwidth-update", "--bandwidth-runs=4", *CALLED_ONLY)
+    assert (status, [row["code_identity"] for row in rows.values()]) == (0, [{}]), shown
+    (repo / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, repo, *CALLED_ONLY)
+    (called,) = rows.values()
+    assert (status, called["status"], called["code"]) == (1, "REGRESSED", "pairs"), shown
+    assert f" below the baseline's commit ({name[:10]}) in " in called["reason"]
+    assert untouched(repo)
+
+
+def test_strict_leaves_nothing_that_stored_runs_alone_cannot_tell(card: Card, repo: Path) -> None:
+    """The baseline's processes scatter by more than the tolerance; what is beside each other now does not."""
+    both = ("-k", f"test_called or (test_copy and {CHANGED})")
+    status, shown, _ = run(card, repo, "--bandwidth-update", "--bandwidth-runs=4", *both, PROCESS_JITTER=0.04)
+    assert status == 0, shown
+    (repo / "copies.cu").write_text(source(HARMLESS))
+    _, shown, rows = run(card, repo, *both)
+    assert set(statuses(rows).values()) == {"INSUFFICIENT"}, shown
+    status, shown, rows = run(card, repo, "--bandwidth-strict", *both)
+    assert (status, set(statuses(rows).values())) == (0, {"WITHIN"}), shown
+    assert {row["code"] for row in rows.values()} == {"old-kernel", "pairs"}
+
+
+def test_bisect_finds_the_commit_that_made_a_kernel_slower(card: Card, repo: Path) -> None:
+    commits = {"fast": git(repo, "rev-parse", "HEAD").strip()}
+    for subject, text in {
+        "a comment": "// so fast\n" + source(),
+        "harmless": source(HARMLESS),
+        "slow": source(MORE),
+        "later": "// so slow\n" + source(MORE),
+    }.items():
+        (repo / "copies.cu").write_text(text)
+        commits[subject] = commit(repo, subject)
+    (repo / "test_copies.py").write_text("raise SystemExit('nothing of the working tree runs')")
+    found = bisected(card, repo, commits["fast"], commits["later"], f"test_copies.py::test_copy[{CHANGED}]")
+    subjects = {name: subject for subject, name in commits.items()}
+    judged = {subjects[one["commit"]]: (one["status"], one["reason"]) for one in found["judged"]}
+    assert [subjects[name] for name in found["first_bad"]] == ["slow"]
+    assert {subject: status for subject, (status, _) in judged.items()} == {
+        "later": "REGRESSED",
+        "slow": "REGRESSED",
+        "harmless": "WITHIN",
+    }
+    assert " pairs of fresh processes (" in judged["later"][1]
+    assert judged["slow"][1] == f"the code is that of {commits['later'][:10]}"
+    assert untouched(repo)
+
+
+def bisected(card: Card, folder: Path, good: str, bad: str, test: str) -> Any:
+    """Run the command; returns its document."""
+    options = ("--bandwidth-device=cuda", "--bandwidth-max-time=0.05", "--bandwidth-min-samples=10")
+    command = ["-m", "pytest_bandwidth.cli", "bisect", "--json", good, bad, test, "--", *options]
+    done = card.run(command, SMALL, cwd=folder, env=ALONE)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return json.loads(done.stdout)
