@@ -78,6 +78,7 @@ class Workload:
     flop_declared: whether the traffic's FLOP were said or modelled; False where 0 only means that none was.
     spoilt: asked after each sample, why it does not count; None = it does.
     graph: time it from a CUDA graph, of several launches or of one run of a callable, where the device has such.
+    nothing: calls a function that does nothing in the way that `call` calls the user's, for devices that compare both.
     """
 
     call: Call
@@ -95,6 +96,7 @@ class Workload:
     flop_declared: bool = True
     graph: bool = False
     spoilt: Callable[[], Finding | None] | None = None
+    nothing: Call | None = None
 
     @property
     def setup_of_interleaved(self) -> Call | None:

@@ -57,6 +57,11 @@ class CacheEviction:
             read()  # compiles
             self._read = read
 
+    @property
+    def is_needed(self) -> bool:
+        """Return whether the workload asks for it."""
+        return self._needed and self._read is not None
+
     def evict(self) -> None:
         """Make the caches cold where the workload asks for it."""
         if self._needed and self._read is not None:

@@ -253,7 +253,7 @@ class Bandwidth:
         explains = checked_switch("explain", explain) and not self._run.runs_once and not self._run.counts
         # Before it is measured: what is measured may use up its arguments.
         explanation = explained(function, args, kwargs) if explains else None
-        whole = _of_launch(workload, function, self.marker.blocks)
+        whole = self._beside_nothing(_of_launch(workload, function, self.marker.blocks))
         measured = self._measure(whole, lambda: self._code_of(function, args, kwargs, said))
         resources = measured.resources or compiled_resources(code)
         measured = _with_explanation(replace(measured, resources=resources), explanation)
@@ -305,7 +305,8 @@ class Bandwidth:
             for name, call in zip(names, functions.values(), strict=True)
         ]
         others = tuple(other.call for other in workloads[1:])
-        together = replace(workloads[0], stream=stream, interleaved=others, spoilt=recompiled(), graph=graph)
+        first_of = self._beside_nothing(workloads[0])
+        together = replace(first_of, stream=stream, interleaved=others, spoilt=recompiled(), graph=graph)
         if self._run.counts:  # each by itself: the others are no part of what it moves
             taken = tuple(self._run.measure(workload, self.marker, self.progress) for workload in workloads)
         else:
@@ -332,6 +333,12 @@ class Bandwidth:
         if identity.counts_only:
             return call, stream
         return awaited(call, given, stream, on_gpu=identity.on_gpu, graph=graph, backend=identity.tinygrad_device)
+
+    def _beside_nothing(self, workload: Workload) -> Workload:
+        """Let a host tell a callable that does nothing by what calling one takes in the same way."""
+        if not self.identity.on_host or workload.launch is not None:
+            return workload
+        return replace(workload, nothing=self._awaited(_call_nothing, {}, None)[0])
 
     def _declared(self, reads: Any, writes: Any, flop: int | None, precision: str | None) -> Declaration:
         return declared(reads, writes, flop, precision, self._run.device.nbytes)
@@ -412,6 +419,15 @@ class Bandwidth:
         if label in self.measurements:
             name = "without a label" if label is None else f"labelled {shown(label)}"
             raise UsageError(f"two measurements {name} in one test: give each a label= of its own")
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _call_nothing() -> None:
+    """Call what does nothing as `Bandwidth` calls a function of the user's."""
+    _nothing()
 
 
 def _of_launch(workload: Workload, function: Callable[..., Any], blocks: int | None) -> Workload:

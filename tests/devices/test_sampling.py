@@ -4,11 +4,11 @@ import gc
 import math
 import random
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from in_turn import InTurn
 from scripted import ScriptedDevice, dropped, except_at, repeat, then
 
 from pytest_bandwidth.devices import sampling
@@ -255,24 +255,6 @@ def test_what_is_beside_is_sampled_in_every_round_and_each_comes_first_in_turn()
         ("b", "c", "a"),
         ("c", "a", "b"),
     }
-
-
-class InTurn:
-    """Another process whose rounds take no time, and with which this one has enough after so many."""
-
-    def __init__(self, rounds):
-        self.left = rounds
-
-    @contextmanager
-    def begin(self, run, touched):
-        run()
-        self.touched = touched
-        yield self
-
-    def taken(self, _seconds, *, stops):
-        assert not stops
-        self.left -= 1
-        return self.left == 0
 
 
 def test_in_turn_with_another_process_no_probe_is_sampled():

@@ -417,11 +417,56 @@ def test_an_update_without_a_baseline_is_refused_by_its_own_name(project, option
     result.stderr.fnmatch_lines([f"ERROR: {option} needs --bandwidth-baseline=PATH to write to"])
 
 
-def test_nonsense_is_invalid_and_never_written(project):
-    project.file("test_it.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 30)\n")
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
-    result.stdout.fnmatch_lines(["*INVALID*is more than * of what the probe's fastest sample reached*"])
+@pytest.mark.parametrize("moved", ["1 << 16", "1 << 18", "1 << 30"])
+def test_nonsense_is_invalid_and_never_written(project, moved):
+    project.file("test_it.py", f"def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads={moved})\n")
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
+    # The probe of a few bytes shows what its call costs; that of more says itself that this is no bandwidth.
+    result.stdout.re_match_lines(
+        [r"INVALID .*(of what the probe's fastest sample reached|a function that does nothing)"]
+    )
     assert not (project.path / "b.yaml").exists()
+
+
+SMALL_WORK = """
+import numba
+import numpy as np
+import pytest
+
+@numba.njit
+def double(x, y):
+    for i in range(x.size):
+        y[i] = 2 * x[i]
+
+one, floats = np.ones(1), [1.0] * 1024
+x, y = np.ones(1024, "float32"), np.empty(1024, "float32")
+more, there = np.ones(1 << 14, "float32"), np.empty(1 << 14, "float32")
+CALLS = {
+    "one element": (lambda: np.add(one, one, out=one), 16),
+    "floats": (lambda: sum(floats), 24 << 10),
+    "copy": (lambda: np.copyto(y, x), 8 << 10),
+    "add": (lambda: np.add(x, x, out=y), 8 << 10),
+    "sum": (lambda: float(x.sum()), 4 << 10),
+    "numba": (lambda: double(x, y), 8 << 10),
+    "copy more": (lambda: np.copyto(there, more), 128 << 10),
+    "numba more": (lambda: double(more, there), 128 << 10),
+}
+
+@pytest.mark.parametrize("name", CALLS)
+def test_small(bandwidth, name):
+    call, moved = CALLS[name]
+    bandwidth(call, reads=moved)
+"""
+
+
+@pytest.mark.processes
+def test_real_work_is_told_from_none_however_small_it_is(project):
+    pytest.importorskip("numba", reason="needs the extra cpu")
+    project.file("test_small.py", SMALL_WORK)
+    rows = project.document()["results"]
+    assert len(rows) == 8
+    assert [row["key"] for row in rows if "does nothing" in row["reason"]] == []
+    assert any("call_seconds" in row["detail"] for row in rows)
 
 
 FROZEN = """

@@ -1,9 +1,11 @@
-"""Measure what the host reaches at best, once a process: floating-point rates, and the cost of calling a kernel.
+"""Measure what the host reaches at best, once a process: floating-point rates, and the cost of calling.
 
 They are published for no virtual machine, so regimes on the host rest on these.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from pytest_bandwidth.domain.clock import clock
 PRODUCT_SIDE = 512
 TRIES = 7
 EMPTY_CALLS = 64
+# With caches made cold before each: 3 ms for 8 MiB of cache, a twentieth of a second at most.
+COLD_CALLS = 16
 # Halves are computed with in single precision on the host.
 _DTYPES = {"fp64": "float64", "fp32": "float32", "fp16": "float32", "bf16": "float32"}
 
@@ -25,6 +29,7 @@ class HostCeilings:
         self._empty = empty
         self._flops: dict[str, float] = {}
         self._dispatch_seconds: float | None = None
+        self._call_seconds: float | None = None
 
     def flops(self, precision: str) -> float | None:
         """Return FLOP/s of NumPy's matrix product, the best of a few; None for a precision that it does not have."""
@@ -41,6 +46,13 @@ class HostCeilings:
             self._empty()  # compiles
             self._dispatch_seconds = min(_seconds(self._empty) for _ in range(EMPTY_CALLS))
         return self._dispatch_seconds
+
+    def call_seconds(self, nothing: Call, sample: Callable[[Call], float]) -> float:
+        """Return the least time that a call of a function takes which does nothing. sample: times one call."""
+        if self._call_seconds is None:
+            nothing()
+            self._call_seconds = min(sample(nothing) for _ in range(COLD_CALLS))
+        return self._call_seconds
 
 
 def _product_flops(dtype: str) -> float:

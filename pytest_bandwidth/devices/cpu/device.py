@@ -5,6 +5,7 @@ Without Numba everything but the shipped kernels works; the probe is then NumPy'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,6 +39,7 @@ from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.validity import CALL_SECONDS, PROBE_CALL_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 EXTRA_MISSING = "kernels on the host need Numba: pip install 'pytest-bandwidth[cpu]'"
@@ -163,10 +165,9 @@ class CpuDevice:
         measurement = measure_timed(self, workload, budget, progress)
         found = (self._eviction.finding(data_bytes), self._numpy_probe())
         measurement = replace(measurement, findings=(*measurement.findings, *(f for f in found if f is not None)))
-        if workload.launch is None or budget.turns is not None:
-            # What calling somebody's function costs is for that function to know; of two in turn none is reported.
+        if budget.turns is not None:  # of two in turn nothing is compared with a call's own time
             return measurement
-        return replace(measurement, detail={DISPATCH_SECONDS: self._ceilings.dispatch_seconds()})
+        return replace(measurement, detail=self._calls(workload, measurement))
 
     def now(self) -> float:
         return clock.perf_counter()
@@ -196,6 +197,21 @@ class CpuDevice:
         self._probes.release()
         self._run_delay.close()
         self._eviction.release()
+
+    def _calls(self, workload: Workload, measurement: Measurement) -> dict[str, float]:
+        """Return what calling takes: a kernel; or a function that does nothing, where the workload hardly takes longer.
+
+        What calling somebody's function costs beside its work is for that function to know.
+        """
+        if workload.launch is not None:
+            return {DISPATCH_SECONDS: self._ceilings.dispatch_seconds()}
+        rounds = measurement.rounds
+        fastest = [min(seconds) for seconds in (rounds.kernel_seconds, *rounds.interleaved) if seconds]
+        is_short = min(fastest, default=math.inf) < PROBE_CALL_SECONDS
+        # What is declared so large that caches are cold by themselves is held to its probe, however short it is.
+        if workload.nothing is None or not is_short or not self._eviction.is_needed:
+            return {}
+        return {CALL_SECONDS: self._ceilings.call_seconds(workload.nothing, lambda call: self.time(call, None).seconds)}
 
     def _numpy_probe(self) -> Finding | None:
         if self._threads is not None:

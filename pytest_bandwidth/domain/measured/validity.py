@@ -15,11 +15,11 @@ from typing import Any
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import HELD_UP, LARGEST_SHARE, RUN_DELAY
-from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, format_percent
+from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, format_percent, format_seconds
 
-CLOCK, ABOVE_PEAK, ABOVE_PROBE = "clock", "above-peak", "above-probe"
+CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK = "clock", "above-peak", "above-probe", "no-work"
 # What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
-OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE)
+OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK)
 OTHERS = "others"
 # What passes by itself when other processes end.
 OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
@@ -33,6 +33,12 @@ LEAST_PROBE_GBPS = 2.0
 # Where others keep processors busy, a probe's threads wait: 64 MiB came five times too slow on 2 cores at load 8, forty
 # times at load 13.
 HINDERED_FACTOR = 20
+# Where a host tells what calling a function that does nothing takes, at least: a measurement's `detail`, in seconds.
+CALL_SECONDS = "call_seconds"
+# Caches being cold, such a call took 8 to 12 µs on a 2-core host, quiet or beside others. The fastest sample of a
+# function that does nothing took 1.05 to 1.48 times that; in ten runs of what moved more than 2 GB/s (copies of 32 KiB
+# by a memoryview, a bytearray, Numba, NumPy) 1.8 times that at least.
+LONGER_FACTOR = 1.5
 MOST_TRIES_TOLD = 3
 # In processors, and as a share of them.
 BUSY_PROCESSORS, BUSY_SHARE = 0.5, 1 / 16
@@ -48,8 +54,8 @@ def why_invalid(measurement: Measurement) -> Finding | None:
         return Finding("no-samples", f"no sample was left: {len(rounds.dropped)} dropped ({'; '.join(reasons)})")
     if any(seconds <= 0 for seconds in (*rounds.kernel_seconds, *rounds.probe_seconds)):
         return Finding(CLOCK, "a sample took no time: the work ran elsewhere, or is shorter than the clock can see")
-    if (above := above_peak(measurement) or above_probe(measurement)) is not None:
-        return above
+    if (wrong := above_peak(measurement) or above_probe(measurement) or did_nothing(measurement)) is not None:
+        return wrong
     if rounds.too_disturbed:
         return _disturbed(measurement)
     others = measurement.conditions_before.others + measurement.conditions_after.others
@@ -121,6 +127,25 @@ def above_probe(measurement: Measurement) -> Finding | None:
         f"{format_gbps(gbps)} is more than {format_percent(largest_share)} of what the probe's fastest sample reached "
         f"({format_gbps(probe_gbps)}): the work moves less than the {format_bytes(measurement.bytes_moved)} that are "
         "declared; where it does not, say in ini bandwidth_peak what the memory reaches",
+    )
+
+
+def did_nothing(measurement: Measurement) -> Finding | None:
+    """Return why a host's callable did nothing, where its fastest sample shows no more than a call; None where it does.
+
+    Of a figure that any memory reaches nothing is said: it may be of a few elements.
+    """
+    call_seconds, gbps = measurement.detail.get(CALL_SECONDS), measurement.gbps
+    if not isinstance(call_seconds, float) or gbps is None or gbps <= LEAST_PROBE_GBPS:
+        return None
+    fastest_seconds = min(measurement.rounds.kernel_seconds)
+    if fastest_seconds > LONGER_FACTOR * call_seconds:
+        return None
+    return Finding(
+        NO_WORK,
+        f"its fastest sample took {format_seconds(fastest_seconds)}, and a function that does nothing takes "
+        f"{format_seconds(call_seconds)}: nothing moves the {format_bytes(measurement.bytes_moved)} that are declared; "
+        "expected a callable that does its work when it is called",
     )
 
 

@@ -8,11 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from in_turn import InTurn
 
 from pytest_bandwidth.devices.base import Budget, Device, KernelSource, Launch, TimedDevice, Workload
 from pytest_bandwidth.devices.cpu.device import open_cpu
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice, UsageError
+from pytest_bandwidth.domain.measured.regime import DISPATCH_SECONDS
+from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.traffic import Traffic
 
 # Other workers of the test run may compute meanwhile.
@@ -91,6 +94,23 @@ def test_a_callable_of_any_kind_keeps_its_value(device):
     measurement = device.measure(Workload(lambda: x.sum(), Traffic(x.nbytes, 0)), SHORT, silent)
     assert measurement.value == x.sum()
     assert measurement.rounds.probe_name == "Numba read"
+
+
+def does_nothing():
+    pass
+
+
+def test_a_short_callable_is_sampled_beside_one_that_does_nothing(device):
+    x = device.random(1000, "float32")
+    called = Workload(x.sum, Traffic(x.nbytes, 0), nothing=does_nothing)
+    one, other = (device.measure(called, SHORT, silent).detail for _ in range(2))
+    assert set(one) == {CALL_SECONDS}
+    assert one == other, "measured once a process"
+    long = replace(called, call=lambda: [x.sum() for _ in range(1000)])
+    launched = replace(triad(device, 1000)[0], nothing=does_nothing)
+    assert device.measure(long, SHORT, silent).detail == {}
+    assert set(device.measure(launched, SHORT, silent).detail) == {DISPATCH_SECONDS}
+    assert device.measure(called, replace(SHORT, turns=InTurn(1)), silent).detail == {}
 
 
 def test_setup_runs_before_each_sample_and_untimed(device):

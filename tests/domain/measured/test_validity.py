@@ -6,9 +6,16 @@ from dataclasses import replace
 import pytest
 
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
-from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
-from pytest_bandwidth.domain.measured.validity import PROBE_CALL_SECONDS, busy_with_others, validated, why_invalid
+from pytest_bandwidth.domain.measured.validity import (
+    CALL_SECONDS,
+    PROBE_CALL_SECONDS,
+    busy_with_others,
+    interleaved_measurement,
+    validated,
+    why_invalid,
+)
 from pytest_bandwidth.domain.traffic import Traffic
 
 
@@ -111,3 +118,33 @@ def test_a_share_of_the_probe_that_cannot_be_is_invalid(measurement, valid):
     if found is not None:
         assert found.code == "above-probe"
         assert re.search(r"of what the probe's fastest sample reached \((100|0\.50) GB/s\)", found.text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "moved", "beside", "invalid"),
+    [
+        (1.49e-5, 65_536, 1e-5, True),
+        (1.51e-5, 65_536, 1e-5, False),
+        (1.49e-5, 35_000, 1e-5, False),  # less than 2 GB/s, which any memory reaches
+        (1.49e-5, 65_536, None, False),  # a launch, a GPU, or two in turn
+        (1.51e-5, 65_536, 2e-5, True),
+    ],
+)
+def test_a_callable_that_takes_no_longer_than_one_that_does_nothing_is_invalid(seconds, moved, beside, invalid):
+    hindered = 1.2 * seconds
+    rounds = Rounds(kernel_seconds=(hindered, seconds, hindered), probe_seconds=(9e-5,) * 3, probe_bytes=moved)
+    detail = {} if beside is None else {CALL_SECONDS: beside}
+    found = why_invalid(replace(on_host(0.0), traffic=Traffic(moved, 0), rounds=rounds, detail=detail))
+    assert (found is not None) is invalid
+    if found is not None:
+        assert found.code == "no-work"
+        assert "65.5 kB that are declared" in found.text
+
+
+def test_of_callables_that_are_compared_the_one_that_does_nothing_is_invalid():
+    rounds = Rounds((5e-5,) * 3, (9e-5,) * 3, interleaved=((1e-5,) * 3,), probe_bytes=65_536)
+    first = replace(on_host(0.0), traffic=Traffic(65_536, 0), rounds=rounds, detail={CALL_SECONDS: 1e-5})
+    assert why_invalid(first) is None
+    assert interleaved_measurement(first, "nothing", rounds.interleaved[0]).invalid.code == "no-work"
+    does_nothing = replace(first, invalid=Finding("no-work", "it takes no longer"))
+    assert interleaved_measurement(does_nothing, "work", (5e-5,) * 3).invalid is None
