@@ -1,6 +1,7 @@
 """Run pytest as a child process on a card's node, end it in time, and bring back what it left.
 
-Ray carries this module's source there by value, and the node may lack the plugin: standard library only.
+Ray carries this module's source there by value, and the node may lack the plugin: of the package it takes no more than
+a text, and else the standard library.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+# Ray carries its value along, and imports nothing for it there.
+from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER
 
 # A document of 10,000 tests; what is larger stays where it is.
 LARGEST_RETURNED_BYTES = 64 * 2**20
@@ -105,6 +109,8 @@ class Runner:
         # The plugin in the child ends with this process, and its process group with it.
         environment["PYTEST_BANDWIDTH_ANCESTOR"] = str(os.getpid())
         environment["PYTEST_BANDWIDTH_FLEET"] = json.dumps(places)
+        # With -m the current folder stays importable, as for who types it: it is the checkout, and its tests import
+        # from it. No options of Python's: the node's interpreter was started by Ray, with options of Ray's own.
         command = [task["python"] or sys.executable, "-m", "pytest", *task["arguments"]]
         with log.open("wb") as output, self._changing:
             if self._stopped:
@@ -214,11 +220,11 @@ def _tail(log: Path) -> Sequence[str]:
 
 
 def _plugin_version(python: str) -> str:
-    """Return the version of the plugin that an interpreter finds; "" where it finds none."""
+    """Return the version of the plugin that an interpreter has installed; "" where it has none."""
     looked = [
         python,
         "-c",
-        "import pytest_bandwidth.plugin, pytest_bandwidth as p; print(p.__version__)",
+        f"{WITHOUT_CURRENT_FOLDER}import pytest_bandwidth.plugin, pytest_bandwidth as p; print(p.__version__)",
     ]
     try:
         done = subprocess.run(looked, capture_output=True, text=True, check=False, timeout=LOOKING_SECONDS)

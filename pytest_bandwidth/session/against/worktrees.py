@@ -20,7 +20,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.against import run_in_worktree as run_in_worktree
 from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResult, FreshProcessFailed, Invocation
-from pytest_bandwidth.session.fresh.interpreter import interpreter_options
+from pytest_bandwidth.session.fresh.interpreter import this_python
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
 from pytest_bandwidth.session.git import CODE_SUFFIXES
 
@@ -155,7 +155,7 @@ class Process:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
             plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
             arguments = [*without_own_options(self.invocation.args), *self.invocation.extra_args]
-            command = [sys.executable, *interpreter_options(), run_in_worktree.__file__, str(plan_file), *arguments]
+            command = [*this_python(), run_in_worktree.__file__, str(plan_file), *arguments]
             with Child(command, self.invocation.folder, self.request, self.environment) as child:
                 yield _Running(self, child, loaded_file)
 

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, interpreter_options
+from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, this_python
 from pytest_bandwidth.session.fresh.parent_death import child_environment, descendant_environment
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.storage.atomic import write_whole
@@ -137,7 +137,7 @@ class Invocation:
     def command(self) -> list[str]:
         """Return the command line that starts such a pytest."""
         start = ["-m", "pytest"] if self.as_module else ["-c", _LIKE_CONSOLE_SCRIPT]
-        return [sys.executable, *interpreter_options(), *start, *self.args, *self.extra_args]
+        return [*this_python(), *start, *self.args, *self.extra_args]
 
 
 @dataclass(frozen=True, slots=True)

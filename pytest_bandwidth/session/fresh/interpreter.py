@@ -37,7 +37,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
     The process is to be started with `child_environment()` in its environment, and ends with this one.
     """
     folder = Path(pytest_bandwidth.__file__).resolve().parent.parent
-    return [sys.executable, *interpreter_options(), "-c", _RUN_MODULE, str(folder), module, *arguments]
+    return [*this_python(), "-c", _RUN_MODULE, str(folder), module, *arguments]
 
 
 def output_of(module: str, *arguments: str, seconds: float) -> str:
@@ -58,6 +58,11 @@ def output_of(module: str, *arguments: str, seconds: float) -> str:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise BandwidthError(f"it ended with exit status {done.returncode}: {last}")
     return done.stdout
+
+
+def this_python() -> list[str]:
+    """Return the command that starts this interpreter once more, with its options; a program is to follow."""
+    return [sys.executable, *interpreter_options()]
 
 
 def interpreter_options(command: Sequence[str] = ()) -> list[str]:

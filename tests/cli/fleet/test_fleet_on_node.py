@@ -164,6 +164,24 @@ def test_another_python_that_has_no_plugin_is_named(checkout):
     assert any("No module named pytest" in line for line in row.tail), row.tail
 
 
+def test_a_package_in_the_current_folder_is_not_taken_for_the_installed_plugin(checkout, monkeypatch):
+    package = checkout / "pytest_bandwidth"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = 'of the current folder'\n")
+    (package / "plugin.py").touch()
+    monkeypatch.chdir(checkout)
+    other = stand_in(checkout, f'exec {sys.executable} -S "$@"')  # knows the standard library, and where it stands
+    assert Runner().run({**asdict(task(checkout)), "python": other})["plugin"] == ""
+
+
+def test_tests_import_what_lies_in_the_checkout(checkout):
+    (checkout / "sizes.py").write_text("BYTES = 100_000_000\n")
+    (checkout / "test_all.py").write_text("import sizes\n\n" + TEST.replace("100_000_000", "sizes.BYTES"))
+    # pytest itself puts no folder on the path then.
+    back = run(Runner(), task(checkout, "--import-mode=importlib"))
+    assert back.status == 0, back.tail
+
+
 def test_a_disk_that_fills_up_meanwhile_is_a_missing_card_with_a_tail(checkout):
     """No file grows beyond 512 bytes: neither the output nor the document fits, and the report says how it ended."""
     full = stand_in(checkout, "ulimit -f 1", f'exec {sys.executable} "$@"')

@@ -1,5 +1,6 @@
 """How fresh processes are started: Python's options as given, the package that runs here, no current folder."""
 
+import ast
 import json
 import os
 import shutil
@@ -84,3 +85,32 @@ def test_where_python_leaves_the_current_folder_out_itself_nothing_else_goes(tmp
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "found by PYTHONPATH\n"
+
+
+# All others ask `this_python` or `python_command`.
+NAMES_THE_INTERPRETER = {
+    "session/fresh/interpreter.py": "the one way",
+    "session/against/run_in_worktree.py": "becomes itself once more, by the very command line that it was started with",
+    "cli/fleet/on_node.py": "another machine's, which Ray started with options of its own",
+    "ptx/nvrtc/process.py": "-I: isolated; options are for what a user's tests run, and this is a compiler",
+    "reports/charts/vega.py": "-I: isolated; it makes a script, and nothing of a user's",
+}
+
+
+def test_no_other_module_starts_an_interpreter_in_a_way_of_its_own():
+    package = Path(pytest_bandwidth.__file__).parent
+    naming = set()
+    for file in package.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if any(map(names_the_interpreter, ast.walk(tree))):
+            naming.add(file.relative_to(package).as_posix())
+    assert naming == set(NAMES_THE_INTERPRETER)
+
+
+def names_the_interpreter(node):
+    """Whether it is `sys.executable`, or sys under another name, which might hide it."""
+    if isinstance(node, ast.Attribute):
+        return ast.unparse(node) in ("sys.executable", "sys._base_executable")
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "sys" and any("executable" in name.name for name in node.names)
+    return isinstance(node, ast.Import) and any(name.name == "sys" and name.asname for name in node.names)
