@@ -14,9 +14,9 @@ from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from pytest_bandwidth.domain.address import masked
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.session.user.command_line import own_command
 from pytest_bandwidth.storage.own_folders import HAS_OWNERS, what_is_wrong
 
 LARGEST_HOLDER_BYTES = 4096
@@ -97,7 +97,8 @@ class DeviceLock:
             ) from None
         try:
             with suppress(OSError):  # it only serves a message of others
-                self._holder.write_text(json.dumps({"pid": os.getpid(), "command": masked(" ".join(sys.argv))[:400]}))
+                # It ends up in others' logs.
+                self._holder.write_text(json.dumps({"pid": os.getpid(), "command": own_command(sys.argv)[:400]}))
             yield
         finally:
             with suppress(OSError):

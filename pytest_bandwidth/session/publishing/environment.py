@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 from uuid import uuid4
 
 from pytest_bandwidth import __version__
-from pytest_bandwidth.domain.address import masked
 from pytest_bandwidth.domain.units import format_moment
 from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
-from pytest_bandwidth.session.user.options import OPTIONS
+from pytest_bandwidth.session.user.command_line import own_command
 from pytest_bandwidth.storage.baseline.code_files import is_written_by_updates
 
 _PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
-# Of the command line, so much is kept.
-LONGEST_COMMAND = 1000
 
 
 def describe(root: Path, started: float, baseline: Path | None = None) -> dict[str, object]:
@@ -51,24 +47,6 @@ def changes_beside(root: Path, baseline: Path | None) -> bool | None:
         return has_uncommitted_changes(root)
     written = baseline.resolve()
     return has_uncommitted_changes(root, lambda path: is_written_by_updates(path, written))
-
-
-def own_command(argv: Sequence[str]) -> str:
-    """Keep of a command line the program and this plugin's own options: others may hold secrets, as addresses may.
-
-    >>> own_command(["/bin/pytest", "--token=x", "--bandwidth-device", "cpu", "tests"])
-    'pytest … --bandwidth-device cpu …'
-    """
-    kept = [Path(argv[0]).name if Path(argv[0]).name != "__main__.py" else "python -m pytest"]
-    values = {f"--bandwidth-{name}" for name, metavar, _ in OPTIONS if metavar is not None}
-    own_value = False
-    for argument in argv[1:]:
-        if own_value or argument.startswith("--bandwidth-"):
-            kept.append(masked(argument))
-        elif kept[-1] != "…":
-            kept.append("…")
-        own_value = argument in values
-    return " ".join(kept)[:LONGEST_COMMAND]
 
 
 def now() -> str:

@@ -67,6 +67,19 @@ def test_who_waits_is_told_the_holder_at_once_and_once_more_after_a_while(other_
     assert (told, noted) == ([holder] * 2, [holder])
 
 
+def test_who_waits_is_told_nothing_that_may_be_secret():
+    command = [sys.executable, "-c", HOLDER, "--token=hunter2", "--bandwidth-history=s3://key:hunter2@b/h", "hunter2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            told = r"process \d+ \(-c … --bandwidth-history=s3://\*\*\*@b/h …\)"
+            with pytest.raises(DeviceUnavailable, match=told), DeviceLock(DEVICE, 0.3).held():
+                pass
+            assert "hunter2" not in "".join(file.read_text() for file in lock_folder().iterdir())
+        finally:
+            holder.kill()
+
+
 def test_nobody_is_told_where_nobody_waits():
     told = []
     lock = DeviceLock(DEVICE, 0.3)

@@ -1,9 +1,8 @@
 """What a document says of where and when its run took place."""
 
-import pytest
 from repositories import git
 
-from pytest_bandwidth.session.publishing.environment import describe, own_command
+from pytest_bandwidth.session.publishing.environment import describe
 
 
 def commit_in(folder):
@@ -31,21 +30,3 @@ def test_outside_a_repository_nothing_is_said_of_one(tmp_path):
 
 def test_a_run_started_when_it_did(tmp_path):
     assert describe(tmp_path, 1_700_000_000.9)["started_at"] == "2023-11-14T22:13:20Z"
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        (["/usr/bin/pytest"], "pytest"),
-        (["/lib/pytest/__main__.py", "tests"], "python -m pytest …"),
-        (["pytest", "--token=hunter2", "-k", "x", "--bandwidth-json=r.json"], "pytest … --bandwidth-json=r.json"),
-        (["pytest", "--bandwidth-device", "cpu", "secret"], "pytest --bandwidth-device cpu …"),
-        (["pytest", "--bandwidth-strict", "secret"], "pytest --bandwidth-strict …"),
-        (
-            ["pytest", "--bandwidth-history=s3://key:secret@b/h", "--bandwidth-history", "gs://b/h?secret"],
-            "pytest --bandwidth-history=s3://***@b/h --bandwidth-history gs://b/h?***",
-        ),
-    ],
-)
-def test_of_the_command_line_only_the_plugins_own_options_are_kept(given, kept):
-    assert own_command(given) == kept
