@@ -62,10 +62,13 @@ def annotations(document: Mapping[str, Any], place: Callable[[str], str | None] 
     stands at the job instead of at a line. Raises UsageError where the document is not one.
     """
     run = read_document(document)
+    name_of = names_among(run.outcomes)
     lines: list[str] = []
     for kind, severity in (("error", "bad"), ("warning", "warn")):
         found = [o for o in run.outcomes if severity_of(Status[o.status], strict=run.strict) == severity]
-        lines += [_annotation(kind, o, place(o.file) if o.file else None) for o in found[:ANNOTATIONS_AT_MOST]]
+        for outcome in found[:ANNOTATIONS_AT_MOST]:
+            file = place(outcome.file) if outcome.file else None
+            lines.append(_annotation(kind, outcome, name_of(outcome), file))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -74,13 +77,13 @@ def markdown(value: str) -> str:
     return _NOT_PLAIN.sub(lambda match: f"&#{ord(match[0])};", value)
 
 
-def _annotation(kind: str, outcome: Outcome, file: str | None) -> str:
+def _annotation(kind: str, outcome: Outcome, name: str, file: str | None) -> str:
     properties = []
     if file is not None:
         properties.append(f"file={_property(file)}")
         if outcome.line is not None and outcome.line > 0:
             properties.append(f"line={outcome.line}")
-    properties.append(f"title={_property(f'{outcome.status} {one_line(outcome.short_name, 120)}')}")
+    properties.append(f"title={_property(f'{outcome.status} {one_line(name, 120)}')}")
     return f"::{kind} {','.join(properties)}::{_data(one_line(outcome.message or outcome.reason, 1500))}"
 
 

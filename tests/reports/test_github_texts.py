@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 
 import pytest
 import run_documents
@@ -80,6 +81,15 @@ def test_every_annotation_is_one_command_on_the_tests_line() -> None:
     assert sum(line.startswith("::error file=tests/kernels/test_") for line in lines) == 2
     assert sum(line.startswith("::warning file=") for line in lines) == 2
     assert all(re.match(r"::(error|warning) file=[^,:]+,line=\d+,title=[^,:]+::\S", line) for line in lines)
+
+
+def test_the_titles_of_tests_of_one_name_tell_them_apart() -> None:
+    failed = next(o for o in run_documents.outcomes(10, failing=1) if o.message)
+    alike = [replace(failed, nodeid=n, key=n, label=None) for n in ("x/a/t.py::test_a", "x/b/t.py::test_a")]
+    other = replace(failed, nodeid="x/t.py::test_b", key="x/t.py::test_b @ one", label="one")
+    titles = re.findall(r"title=(.*?)::\S", annotations(run_documents.run_document([*alike, other])))
+    names = ("a/t.py%3A%3Atest_a", "b/t.py%3A%3Atest_a", "t.py%3A%3Atest_b @ one")
+    assert titles == [f"REGRESSED {name}" for name in names]
 
 
 def test_no_more_annotations_than_github_shows() -> None:
