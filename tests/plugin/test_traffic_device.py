@@ -9,6 +9,7 @@ import time
 
 import pytest
 from children import HANGS_SECONDS
+from ptx_sources import ENDLESS_TEMPLATES
 
 pytest.importorskip("cuda.bindings", reason="the traffic device needs NVRTC: pip install 'pytest-bandwidth[traffic]'")
 
@@ -253,6 +254,25 @@ def test_floors_of_time_do_not_hold_where_no_time_is_measured(counted):
     counted.run("--bandwidth-strict").assert_outcomes(passed=1)
 
 
+def test_a_kernel_that_came_to_print_is_not_measured_and_fails_with_strict(counted):
+    counted.file("scale.cu", KERNEL.replace("INDEX", "i").replace("    if", '    printf("%d\\n", i);\n    if'))
+    result = counted.run()
+    result.assert_outcomes(skipped=1)
+    why = r"the test skipped: .*printf.*"
+    result.stdout.re_match_lines([rf"NOT MEASURED 1 entry of the baseline: test_scale\.py::test_scale \({why}\)"])
+    strict = counted.run("--bandwidth-strict")
+    strict.assert_outcomes(failed=1)
+    strict.stdout.re_match_lines([rf"test_scale\.py::test_scale is in the baseline, and {why}"])
+
+
+@pytest.mark.parametrize(("given", "seconds"), [([], 60.0), (["--bandwidth-traffic-timeout=7"], 7.0)])
+def test_a_launch_may_take_a_minute_unless_another_time_is_given(project, given, seconds):
+    project.file(
+        "test_bound.py", f"def test_bound(bandwidth):\n    assert bandwidth._run.device._timeout == {seconds}\n"
+    )
+    project.run_here("--bandwidth-device=traffic", *given).assert_outcomes(passed=1)
+
+
 ENDLESS = """
 import numpy as np
 
@@ -273,6 +293,16 @@ def test_an_endless_kernel_is_stopped_by_time(project):
     result = project.run("--bandwidth-device=traffic", "--bandwidth-traffic-timeout=1")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r".*kernel spin has run for 1 s on this device, now at kernel\.cu:3; .*"])
+
+
+def test_an_endless_compilation_is_stopped_by_the_same_time(project):
+    project.file(
+        "test_much.py",
+        f"SOURCE = {ENDLESS_TEMPLATES!r}\ndef test_much(bandwidth):\n    bandwidth.kernel(SOURCE, 'k')\n",
+    )
+    result = project.run("--bandwidth-device=traffic", "--bandwidth-traffic-timeout=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r"test_much\.py:3: kernel\.cu has been compiled for 1 s without an end; .*"])
 
 
 def test_ctrl_c_ends_an_endless_kernel(project):

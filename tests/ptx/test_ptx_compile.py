@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ptx_sources import run
+from children import HANGS_SECONDS
+from ptx_sources import ENDLESS_TEMPLATES, run
 
 from pytest_bandwidth import ptx
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
-from pytest_bandwidth.ptx.nvrtc.process import _POOL, _SERVER
+from pytest_bandwidth.ptx.nvrtc.process import _POOL, _Child
+from pytest_bandwidth.ptx.nvrtc.server import MEMORY_BYTES
 
 # Not in the cache of programs that other tests share: it has to be compiled here.
 EMPTY_LOG = 'extern "C" __global__ void nothing_to_log_of() {}\n'
@@ -27,27 +31,20 @@ def test_a_compile_leaves_the_one_byte_objects_that_python_shares() -> None:
     assert [chr(code).encode("latin-1")[0] for code in range(256)] == list(range(256))
 
 
-# Each instance has two of its own: 2²² functions in all, for minutes and gigabytes.
-ENDLESS = """
-template <int N, int I> struct Many {
-    static __device__ int f() { return Many<N - 1, 2 * I>::f() + Many<N - 1, 2 * I + 1>::f(); }
-};
-template <int I> struct Many<0, I> { static __device__ int f() { return I; } };
-extern "C" __global__ void k(int* x) { *x = Many<21, 0>::f(); }
-"""
 PLAIN = 'extern "C" __global__ void k(int* x) { *x = 1; }'
 
 
 def test_a_compilation_past_its_time_is_ended_and_the_next_one_is_well() -> None:
     began = time.monotonic()
     with pytest.raises(KernelError, match=r"much\.cu has been compiled for 1 s without an end; .*traffic-timeout"):
-        ptx.compile_ptx(ENDLESS, filename="much.cu", max_seconds=1)
+        ptx.compile_ptx(ENDLESS_TEMPLATES, filename="much.cu", max_seconds=1)
     assert time.monotonic() - began < 20
     assert ".entry k" in ptx.compile_ptx(PLAIN).ptx
 
 
 def test_ctrl_c_ends_a_compilation_at_once() -> None:
-    text = f"from pytest_bandwidth import ptx\nptx.nvrtc_version()\nprint(flush=True)\nptx.compile_ptx({ENDLESS!r})"
+    text = "from pytest_bandwidth import ptx\nptx.nvrtc_version()\nprint(flush=True)\n"
+    text += f"ptx.compile_ptx({ENDLESS_TEMPLATES!r})"
     with subprocess.Popen(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -62,14 +59,58 @@ def test_ctrl_c_ends_a_compilation_at_once() -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_compiler_has_a_bound_of_memory() -> None:
+@pytest.fixture
+def compiler() -> Iterator[_Child]:
+    child = _Child()
+    child.ask({}, HANGS_SECONDS)  # has begun
+    yield child
+    child.end()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's bounds")
+def test_a_compiler_has_a_bound_of_memory(compiler: _Child) -> None:
+    assert resource.prlimit(compiler._process.pid, resource.RLIMIT_AS)[0] == MEMORY_BYTES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's bounds")
+def test_a_compiler_takes_no_more_memory_than_the_machine_allows() -> None:
+    allowed = 2 * 2**30
     text = f"""
-import resource, runpy
-server = runpy.run_path({str(_SERVER)!r})
-server["_bound_memory"]()
-print(resource.getrlimit(resource.RLIMIT_AS)[0] == server["MEMORY_BYTES"])
+import resource
+resource.setrlimit(resource.RLIMIT_AS, ({allowed}, {allowed}))
+from pytest_bandwidth.ptx.nvrtc.process import _POOL, ask
+ask({{}})
+print(resource.prlimit(_POOL.take()._process.pid, resource.RLIMIT_AS)[0])
 """
-    assert subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout == "True\n"
+    made = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True)
+    assert int(made.stdout) == allowed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds another process")
+def test_a_compilation_past_its_memory_says_so_and_the_compiler_lives(compiler: _Child) -> None:
+    """By a bound that is soon reached: with the compiler's own the test would take gigabytes."""
+    pid = compiler._process.pid
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    bound = pages * resource.getpagesize() + 2**28
+    resource.prlimit(pid, resource.RLIMIT_AS, (bound, bound))
+    asked = {"filename": "much.cu", "headers": {}, "names": [], "options": ["--gpu-architecture=compute_80"]}
+    asked |= {"ptx": True, "alarm": HANGS_SECONDS}
+    assert "much.cu(" in (log := compiler.ask({**asked, "text": ENDLESS_TEMPLATES}, HANGS_SECONDS)["log"])
+    assert "out of memory" in log
+    assert ".entry k" in compiler.ask({**asked, "text": PLAIN}, HANGS_SECONDS)["ptx"]
+
+
+def test_what_a_kernel_includes_ends_up_in_the_message_and_the_docs_say_so() -> None:
+    source = '#include "/proc/self/environ"\n' + PLAIN
+    text = f"from pytest_bandwidth import ptx\nptx.compile_ptx({source!r})"
+    # An environment of its own: what fails here must not print that of the tests.
+    environment = {"TOKEN": "hunter2"}
+    made = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
+    assert "TOKEN=hunter2" in made.stderr
+    docs = (Path(__file__).parents[2] / "docs" / "traffic.md").read_text(encoding="utf-8")
+    told = " ".join(docs.partition("A compiler's messages quote what it read")[2][:400].split())
+    assert "`/proc/self/environ`" in told
+    assert "in jobs without secrets" in told
 
 
 def test_a_compiler_that_died_is_told_and_replaced() -> None:

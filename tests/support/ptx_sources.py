@@ -31,6 +31,15 @@ def line_of(text: str, marker: str) -> int:
     return next(number for number, line in enumerate(text.splitlines(), 1) if marker in line)
 
 
+# Each instance has two of its own: 2²² functions in all, for minutes and gigabytes.
+ENDLESS_TEMPLATES = """
+template <int N, int I> struct Many {
+    static __device__ int f() { return Many<N - 1, 2 * I>::f() + Many<N - 1, 2 * I + 1>::f(); }
+};
+template <int I> struct Many<0, I> { static __device__ int f() { return I; } };
+extern "C" __global__ void k(int* x) { *x = Many<21, 0>::f(); }
+"""
+
 COPIES = r"""
 extern "C" __global__ void copy(float* out, const float* in) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -45,7 +45,9 @@ def _bound_memory() -> None:
         import resource  # not on Windows
     except ImportError:
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    bound = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (bound, most))
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
