@@ -417,15 +417,17 @@ def test_an_update_without_a_baseline_is_refused_by_its_own_name(project, option
     result.stderr.fnmatch_lines([f"ERROR: {option} needs --bandwidth-baseline=PATH to write to"])
 
 
-@pytest.mark.parametrize("moved", ["1 << 16", "1 << 18", "1 << 30"])
-def test_nonsense_is_invalid_and_never_written(project, moved):
-    project.file("test_it.py", f"def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads={moved})\n")
-    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-max-time=0.3")
-    # The probe of a few bytes shows what its call costs; that of more says itself that this is no bandwidth.
-    result.stdout.re_match_lines(
-        [r"INVALID .*(of what the probe's fastest sample reached|a function that does nothing)"]
-    )
+def test_nonsense_is_invalid_and_never_written(project):
+    project.file("test_it.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 30)\n")
+    result = project.run("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    result.stdout.fnmatch_lines(["*INVALID*is more than * of what the probe's fastest sample reached*"])
     assert not (project.path / "b.yaml").exists()
+
+
+def test_a_callable_of_few_bytes_is_held_to_what_calling_one_takes_that_does_nothing(project):
+    project.file("test_it.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 18)\n")
+    (row,) = project.document()["results"]
+    assert row["detail"]["call_seconds"] > 0
 
 
 SMALL_WORK = """

@@ -133,13 +133,16 @@ def above_probe(measurement: Measurement) -> Finding | None:
 def did_nothing(measurement: Measurement) -> Finding | None:
     """Return why a host's callable did nothing, where its fastest sample shows no more than a call; None where it does.
 
-    Of a figure that any memory reaches nothing is said: it may be of a few elements.
+    Only of a figure above what its probe allows, and where the probe is so short that it cannot say so itself: in some
+    processes a cold call takes five times as long as in others, as much as copying half a megabyte.
     """
-    call_seconds, gbps = measurement.detail.get(CALL_SECONDS), measurement.gbps
-    if not isinstance(call_seconds, float) or gbps is None or gbps <= LEAST_PROBE_GBPS:
+    call_seconds, gbps, rounds = measurement.detail.get(CALL_SECONDS), measurement.gbps, measurement.rounds
+    if not isinstance(call_seconds, float) or gbps is None or not rounds.probe_seconds:
         return None
-    fastest_seconds = min(measurement.rounds.kernel_seconds)
-    if fastest_seconds > LONGER_FACTOR * call_seconds:
+    fastest_seconds, probe_seconds = min(rounds.kernel_seconds), min(rounds.probe_seconds)
+    probe_gbps = rounds.probe_bytes / probe_seconds / 1e9
+    largest_gbps = LARGEST_SHARE * _threads_beyond_probe(measurement) * max(probe_gbps, LEAST_PROBE_GBPS)
+    if probe_seconds >= PROBE_CALL_SECONDS or gbps <= largest_gbps or fastest_seconds > LONGER_FACTOR * call_seconds:
         return None
     return Finding(
         NO_WORK,

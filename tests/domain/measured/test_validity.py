@@ -121,24 +121,29 @@ def test_a_share_of_the_probe_that_cannot_be_is_invalid(measurement, valid):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "moved", "beside", "invalid"),
+    ("seconds", "probe_seconds", "others", "beside", "invalid"),
     [
-        (1.49e-5, 65_536, 1e-5, True),
-        (1.51e-5, 65_536, 1e-5, False),
-        (1.49e-5, 35_000, 1e-5, False),  # less than 2 GB/s, which any memory reaches
-        (1.49e-5, 65_536, None, False),  # a launch, a GPU, or two in turn
-        (1.51e-5, 65_536, 2e-5, True),
+        (1.49e-5, 9e-5, 0.0, 1e-5, True),
+        (1.51e-5, 9e-5, 0.0, 1e-5, False),
+        (1.51e-5, 9e-5, 0.0, 2e-5, True),
+        (1.49e-5, 9e-5, 0.0, None, False),  # a launch, a GPU, or two in turn
+        (1.49e-5, 9e-5, 0.9, 1e-5, True),
+        (1.49e-5, 9e-4, 0.9, 1e-5, False),  # others hindered the probe
+        (1.49e-5, 3e-5, 0.0, 1e-5, False),  # less than 200 % of the probe
+        (5.00e-5, 9e-5, 0.0, 5e-5, False),  # no more than 4 GB/s
     ],
 )
-def test_a_callable_that_takes_no_longer_than_one_that_does_nothing_is_invalid(seconds, moved, beside, invalid):
-    hindered = 1.2 * seconds
-    rounds = Rounds(kernel_seconds=(hindered, seconds, hindered), probe_seconds=(9e-5,) * 3, probe_bytes=moved)
+def test_a_callable_that_takes_no_longer_than_one_that_does_nothing_is_invalid(
+    seconds, probe_seconds, others, beside, invalid
+):
+    hindered, moved = 1.1 * seconds, 1 << 17
+    rounds = Rounds((hindered, seconds, hindered), (probe_seconds,) * 3, probe_bytes=moved)
     detail = {} if beside is None else {CALL_SECONDS: beside}
-    found = why_invalid(replace(on_host(0.0), traffic=Traffic(moved, 0), rounds=rounds, detail=detail))
+    found = why_invalid(replace(on_host(others), traffic=Traffic(moved, 0), rounds=rounds, detail=detail))
     assert (found is not None) is invalid
     if found is not None:
         assert found.code == "no-work"
-        assert "65.5 kB that are declared" in found.text
+        assert "131 kB that are declared" in found.text
 
 
 def test_of_callables_that_are_compared_the_one_that_does_nothing_is_invalid():
