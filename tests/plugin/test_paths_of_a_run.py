@@ -1,5 +1,9 @@
 """Paths of a run: those of the ini file are relative to it, those of the command line to where it was typed."""
 
+import subprocess
+import sys
+
+import pytest
 from plugin_texts import COPY
 
 INI = """[pytest]
@@ -48,6 +52,44 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
         result = project.run(option)
         assert result.ret == 4
         result.stderr.fnmatch_lines([f"ERROR: {said}*"])
+    assert not (project.path / "ran").exists()
+
+
+def test_an_output_that_cannot_be_written_is_said_before_workers_start(project):
+    project.file("test_copy.py", COPY + "    open('ran', 'w')\n")
+    (project.path / "a_folder").mkdir()
+    result = project.run("-n2", "--bandwidth-json=a_folder")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: --bandwidth-json: found the folder *a_folder, expected a file to write"])
+    assert not (project.path / "ran").exists()
+
+
+# Root may write anywhere by two rights of Linux's, which a process gives up for itself and for what it becomes.
+AS_ANY_USER = """
+import ctypes, os, sys
+drop_from_bounds, may_write_anywhere, may_read_anywhere = 24, 1, 2
+if os.getuid() == 0:
+    for right in (may_write_anywhere, may_read_anywhere):
+        if ctypes.CDLL(None).prctl(drop_from_bounds, right) != 0:
+            sys.exit(77)
+os.execv(sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform != "linux", reason="root gives rights up by Linux's own means")
+def test_an_output_where_this_user_may_not_write_is_said_before_any_test(project):
+    project.file("test_copy.py", COPY + "    open('ran', 'w')\n")
+    folder = project.path / "a_folder"
+    folder.mkdir(mode=0o500)
+    for option in ("--bandwidth-html=a_folder/x.html", "--bandwidth-dir=a_folder", "--bandwidth-history=a_folder/h"):
+        command = [sys.executable, "-c", AS_ANY_USER, "--bandwidth-device=cpu", option]
+        done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=False)
+        if done.returncode == 77:
+            pytest.skip("this root may not give up the right to write anywhere")
+        name = option.partition("=")[0]
+        said = f"ERROR: {name}: found the folder {folder}, where this user may not write, expected another"
+        assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (4, said)
     assert not (project.path / "ran").exists()
 
 

@@ -208,6 +208,19 @@ def test_a_folder_that_others_may_write_to_is_not_believed(repo, leftover):
     assert (leftover / "a.txt").exists()
 
 
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("name", [".", "owner.lock", "mark.json"])
+def test_what_another_user_owns_is_not_believed(repo, leftover, name):
+    folder = leftover.parent
+    os.chown(folder / name, 54321, -1)
+    remove_leftovers(repo)
+    assert (leftover / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+    os.chown(folder / name, os.getuid(), -1)
+    remove_leftovers(repo)
+    assert not folder.exists()
+
+
 def test_a_tree_that_cannot_be_seen_from_here_keeps_its_record(repo, tmp_path, start):
     # As in another container, or on another host, that shares the repository and not the temporary folder.
     (_, alive), (killed, leftover) = start(), start()
