@@ -1,10 +1,12 @@
 """Whether the workflows are safe to run in public. `make lint` runs the linters of workflows."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
+from making import run
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -33,13 +35,54 @@ def test_a_job_that_may_write_never_runs_beside_a_pull_requests_code(job):
         assert not any("pip " in step.get("run", "") or "make " in step.get("run", "") for step in job["steps"])
 
 
-def test_what_ci_installs_is_named_by_hash():
-    # `make lowest` installs what is not the newest, in a job that may do nothing; `make coverage` installs nothing.
-    installing = r"\b(?:pip|pipx|uv) |\bmake (?!lowest\b|coverage\b)"
-    for param in JOBS:
-        for step in param.values[0]["steps"]:
-            for line in step.get("run", "").splitlines():
-                assert not re.search(installing, line) or "LOCKED=1" in line, line
+# By a job's target what it installs without a hash, as SECURITY.md says.
+WITHOUT_HASHES = {
+    "frameworks": ["torch", "triton"],
+    "trackers": ["apache-otava"],
+    "lowest": ["uv", ".[cpu,traffic,report,history,bucket]", "nvidia-cuda-nvrtc"],
+}
+
+
+def made_by_ci():
+    """The commands of all jobs that make something, each once."""
+    lines = [line for param in JOBS for step in param.values[0]["steps"] for line in step.get("run", "").splitlines()]
+    plain = [re.sub(r"\$\{\{.*?\}\}", "x", line) for line in lines]
+    return sorted({found[0] for line in plain if (found := re.search(r"\bmake [a-z].*", line))})
+
+
+def installed_without_hashes(command):
+    """What a command of `make` would install by no list of hashes, less the package itself."""
+    done = run(*shlex.split(command), "--dry-run", "VENV=/nowhere", "FLEET=/nowhere/fleet", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    steps = re.split(r"&&|\n", done.stdout.replace("\\\n", " "))
+    installs = [shlex.split(step) for step in steps if re.search(r"\b(?:pip|uv) .*\binstall\b", step)]
+    unlisted = [words for words in installs if not {"--require-hashes", "--no-deps"} & {*words}]
+    return [re.split("[=<>~!]=", word)[0] for words in unlisted for word in requirements_among(words)]
+
+
+def requirements_among(words):
+    takes_value = {"--index-url", "--python", "--resolution", "--group"}
+    given = words[words.index("install") + 1 :]
+    return [
+        word
+        for before, word in zip(["", *given], given, strict=False)
+        if not word.startswith("-") and before not in takes_value
+    ]
+
+
+def test_what_ci_installs_is_named_by_hash_but_for_what_security_md_names():
+    commands = made_by_ci()
+    assert len(commands) > 10
+    found = {command.split()[1]: installed for command in commands if (installed := installed_without_hashes(command))}
+    assert found == WITHOUT_HASHES
+    told = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("\n## CI\n")[2]
+    assert re.findall(r"`make (\w+)`", told) == list(WITHOUT_HASHES)
+    assert all(name in told for name in ("PyTorch", "Triton", "Apache Otava", "uv"))
+
+
+def test_no_job_installs_but_by_make():
+    lines = [line for param in JOBS for step in param.values[0]["steps"] for line in step.get("run", "").splitlines()]
+    assert [line for line in lines if re.search(r"\b(?:pip|pipx|uv) ", line)] == []
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".ci" / "requirements").glob("*.txt")), ids=lambda f: f.stem)
