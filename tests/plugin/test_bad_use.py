@@ -431,9 +431,9 @@ def test_nonsense_is_invalid_and_never_written(project):
 
 
 def test_a_callable_of_few_bytes_is_held_to_what_calling_one_takes_that_does_nothing(project):
-    project.file("test_it.py", "def test_nothing(bandwidth):\n    bandwidth(lambda: None, reads=1 << 18)\n")
-    (row,) = project.document()["results"]
-    assert row["detail"]["call_seconds"] > 0
+    body = "    assert bandwidth(lambda: None, reads=1 << 18).detail['call_seconds'] > 0\n"
+    project.file("test_it.py", f"def test_nothing(bandwidth):\n{body}")
+    project.run_here().assert_outcomes(passed=1)
 
 
 SMALL_WORK = """
@@ -474,7 +474,6 @@ def test_real_work_is_told_from_none_however_small_it_is(project):
     rows = project.document()["results"]
     assert len(rows) == 8
     assert [row["key"] for row in rows if "does nothing" in row["reason"]] == []
-    assert any("call_seconds" in row["detail"] for row in rows)
 
 
 FROZEN = """

@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.measured.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.regime import regime_of, ridge_of
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS, ClassBounds, utilization_class
+from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.domain.statistics import noise, precision_of_median
 from pytest_bandwidth.domain.verdict import Verdict
@@ -94,7 +95,8 @@ def outcome_of(
         verdict=_verdict_plain(verdict),
         baseline=None if entry is None else _entry_plain(entry),
         counts=dict(measurement.counts),
-        detail=dict(measurement.detail),
+        # What a call takes is there where a sample was short, and so not in each run.
+        detail={name: value for name, value in measurement.detail.items() if name != CALL_SECONDS},
         tags=dict(tags or {}),
         code_identity=measurement.code.known(),
         software=dict(measurement.software),
