@@ -9,6 +9,8 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
+from pytest_bandwidth.domain.address import is_address, masked
+
 
 def declare(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -22,7 +24,10 @@ def declare(parser: argparse.ArgumentParser) -> None:
     show.add_argument("path", type=Path, metavar="PATH", help="a baseline file, or a folder of them")
     show.add_argument("keys", nargs="*", metavar="KEY", help="entries to show: a key, or a pattern with * and ?")
     show.add_argument(
-        "--history", type=Path, metavar="FOLDER", help="the folder of --bandwidth-history: count its noise as runs do"
+        "--history",
+        type=_folder,
+        metavar="FOLDER",
+        help="the folder of --bandwidth-history: count its noise as runs do",
     )
 
     validate = action("validate", "check files and list every problem (exit status 2)")
@@ -50,6 +55,12 @@ def declare(parser: argparse.ArgumentParser) -> None:
     init.add_argument(
         "--device", default="auto", metavar="NAME", help="auto, cuda, cuda:N, cpu or tinygrad:METAL (default: auto)"
     )
+
+
+def _folder(text: str) -> Path:
+    if is_address(text):
+        raise argparse.ArgumentTypeError(f"found the address {masked(text)!r}, expected a folder: runs read no bucket")
+    return Path(text)
 
 
 def run(options: argparse.Namespace) -> int:

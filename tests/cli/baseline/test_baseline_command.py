@@ -153,6 +153,13 @@ def test_show_counts_the_noise_of_a_history_as_runs_do(command, tmp_path):
     assert "nowhere: cannot be read as a history" in said.err
 
 
+def test_show_reads_no_bucket_as_runs_do_not(command, baseline):
+    said = command("baseline", "show", baseline, "--history", "s3://key:hunter2@bucket/x")
+    assert said.status == 2
+    assert "found the address 's3://***@bucket/x', expected a folder: runs read no bucket" in said.err
+    assert "hunter2" not in said.err
+
+
 def test_show_tells_the_change_since_the_anchor(command, tmp_path):
     anchor = Run(gbps=800.0, relative=800 / 900)
     path = write(tmp_path / "a.yaml", entry(COPY, 780.0, 784.0, 776.0, anchor=anchor))
