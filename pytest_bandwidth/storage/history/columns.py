@@ -52,7 +52,7 @@ COLUMNS = (
     Column(
         "uncommitted",
         "BOOLEAN",
-        "whether tracked files differed from it",
+        "whether what ran may be other than it holds",
         lambda r: _environment(r.run, "uncommitted_changes", bool),
     ),
     Column("host", "VARCHAR", "the machine's name", lambda r: _environment(r.run, "host", str)),
