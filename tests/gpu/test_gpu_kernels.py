@@ -273,7 +273,7 @@ def test_a_busy_neighbour_is_seen(device: CudaDevice) -> None:
         x = device.random(1 << 26, "float32")
         task = Workload(lambda: x + 1, Traffic(x.nbytes, x.nbytes))
         found = device.measure(task, Budget(min_samples=10_000, max_seconds=3), quiet)
-        reported = device._health.nvml is not None and device._health.nvml.activity(0) is not None
+        reported = device._health.gpu is not None and device._health.gpu.activity(0) is not None
     finally:
         os.kill(neighbour, signal.SIGKILL)
         shell.stdout.close()

@@ -18,28 +18,26 @@ class Arrays:
         self.xp, self.random, self.empty = device.xp, device.random, device.empty
 
 
-# A better grid than the occupancy call's is worth having from this gain on.
-WORTH = 0.03
+# A better grid than one in which no thread has a second turn is worth having from this gain on.
+WORTH = 0.02
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=[mix.name for mix in MIXES])
-def test_no_other_grid_is_faster_than_as_many_blocks_as_fit(
-    device: CudaDevice, mix: Mix, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_smaller_grid_is_faster(device: CudaDevice, mix: Mix, monkeypatch: pytest.MonkeyPatch) -> None:
     size = large(device)
     traffic = Traffic(mix.reads * size, mix.writes * size)
     multiprocessors = int(device.identity.facts["sm_count"] or 1)
-    real = device._probes.resident
+    real = device._probes.blocks
     gbps = {}
-    for blocks in (None, 8, 16, 32):
+    for blocks in (None, 8, 16, 32, 64):
         monkeypatch.setattr(
-            device._probes, "resident", real if blocks is None else lambda *_, many=blocks: many * multiprocessors
+            device._probes, "blocks", real if blocks is None else lambda *_, many=blocks: many * multiprocessors
         )
         probe = device.probe(traffic)
         seconds = median_seconds(device, Workload(probe.call, traffic))
-        gbps["as fit" if blocks is None else f"{blocks} an SM"] = probe.bytes_moved / seconds / 1e9
+        gbps["one turn a thread" if blocks is None else f"{blocks} an SM"] = probe.bytes_moved / seconds / 1e9
     print(mix.name, {grid: f"{found:.0f} GB/s" for grid, found in gbps.items()})
-    assert gbps["as fit"] >= (1 - WORTH) * max(gbps.values()), f"choose another grid for {mix.name}: {gbps}"
+    assert gbps["one turn a thread"] >= (1 - WORTH) * max(gbps.values()), f"choose another grid for {mix.name}: {gbps}"
 
 
 def test_the_probe_is_about_as_fast_as_torchs_copy(device: CudaDevice) -> None:
