@@ -1,7 +1,9 @@
 // What the measuring itself needs on the device: bandwidth probes, random data, a kernel that blocks a stream, clocks.
 //
-// Probes move 16 bytes a thread and step in a grid-stride loop, four independent loads before the first use, so that
-// enough requests are in flight to fill the memory. Traffic of each, for n vectors of 16 bytes an array:
+// Probes move 16 bytes at a time, in any grid. They are fastest in one in which no thread has a second turn: that ends
+// evenly, since multiprocessors that are ahead take the next blocks. Then a thread has one vector of each array, and of
+// probe_read four, so that enough requests are in flight to fill the memory (docs/gpu.md, Probes, has figures).
+// Traffic of each, for n vectors of 16 bytes an array:
 //
 //   probe_read    reads  16 n                 writes nothing (the store is never taken, which only we know)
 //   probe_write                               writes 16 n
@@ -78,28 +80,14 @@ extern "C" __global__ void probe_write(Vector* __restrict__ out, u32 seed, long 
 }
 
 extern "C" __global__ void probe_copy(const Vector* __restrict__ x, Vector* __restrict__ out, long long n) {
-    long long i = first_index();
     const long long step = stride();
-    for (; i + 3 * step < n; i += 4 * step) {
-        const Vector v0 = x[i], v1 = x[i + step], v2 = x[i + 2 * step], v3 = x[i + 3 * step];
-        out[i] = v0;
-        out[i + step] = v1;
-        out[i + 2 * step] = v2;
-        out[i + 3 * step] = v3;
-    }
-    for (; i < n; i += step) out[i] = x[i];
+    for (long long i = first_index(); i < n; i += step) out[i] = x[i];
 }
 
 extern "C" __global__ void probe_add(
     const Vector* __restrict__ x, const Vector* __restrict__ y, Vector* __restrict__ out, long long n) {
-    long long i = first_index();
     const long long step = stride();
-    for (; i + step < n; i += 2 * step) {
-        const Vector x0 = x[i], y0 = y[i], x1 = x[i + step], y1 = y[i + step];
-        out[i] = plus(x0, y0);
-        out[i + step] = plus(x1, y1);
-    }
-    for (; i < n; i += step) out[i] = plus(x[i], y[i]);
+    for (long long i = first_index(); i < n; i += step) out[i] = plus(x[i], y[i]);
 }
 
 // Fills a cache with other data, as work leaves it that writes `dirty_of_64` of the 64 lines it touches and reads the

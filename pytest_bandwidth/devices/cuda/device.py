@@ -43,7 +43,7 @@ from pytest_bandwidth.devices.cuda.graphs import (
 )
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
-from pytest_bandwidth.devices.cuda.kernels import blocks_per_sm, compile_kernel, kernel_resources, prepared_call
+from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.old_code import KeptArrays, host_copies, keep_arrays, kernel_of_ptx
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
@@ -100,7 +100,6 @@ class CudaDevice:
             self._random_bytes,
             self._free_pool,
             self._guard,
-            self._resident_blocks,
             self._cupy.zeros(1, np.uint32),
         )
         self._kernels: dict[KernelSource, Any] = {}
@@ -389,11 +388,6 @@ class CudaDevice:
 
     def _is_small(self, data_bytes: int) -> bool:
         return needs_flush(data_bytes, self._facts.cache_bytes)
-
-    def _resident_blocks(self, kernel: Any, threads: int) -> int:
-        """Return how many blocks of a kernel the whole GPU holds at once; where that is not told, by threads alone."""
-        fitting = blocks_per_sm(self._cupy, kernel, threads) or self._facts.threads_per_sm // threads
-        return self._facts.sm_count * max(fitting, 1)
 
     def _random_bytes(self, size: int) -> Any:
         words = self._cupy.empty(-(-size // 8), np.uint64)

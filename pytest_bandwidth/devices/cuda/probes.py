@@ -20,6 +20,8 @@ from pytest_bandwidth.domain.traffic import Traffic
 
 VECTOR_BYTES = 16
 THREADS = 256
+# Of each array, in a grid in which no thread has a second turn. Four loads under way is what probe_read unrolls.
+VECTORS_A_THREAD = {READ: 4}
 # A probe smaller than this measures launching only; one that does not fit is halved down to there, then given up.
 SMALLEST_BYTES = 64 * 1024
 SMALLEST_AFTER_SHRINKING = 16 * 2**20
@@ -28,6 +30,11 @@ SMALLEST_AFTER_SHRINKING = 16 * 2**20
 def vectors_per_array(bytes_moved: int, mix: Mix) -> int:
     """Return how many 16-byte vectors an array has in a probe that moves about `bytes_moved`, or SMALLEST_BYTES."""
     return max(bytes_moved, SMALLEST_BYTES) // (mix.arrays * VECTOR_BYTES)
+
+
+def blocks_of(vectors: int, mix: Mix) -> int:
+    """Return the grid of a probe: so many blocks that no thread has a second turn."""
+    return -(-vectors // (THREADS * VECTORS_A_THREAD.get(mix, 1)))
 
 
 def moved_bytes(vectors: int, mix: Mix) -> int:
@@ -53,19 +60,18 @@ class ProbeSet:
     """Make probes and keep the arrays of the last one, which the next may use as well.
 
     allocate: bytes → an array of them, filled with random bits; raises the allocator's own error.
-    free: gives unused memory back to the device before another try. resident: (kernel, threads a block) → how many
-    blocks the GPU holds at once, which is the grid: a block more would run alone at the end.
+    free: gives unused memory back to the device before another try.
     """
 
     def __init__(
         self, kernels: Callable[[str], Any], allocate: Callable[[int], Any], free: Callable[[], None],
-        guard: ContextGuard, resident: Callable[[Any, int], int], sink: Any,
+        guard: ContextGuard, sink: Any,
     ) -> None:  # fmt: skip  # one parameter a line would hide that it only stores them
         self._kernels = kernels
         self._allocate = allocate
         self._free = free
         self._guard = guard
-        self.resident = resident
+        self.blocks = blocks_of
         self._sink = sink
         self._arrays: list[Any] = []
         self._seed = 0
@@ -77,7 +83,7 @@ class ProbeSet:
         kernel = self._kernels(f"probe_{mix.name}")
         arrays = self._arrays
         count = np.int64(vectors)
-        grid = (self.resident(kernel, THREADS),)
+        grid = (self.blocks(vectors, mix),)
 
         def launch() -> None:
             if mix is READ:

@@ -179,11 +179,11 @@ def ptx() -> str:
 
 @pytest.mark.parametrize(
     ("kernel", "loads", "stores"),
-    [("probe_read", 5, 0), ("probe_write", 0, 1), ("probe_copy", 5, 5), ("probe_add", 6, 3)],
+    [("probe_read", 5, 0), ("probe_write", 0, 1), ("probe_copy", 1, 1), ("probe_add", 2, 1)],
 )
 def test_probes_load_and_store_16_bytes_at_once(ptx: str, kernel: str, loads: int, stores: int) -> None:
     body = ptx.split(f".entry {kernel}(")[1].split("\n}")[0]
-    # Four (read, copy) or two times two (add) in the unrolled loop, and the rest one by one.
+    # Of those that read alone, four in the unrolled loop; else one by one.
     assert len(re.findall(r"ld\.global\S*\.v4\.u32|ld\.global\S*\.v4\.b32", body)) >= loads
     assert len(re.findall(r"st\.global\S*\.v4\.u32|st\.global\S*\.v4\.b32", body)) >= stores
     assert not re.findall(r"ld\.global\S*\.[ub](?:8|16|64)\b", body)

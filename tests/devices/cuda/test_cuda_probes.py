@@ -58,7 +58,7 @@ class Kernels:
 
 def probes(memory: Memory, kernels: Kernels) -> ProbeSet:
     guard = ContextGuard(lambda: None, (ModelOutOfMemory,))
-    return ProbeSet(kernels, memory.allocate, memory.give_back, guard, lambda *_: 20, object())
+    return ProbeSet(kernels, memory.allocate, memory.give_back, guard, object())
 
 
 def test_a_probe_says_what_it_moves_and_launches_its_kernel() -> None:
@@ -67,7 +67,7 @@ def test_a_probe_says_what_it_moves_and_launches_its_kernel() -> None:
     probe.call()
     ((name, (grid, block, args)),) = kernels.launched
     assert name == "probe_add"
-    assert (grid, block) == ((20,), (256,))  # as many blocks as are held at once, and no second wave
+    assert (grid, block) == ((2 * MIB // 16 // 256,), (256,))  # no thread has a second turn
     assert int(args[-1]) * 16 * 3 == probe.bytes_moved == 6 * MIB
     assert isinstance(probe.call, ProbeCall)
 
