@@ -13,6 +13,8 @@ COUNTING_KINDS: frozenset[str] = frozenset({"traffic"})
 Fact = str | int | float | bool | None
 # The setting of what counts that names the compiler's version, which matters as far as it changes the PTX.
 COMPILER_SETTING = "nvrtc"
+# The fact `other_processes` of a GPU whose driver numbers processes as they number themselves.
+SAME_PROCESS_IDS = "same process ids"
 # Findings of these codes tell that the GPU was slower than it can be, whatever the kernel did, …
 MEMORY_CLOCK, SLOWDOWN, SM_CLOCK, SM_CLOCK_LOW = "memory-clock", "slowdown", "sm-clock", "sm-clock-low"
 # … that its memory fails, or that the host's time is part of the figures: none is to be read without them.

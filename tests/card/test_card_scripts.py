@@ -1,4 +1,4 @@
-"""benchmarks/card_mutations.py and card_judging.py: they fit the source, and run to their end at their smallest."""
+"""benchmarks/card_mutations.py, card_judging.py, gpu_gate.py: they fit the source, and run to their end at their smallest."""
 
 import importlib.util
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import HANGS_SECONDS, TESTS
+from card_processes import HANGS_SECONDS, TESTS, Card
 
 BENCHMARKS = TESTS.parent / "benchmarks"
 
@@ -70,3 +70,19 @@ def test_the_judging_runs_to_its_end() -> None:
     shown = run("card_judging.py", "--judged=5", "--slowed=5", "--slower=10%")
     assert "| 10 % slower | 5 | 5 |" in shown
     assert "DEVICE 5 tests: the device is down" in shown
+
+
+def test_the_gate_for_gpus_finds_a_slower_kernel_and_no_edited_one(card: Card) -> None:
+    plain = "-p no:randomly -p no:benchmark -p no:xdist --bandwidth-max-time=0.05"
+    smallest = ("--scale=1024", "--runs=2", "--kernel=copy", "--drop=10%", f"--pytest={plain}")
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "gpu_gate.py"), *smallest],
+        env=card.environment({"L2_BYTES": 1 << 16}),
+        capture_output=True,
+        text=True,
+        timeout=HANGS_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for told in ("unchanged: {'UNCHANGED': 1}", "edited: {'WITHIN': 1}", "10 % slower: {'REGRESSED': 1}"):
+        assert f"{told}, 0 not measured" in done.stdout

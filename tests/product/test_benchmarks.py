@@ -45,7 +45,8 @@ SHORT = f"{THOUGH_BUSY} -o bandwidth_max_time=0.1 -o bandwidth_settle=never"
 # They take a minute and seven, also at their smallest.
 LONG = {"against.py", "readme.py"}
 # In test_demo.py, test_make.py, test_gpu_session_script.py and tests/card; the page is gpu.py's, the arena gate.py's.
-ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_page.py", "gpu_session.py"}
+ELSEWHERE = {"arena.py", "card_judging.py", "card_mutations.py", "demo.py", "gpu.py", "gpu_gate.py", "gpu_page.py"}
+ELSEWHERE |= {"gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pytest_bandwidth.devices.cuda.management import ProcessUse
 from pytest_bandwidth.devices.own_processes import remembered
+from pytest_bandwidth.domain.device import SAME_PROCESS_IDS
 
 # A desktop's compositor holds the GPU at a few per cent for ever; below this nobody counts as busy.
 ACTIVE_PERCENT = 5
@@ -33,7 +34,7 @@ class Ownership:
 
     own: frozenset[int] = frozenset()
     known: bool = True
-    how: str = "same process ids"
+    how: str = SAME_PROCESS_IDS
     look: Callable[[], frozenset[int]] | None = None
 
 

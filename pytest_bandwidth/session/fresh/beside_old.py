@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 
@@ -30,6 +30,7 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
+from pytest_bandwidth.session.fresh.ahead import StartedAhead
 from pytest_bandwidth.session.fresh.child import Child, rows_of
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
@@ -42,8 +43,8 @@ _NOT_BESIDE = "the old kernel did not run beside it"
 class OldKernels:
     """Run old kernels beside new ones, in fresh processes that measure nothing else. It is a `Way` (`last_word`).
 
-    old_ptx: gives the code that entries name. start: starts a process that is to run those old kernels.
-    lock: the device's.
+    old_ptx: gives the code that entries name. start: starts a process that is to run those old kernels. lock: the
+    device's. most_ahead: how many processes may have the device open, before any measures.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class OldKernels:
         tell: Callable[[str], None],
         peak: Peak | None,
         timeout_seconds: float,
+        most_ahead: int,
     ) -> None:
         self._old_ptx, self._start, self._lock, self._tell = old_ptx, start, lock, tell
-        self._peak, self._timeout_seconds = peak, timeout_seconds
+        self._peak, self._timeout_seconds, self._most_ahead = peak, timeout_seconds, most_ahead
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
         self._sectors: dict[str | None, Mapping[str, int]] = {}
@@ -116,18 +118,26 @@ class OldKernels:
     def _measure(self, at_hand: Mapping[str, OldKernel], suspects: Mapping[str, Suspect]) -> dict[str, str]:
         """Run processes until they tell of each; returns why some cannot, by key."""
         trouble: dict[str, str] = {}
-        for number in range(1, MOST_PROCESSES + 1):
-            unsettled = {key: old for key, old in at_hand.items() if key not in trouble}
-            unsettled = {k: o for k, o in unsettled.items() if not self._is_enough(o.label, suspects[k].case.tolerance)}
-            if not unsettled:
-                break
-            self._tell(f"suspect: fresh process {number} of at most {LOOKS[-1]}, beside the old kernel")
-            try:
-                told = self._run([replace(old, counts=number == 1) for old in unsettled.values()])
-            except BandwidthError as error:
-                trouble.update(dict.fromkeys(unsettled, " ".join(str(error).split())))
-                break
-            trouble.update({key: told[old.label] for key, old in unsettled.items() if old.label in told})
+        waiting_for: set[str] = set()
+        with StartedAhead(self._most_ahead, self._timeout_seconds) as ahead:
+            for number in range(1, MOST_PROCESSES + 1):
+                asked = {
+                    key: old
+                    for key, old in at_hand.items()
+                    if key not in trouble and not self._is_enough(old.label, suspects[key].case.tolerance)
+                }
+                if not asked:
+                    break
+                if asked.keys() != waiting_for:  # what faults would end those that wait as well
+                    ahead.end_waiting()
+                    waiting_for = set(asked)
+                self._tell(f"suspect: fresh process {number} of at most {LOOKS[-1]}, beside the old kernel")
+                try:
+                    told = self._run(asked.values(), ahead, number)
+                except BandwidthError as error:
+                    trouble.update(dict.fromkeys(asked, " ".join(str(error).split())))
+                    break
+                trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
         for key, old in at_hand.items():
             if len(self._seen.get(old.label, [])) < LOOKS[0]:
                 trouble.setdefault(key, f"of {MOST_PROCESSES} fresh processes too few measured it validly")
@@ -136,10 +146,15 @@ class OldKernels:
     def _is_enough(self, label: str | None, tolerance: float) -> bool:
         return is_enough([one.drop for one in self._seen.get(label, [])], tolerance)
 
-    def _run(self, asked: Sequence[OldKernel]) -> dict[str | None, str]:
-        """Run one process; return why old code cannot run, by label. Raises BandwidthError where nothing came of it."""
-        with self._lock(), self._start(asked) as child:
-            child.wait_until_ready(self._timeout_seconds)
+    def _run(self, asked: Collection[OldKernel], ahead: StartedAhead, number: int) -> dict[str | None, str]:
+        """Run one process; return why old code cannot run, by label. Raises BandwidthError where nothing came of it.
+
+        number: of the process. Those of the next look start with it, since each label takes part in all of them.
+        """
+        counts = iter(range(number, MOST_PROCESSES + 1))
+        needed = next((look for look in LOOKS if look >= number), number) + 1 - number
+        with self._lock():
+            child = ahead.next(lambda: self._start([replace(old, counts=next(counts) == 1) for old in asked]), needed)
             begun = time.monotonic()
             rows = rows_of(child, self._timeout_seconds)
             seconds = time.monotonic() - begun

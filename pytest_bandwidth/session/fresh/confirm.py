@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.confirmation import Confirmation, FreshMetrics, FreshRow
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
+from pytest_bandwidth.session.fresh.ahead import StartedAhead
 from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, rows_of
 
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
@@ -39,7 +40,7 @@ def measure_again(
 class FreshProcesses:
     """Start the fresh processes of one test. It is a context: those that wait for their turn when it ends are ended.
 
-    start: starts one. side_by_side: whether several may start at once, before any measures. lock: the device's; held
+    start: starts one. most_ahead: how many may have the device open, before any measures. lock: the device's; held
     while processes start or one measures, and free in between.
     """
 
@@ -50,22 +51,20 @@ class FreshProcesses:
         tell: Callable[[str], None],
         *,
         confirm: int,
-        side_by_side: bool,
+        most_ahead: int,
         peak: Peak | None,
         timeout_seconds: float,
     ) -> None:
         self._start, self._lock, self._tell = start, lock, tell
-        self._confirm, self._side_by_side, self._peak = confirm, side_by_side, peak
-        self._timeout_seconds = timeout_seconds
-        self._stack = ExitStack()
-        self._waiting_children: list[Child] = []
+        self._confirm, self._peak, self._timeout_seconds = confirm, peak, timeout_seconds
+        self._ahead = StartedAhead(most_ahead, timeout_seconds)
         self.rows: list[Mapping[str | None, FreshRow]] = []
 
     def __enter__(self) -> FreshProcesses:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()
+        self._ahead.__exit__(kind, error, at)
 
     def measure_again(self, confirmation: Confirmation) -> tuple[list[FreshMetrics], BandwidthError | None]:
         """Run as many processes as the confirmation needs."""
@@ -78,7 +77,8 @@ class FreshProcesses:
         """
         self._tell(f"suspect: fresh process {len(self.rows) + 1} of at most {self._confirm}")
         with self._lock():
-            child = self._next()
+            needed = 1 if self.rows else min(self._confirm, _majority(self._confirm) + BEYOND_MAJORITY)
+            child = self._ahead.next(self._start, needed)
             begun = time.monotonic()
             rows = rows_of(child, self._timeout_seconds)
             seconds = time.monotonic() - begun
@@ -88,16 +88,6 @@ class FreshProcesses:
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
         """Return what each process saw of the measurement of that label."""
         return tuple(row[label] for row in self.rows if label in row)
-
-    def _next(self) -> Child:
-        if not self._waiting_children:
-            count = 1
-            if self._side_by_side and not self.rows:
-                count = min(self._confirm, _majority(self._confirm) + BEYOND_MAJORITY)
-            self._waiting_children = [self._stack.enter_context(self._start()) for _ in range(count)]
-            for child in self._waiting_children:
-                child.wait_until_ready(self._timeout_seconds)
-        return self._waiting_children.pop(0)
 
 
 def _majority(count: int) -> int:

@@ -42,7 +42,7 @@ from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 from pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, start_fresh
 
 invocation = Invocation((), Path.cwd(), as_module=True)
-budget = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 600.0}
+budget = {"confirm": 2, "most_ahead": 8, "peak": None, "timeout_seconds": 600.0}
 start = lambda: start_fresh(invocation, ChildRequest("cpu"))
 with FreshProcesses(start, nullcontext, print, **budget) as processes:
     processes.run()
@@ -59,7 +59,7 @@ def fresh(tmp_path, monkeypatch):
     invocation = Invocation((), tmp_path, as_module=True)
 
     def begin(lock=nullcontext, **given):
-        options = {"confirm": 2, "side_by_side": True, "peak": None, "timeout_seconds": 60.0}
+        options = {"confirm": 2, "most_ahead": 8, "peak": None, "timeout_seconds": 60.0}
         return FreshProcesses(
             lambda: start_fresh(invocation, ChildRequest("cpu")),
             lock,
@@ -75,17 +75,18 @@ def seen():
 
 
 @pytest.mark.parametrize(
-    ("confirm", "side_by_side", "expected"),
+    ("confirm", "most_ahead", "expected"),
     [
-        (3, True, ["ready"] * 3 + TURN * 3),
-        (3, False, ["ready", *TURN] * 3),
-        (2, True, ["ready"] * 2 + TURN * 2 + ["ready", *TURN]),
-        (1, True, ["ready", *TURN] * 3),
-        (7, True, ["ready"] * 5 + TURN * 3),
+        (3, 8, ["ready"] * 3 + TURN * 3),
+        (3, 1, ["ready", *TURN] * 3),
+        (3, 2, ["ready"] * 2 + TURN * 2 + ["ready", *TURN]),
+        (2, 8, ["ready"] * 2 + TURN * 2 + ["ready", *TURN]),
+        (1, 8, ["ready", *TURN] * 3),
+        (7, 8, ["ready"] * 5 + TURN * 3),
     ],
 )
-def test_most_wait_before_the_first_measures_and_then_they_take_turns(fresh, confirm, side_by_side, expected):
-    with fresh(confirm=confirm, side_by_side=side_by_side) as processes:
+def test_most_wait_before_the_first_measures_and_then_they_take_turns(fresh, confirm, most_ahead, expected):
+    with fresh(confirm=confirm, most_ahead=most_ahead) as processes:
         for _ in range(3):
             processes.run()
     assert seen() == expected
