@@ -1,4 +1,4 @@
-"""benchmarks/card_mutations.py, card_judging.py, gpu_gate.py: they fit the source, and run to their end at their smallest."""
+"""benchmarks/card_mutations.py, card_judging.py and gpu_gate.py: they run to their end at their smallest."""
 
 import importlib.util
 import shutil
