@@ -82,17 +82,22 @@ def current_commit(folder: Path) -> str | None:
     return _said(folder, "rev-parse", "--short=12", "HEAD") or None
 
 
-def has_uncommitted_changes(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> bool | None:
-    """Return whether what runs may be other than the commit holds; None outside a git repository, or where git hangs.
+def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> list[str] | None:
+    """Return the files by which what runs may be other than the commit holds, by their paths from the tree's top.
 
-    It may where a tracked file differs, and where a file of code is not tracked; ignored files, virtual environments
-    and Python's caches are no such. is_output: whether a file, by its path, is one that runs write: it does not count.
+    None outside a git repository, or where git hangs. They are tracked files that differ, and files of code that are
+    not tracked; ignored files, virtual environments and Python's caches are no such. is_output: whether a file, by its
+    path, is one that runs write: it does not count.
     """
     try:
         top = tree_of(folder)
-        return any(not is_output(top / path) for listed in (_changed, _untracked_code) for path in listed(top))
+        changed = [path for path in _changed(top) if not is_output(top / path)]
     except UsageError:
         return None
+    try:
+        return changed + [path for path in _untracked_code(top) if not is_output(top / path)]
+    except UsageError:
+        return changed or None
 
 
 def _changed(top: Path) -> list[str]:

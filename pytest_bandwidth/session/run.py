@@ -30,7 +30,7 @@ from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
-from pytest_bandwidth.session.fresh.ahead import most_ahead
+from pytest_bandwidth.session.fresh.ahead import room_on
 from pytest_bandwidth.session.fresh.beside_old import OldKernels
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
@@ -322,7 +322,7 @@ class Run(MeasuringRun):
             progress.show,
             self.peak,
             timeout_seconds,
-            most_ahead(self.device.identity),
+            room_on(self.device.identity),
         )
 
     def _request_of(self, test: MeasuredTest) -> ChildRequest:
@@ -336,7 +336,7 @@ class Run(MeasuringRun):
             partial(self.locked, progress),
             progress.show,
             confirm=self.settings.confirm,
-            most_ahead=most_ahead(self.device.identity),
+            room=room_on(self.device.identity),
             peak=self.peak,
             timeout_seconds=timeout_seconds,
         )

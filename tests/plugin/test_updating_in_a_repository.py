@@ -27,9 +27,15 @@ def repo(slept):
     return slept
 
 
+def update(repo):
+    result = repo.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update")
+    result.assert_outcomes(passed=1)
+    return result.stdout
+
+
 def updated(repo):
     """What the newest run of one more update says of its commit."""
-    repo.run_here("--bandwidth-baseline=b.yaml", "--bandwidth-update").assert_outcomes(passed=1)
+    update(repo)
     run = baseline_files.load(repo.path / "b.yaml").entries["test_pause.py::test_pause"].runs[-1]
     return run.commit, run.dirty
 
@@ -50,3 +56,13 @@ def test_a_run_is_of_its_commit_where_that_holds_all_code(repo):
 
 def test_before_the_first_commit_there_is_none_to_name(repo):
     assert updated(repo) == (None, False)
+
+
+def test_an_update_of_no_commit_names_the_file_that_makes_it_so(repo):
+    at = commit(repo)
+    update(repo).no_fnmatch_line("*of no commit*")
+    repo.file("helper.py", "")
+    told = "this update's runs are of no commit: helper.py{} differs from " + at + " or is not in it; *"
+    update(repo).fnmatch_lines(["*" + told.format("")])
+    repo.file("other.cu", "")
+    update(repo).fnmatch_lines(["*" + told.format(" and 1 more")])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from repositories import git
 
-from pytest_bandwidth.session.git import has_uncommitted_changes
-from pytest_bandwidth.session.publishing.environment import changes_beside
+from pytest_bandwidth.session.git import uncommitted_files
+from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 
 PTX = f"{'0a' * 16}.ptx"
 
@@ -33,10 +33,10 @@ def repo(tmp_path):
     "name", ["helper.py", "src/new.cu", "sub/deep/inc.h", "LOADED.PTX", "ext.pyd", " blank.py", "ü\n.cpp", "old.pyc"]
 )
 def test_code_that_is_not_tracked_may_be_part_of_what_runs(repo, name):
-    assert has_uncommitted_changes(repo) is False
+    assert uncommitted_files(repo) == []
     put(repo, name)
-    assert has_uncommitted_changes(repo) is True
-    assert has_uncommitted_changes(repo / "src") is True, "seen from any folder of the tree"
+    assert uncommitted_files(repo) == [name]
+    assert uncommitted_files(repo / "src") == [name], "seen from any folder of the tree"
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,18 @@ def test_code_that_is_not_tracked_may_be_part_of_what_runs(repo, name):
 def test_what_is_no_code_of_the_tree_does_not_count(repo, names):
     for name in names:
         put(repo, name)
-    assert has_uncommitted_changes(repo) is False
+    assert uncommitted_files(repo) == []
 
 
 def test_an_environment_hides_its_own_files_alone(repo):
     for name in ("env/pyvenv.cfg", "env/lib/x.py", "environment.py"):
         put(repo, name)
-    assert has_uncommitted_changes(repo) is True
+    assert uncommitted_files(repo) == ["environment.py"]
     (repo / "environment.py").unlink()
     put(repo, "pyvenv.cfg")  # the checkout is an environment itself
-    assert has_uncommitted_changes(repo) is False
+    assert uncommitted_files(repo) == []
     put(repo, "helper.py")
-    assert has_uncommitted_changes(repo) is True
+    assert uncommitted_files(repo) == ["helper.py"]
 
 
 @pytest.mark.parametrize("name", ["test_a.py", "data.bin"])
@@ -72,16 +72,16 @@ def test_any_tracked_file_that_differs_counts(repo, name, staged):
     put(repo, name, "changed")
     if staged:
         git(repo, "add", name)
-    assert has_uncommitted_changes(repo) is True
+    assert uncommitted_files(repo) == [name]
 
 
 def test_a_file_that_is_moved_or_gone_counts(repo):
     git(repo, "mv", "src/k.cu", "src/moved.cu")
-    assert has_uncommitted_changes(repo) is True
+    assert uncommitted_files(repo) == ["src/k.cu", "src/moved.cu"]
     git(repo, "mv", "src/moved.cu", "src/k.cu")
-    assert has_uncommitted_changes(repo) is False
+    assert uncommitted_files(repo) == []
     (repo / "data.bin").unlink()
-    assert has_uncommitted_changes(repo) is True
+    assert uncommitted_files(repo) == ["data.bin"]
 
 
 @pytest.mark.parametrize("baseline", ["baselines/gpu.yaml", "baselines"])
@@ -89,18 +89,18 @@ def test_what_updates_write_is_no_part_of_what_ran(repo, baseline, monkeypatch):
     monkeypatch.chdir(repo)
     put(repo, "baselines/gpu.yaml", "changed")
     put(repo, f"baselines/code/{PTX}")
-    assert has_uncommitted_changes(repo) is True
-    assert changes_beside(repo, Path(baseline)) is False
+    assert uncommitted_files(repo) == ["baselines/gpu.yaml", f"baselines/code/{PTX}"]
+    assert uncommitted_beside(repo, Path(baseline)) == []
     put(repo, "baselines/code/kernel.ptx")  # somebody's own
-    assert changes_beside(repo, repo / baseline) is True
+    assert uncommitted_beside(repo, repo / baseline) == ["baselines/code/kernel.ptx"]
 
 
 @pytest.mark.parametrize("baseline", ["other.yaml", "other"])
 def test_of_another_baseline_everything_counts(repo, baseline):
     put(repo, f"baselines/code/{PTX}")
-    assert changes_beside(repo, repo / baseline) is True
+    assert uncommitted_beside(repo, repo / baseline) == [f"baselines/code/{PTX}"]
 
 
 def test_nothing_is_known_of_what_is_no_repository(tmp_path):
-    assert has_uncommitted_changes(tmp_path) is None
-    assert changes_beside(tmp_path, tmp_path / "b.yaml") is None
+    assert uncommitted_files(tmp_path) is None
+    assert uncommitted_beside(tmp_path, tmp_path / "b.yaml") is None

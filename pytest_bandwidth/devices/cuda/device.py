@@ -1,7 +1,7 @@
 """Measure a GPU: CuPy arrays and raw kernels, timed with events, watched through NVML. ROCm through CuPy's HIP build.
 
-Written and tested without a GPU: what has not yet run on hardware is listed in docs/gpu.md, and tests/gpu/ is to prove
-it. This module joins the parts; each of them says how it works (timing, calibration, probes, …).
+On which hardware it has run, and what has not yet, is listed in docs/gpu.md; tests/gpu/ is to prove it. This module
+joins the parts; each of them says how it works (timing, calibration, probes, …).
 """
 
 from __future__ import annotations

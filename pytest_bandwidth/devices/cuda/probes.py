@@ -22,6 +22,8 @@ VECTOR_BYTES = 16
 THREADS = 256
 # Of each array, in a grid in which no thread has a second turn. Four loads under way is what probe_read unrolls.
 VECTORS_A_THREAD = {READ: 4}
+# HIP takes fewer than 2³² threads a launch; past that threads have a second turn.
+MOST_BLOCKS = (2**32 - 1) // THREADS
 # A probe smaller than this measures launching only; one that does not fit is halved down to there, then given up.
 SMALLEST_BYTES = 64 * 1024
 SMALLEST_AFTER_SHRINKING = 16 * 2**20
@@ -33,8 +35,8 @@ def vectors_per_array(bytes_moved: int, mix: Mix) -> int:
 
 
 def blocks_of(vectors: int, mix: Mix) -> int:
-    """Return the grid of a probe: so many blocks that no thread has a second turn."""
-    return -(-vectors // (THREADS * VECTORS_A_THREAD.get(mix, 1)))
+    """Return the grid of a probe: so many blocks that no thread has a second turn, up to MOST_BLOCKS."""
+    return min(-(-vectors // (THREADS * VECTORS_A_THREAD.get(mix, 1))), MOST_BLOCKS)
 
 
 def moved_bytes(vectors: int, mix: Mix) -> int:

@@ -67,7 +67,7 @@ class GpuRuntime(Protocol):
 
 
 class CupyRuntime:
-    """Use CUDA through CuPy, on one device. Not yet run on hardware by its authors: see docs/gpu.md.
+    """Use CUDA through CuPy, on one device.
 
     module: the compiled cuda_src/probe.cu. cache_bytes: size of the last cache before memory.
     """

@@ -22,7 +22,7 @@ from pytest_bandwidth.domain.judging.rule import (
 )
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, disbelief
-from pytest_bandwidth.domain.units import counted, drop_of_log, format_bytes, format_gbps, format_percent
+from pytest_bandwidth.domain.units import counted, drop_of_log, format_bytes, format_gbps, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Numbers, Status, Verdict
 
 # The code of INVALID where a share of the probe is judged, and the one at hand cannot be believed.
@@ -139,6 +139,16 @@ def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], t
         code="not-confirmed",
         reason=f"{format_percent(first.drop or 0, 1)} below the baseline here; in fresh ones {drop_sentence(seen)}",
     )
+
+
+def is_past_gate_beside(confirmed: Verdict, explained: float) -> bool:
+    """Return whether a confirmed drop is past its gate without what changed code explains of it.
+
+    explained: ln(seconds of the changed code ÷ of the old, here and now); what is faster explains nothing.
+    """
+    if confirmed.status is not Status.REGRESSED or confirmed.drop is None or confirmed.allowed_drop is None:
+        return False
+    return log_of_drop(confirmed.drop) - max(explained, 0.0) > log_of_drop(confirmed.allowed_drop)
 
 
 def runs_needed(reference: Reference, tolerance: float, processes: int) -> int | None:

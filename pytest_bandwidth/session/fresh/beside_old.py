@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from itertools import count
+from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
@@ -30,7 +32,7 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
-from pytest_bandwidth.session.fresh.ahead import StartedAhead
+from pytest_bandwidth.session.fresh.ahead import Room, StartedAhead
 from pytest_bandwidth.session.fresh.child import Child, rows_of
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
@@ -44,7 +46,7 @@ class OldKernels:
     """Run old kernels beside new ones, in fresh processes that measure nothing else. It is a `Way` (`last_word`).
 
     old_ptx: gives the code that entries name. start: starts a process that is to run those old kernels. lock: the
-    device's. most_ahead: how many processes may have the device open, before any measures.
+    device's. room: for how many processes to have the device open, before any measures.
     """
 
     def __init__(
@@ -55,10 +57,10 @@ class OldKernels:
         tell: Callable[[str], None],
         peak: Peak | None,
         timeout_seconds: float,
-        most_ahead: int,
+        room: Room,
     ) -> None:
         self._old_ptx, self._start, self._lock, self._tell = old_ptx, start, lock, tell
-        self._peak, self._timeout_seconds, self._most_ahead = peak, timeout_seconds, most_ahead
+        self._peak, self._timeout_seconds, self._room = peak, timeout_seconds, room
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
         self._sectors: dict[str | None, Mapping[str, int]] = {}
@@ -118,8 +120,8 @@ class OldKernels:
     def _measure(self, at_hand: Mapping[str, OldKernel], suspects: Mapping[str, Suspect]) -> dict[str, str]:
         """Run processes until they tell of each; returns why some cannot, by key."""
         trouble: dict[str, str] = {}
-        waiting_for: set[str] = set()
-        with StartedAhead(self._most_ahead, self._timeout_seconds) as ahead:
+        before: set[str] = set()
+        with StartedAhead(self._room, self._timeout_seconds) as ahead:
             for number in range(1, MOST_PROCESSES + 1):
                 asked = {
                     key: old
@@ -128,12 +130,10 @@ class OldKernels:
                 }
                 if not asked:
                     break
-                if asked.keys() != waiting_for:  # what faults would end those that wait as well
-                    ahead.end_waiting()
-                    waiting_for = set(asked)
+                fewer, before = asked.keys() != before, set(asked)
                 self._tell(f"suspect: fresh process {number} of at most {LOOKS[-1]}, beside the old kernel")
                 try:
-                    told = self._run(asked.values(), ahead, number)
+                    told = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:
                     trouble.update(dict.fromkeys(asked, " ".join(str(error).split())))
                     break
@@ -146,18 +146,29 @@ class OldKernels:
     def _is_enough(self, label: str | None, tolerance: float) -> bool:
         return is_enough([one.drop for one in self._seen.get(label, [])], tolerance)
 
-    def _run(self, asked: Collection[OldKernel], ahead: StartedAhead, number: int) -> dict[str | None, str]:
+    def _run(
+        self, asked: Collection[OldKernel], ahead: StartedAhead, number: int, *, fewer: bool
+    ) -> dict[str | None, str]:
         """Run one process; return why old code cannot run, by label. Raises BandwidthError where nothing came of it.
 
         number: of the process. Those of the next look start with it, since each label takes part in all of them.
+        fewer: whether those that wait were asked for more: what faults would end them as well.
         """
-        counts = iter(range(number, MOST_PROCESSES + 1))
+        numbers = count(number)
         needed = next((look for look in LOOKS if look >= number), number) + 1 - number
-        with self._lock():
-            child = ahead.next(lambda: self._start([replace(old, counts=next(counts) == 1) for old in asked]), needed)
+
+        def start() -> Child:
+            counts = next(numbers) == 1
+            return self._start([replace(old, counts=counts) for old in asked])
+
+        def measure(child: Child) -> tuple[list[dict[str, Any]], float]:
             begun = time.monotonic()
-            rows = rows_of(child, self._timeout_seconds)
-            seconds = time.monotonic() - begun
+            return rows_of(child, self._timeout_seconds), time.monotonic() - begun
+
+        with self._lock():
+            if fewer:
+                ahead.end_waiting()
+            rows, seconds = ahead.measured(start, needed, measure)
         by_label = {row["label"]: row for row in rows}
         trouble: dict[str | None, str] = {}
         for old in asked:

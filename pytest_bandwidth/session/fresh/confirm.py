@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.confirmation import Confirmation, FreshMetrics, FreshRow
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
-from pytest_bandwidth.session.fresh.ahead import StartedAhead
+from pytest_bandwidth.session.fresh.ahead import Room, StartedAhead
 from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, rows_of
 
 # A majority that agrees spares the rest of the processes asked for. To start one in vain costs less than to start it
@@ -40,8 +40,8 @@ def measure_again(
 class FreshProcesses:
     """Start the fresh processes of one test. It is a context: those that wait for their turn when it ends are ended.
 
-    start: starts one. most_ahead: how many may have the device open, before any measures. lock: the device's; held
-    while processes start or one measures, and free in between.
+    start: starts one. room: for how many to have the device open, before any measures. lock: the device's; held while
+    processes start or one measures, and free in between, also where those that are needed no more end.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class FreshProcesses:
         tell: Callable[[str], None],
         *,
         confirm: int,
-        most_ahead: int,
+        room: Room,
         peak: Peak | None,
         timeout_seconds: float,
     ) -> None:
         self._start, self._lock, self._tell = start, lock, tell
         self._confirm, self._peak, self._timeout_seconds = confirm, peak, timeout_seconds
-        self._ahead = StartedAhead(most_ahead, timeout_seconds)
+        self._ahead = StartedAhead(room, timeout_seconds)
         self.rows: list[Mapping[str | None, FreshRow]] = []
 
     def __enter__(self) -> FreshProcesses:
@@ -76,14 +76,15 @@ class FreshProcesses:
         Raises FreshProcessFailed where it measured nothing valid, DeviceUnavailable where the device stays taken.
         """
         self._tell(f"suspect: fresh process {len(self.rows) + 1} of at most {self._confirm}")
+        needed = 1 if self.rows else min(self._confirm, _majority(self._confirm) + BEYOND_MAJORITY)
         with self._lock():
-            needed = 1 if self.rows else min(self._confirm, _majority(self._confirm) + BEYOND_MAJORITY)
-            child = self._ahead.next(self._start, needed)
-            begun = time.monotonic()
-            rows = rows_of(child, self._timeout_seconds)
-            seconds = time.monotonic() - begun
-        self.rows.append(_by_label(rows, self._peak, seconds))
+            self.rows.append(self._ahead.measured(self._start, needed, self._rows_by_label))
         return {label: row.figures for label, row in self.rows[-1].items()}
+
+    def _rows_by_label(self, child: Child) -> Mapping[str | None, FreshRow]:
+        begun = time.monotonic()
+        rows = rows_of(child, self._timeout_seconds)
+        return _by_label(rows, self._peak, time.monotonic() - begun)
 
     def of(self, label: str | None) -> tuple[FreshRow, ...]:
         """Return what each process saw of the measurement of that label."""

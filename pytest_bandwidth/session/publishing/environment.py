@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from pytest_bandwidth import __version__
 from pytest_bandwidth.domain.units import format_moment
-from pytest_bandwidth.session.git import current_commit, has_uncommitted_changes
+from pytest_bandwidth.session.git import current_commit, uncommitted_files
 from pytest_bandwidth.session.user.command_line import own_command
 from pytest_bandwidth.storage.baseline.code_files import is_written_by_updates
 
@@ -31,22 +31,22 @@ def describe(root: Path, started: float, baseline: Path | None = None) -> dict[s
         "os": platform.platform(),
         "host": platform.node(),
         "commit": current_commit(root),
-        "uncommitted_changes": changes_beside(root, baseline),
+        "uncommitted_changes": None if (files := uncommitted_beside(root, baseline)) is None else bool(files),
         "command": own_command(sys.argv),
         "ci": bool(os.environ.get("CI")),
         "started_at": format_moment(datetime.fromtimestamp(started, timezone.utc)),
     }
 
 
-def changes_beside(root: Path, baseline: Path | None) -> bool | None:
-    """Return whether what ran may be other than the commit holds; None where git does not tell.
+def uncommitted_beside(root: Path, baseline: Path | None) -> list[str] | None:
+    """Return the files by which what ran may be other than the commit holds; None where git does not tell.
 
     What updates of the baseline write is no part of what ran.
     """
     if baseline is None:
-        return has_uncommitted_changes(root)
+        return uncommitted_files(root)
     written = baseline.resolve()
-    return has_uncommitted_changes(root, lambda path: is_written_by_updates(path, written))
+    return uncommitted_files(root, lambda path: is_written_by_updates(path, written))
 
 
 def now() -> str:

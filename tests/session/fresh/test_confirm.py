@@ -12,6 +12,7 @@ import pytest
 from children import HANGS_SECONDS, gone
 
 from pytest_bandwidth.domain.errors import DeviceUnavailable
+from pytest_bandwidth.session.fresh.ahead import Room
 from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed, Invocation, start_fresh
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 
@@ -38,11 +39,12 @@ note("reported")
 PARENT = """
 from contextlib import nullcontext
 from pathlib import Path
+from pytest_bandwidth.session.fresh.ahead import Room
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 from pytest_bandwidth.session.fresh.child import Invocation, ChildRequest, start_fresh
 
 invocation = Invocation((), Path.cwd(), as_module=True)
-budget = {"confirm": 2, "most_ahead": 8, "peak": None, "timeout_seconds": 600.0}
+budget = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 600.0}
 start = lambda: start_fresh(invocation, ChildRequest("cpu"))
 with FreshProcesses(start, nullcontext, print, **budget) as processes:
     processes.run()
@@ -59,7 +61,7 @@ def fresh(tmp_path, monkeypatch):
     invocation = Invocation((), tmp_path, as_module=True)
 
     def begin(lock=nullcontext, **given):
-        options = {"confirm": 2, "most_ahead": 8, "peak": None, "timeout_seconds": 60.0}
+        options = {"confirm": 2, "room": Room(8), "peak": None, "timeout_seconds": 60.0}
         return FreshProcesses(
             lambda: start_fresh(invocation, ChildRequest("cpu")),
             lock,
@@ -86,7 +88,7 @@ def seen():
     ],
 )
 def test_most_wait_before_the_first_measures_and_then_they_take_turns(fresh, confirm, most_ahead, expected):
-    with fresh(confirm=confirm, most_ahead=most_ahead) as processes:
+    with fresh(confirm=confirm, room=Room(most_ahead)) as processes:
         for _ in range(3):
             processes.run()
     assert seen() == expected

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pytest_bandwidth.domain.judging.by_code.last_word import Suspect
 from pytest_bandwidth.domain.judging.by_code.same_code import what_differs
 from pytest_bandwidth.domain.judging.confirmation import judge_by_fresh
-from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
+from pytest_bandwidth.domain.judging.drop import drop_sentence, is_past_gate_beside, moved
 from pytest_bandwidth.domain.judging.floors import Floors
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.measured.metrics import Metrics
+from pytest_bandwidth.domain.units import log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # The code of DEVICE where the commit's code lost as much.
@@ -54,8 +55,8 @@ def of_cleared(suspect: Suspect, paired: Verdict, fresh: Verdict | None) -> Verd
     """Return the verdict on code that lost nothing against the commit's.
 
     fresh: by the baseline, in fresh processes; None where none were wanted. It is not why the figures are below the
-    baseline's. Where they stay there, the device or what runs beside it is; where that could not be looked at, what was
-    lost is not waved through.
+    baseline's. Where they stay there, by more than pairs saw of the code, the device or what runs beside it is; where
+    that could not be looked at, what was lost is not waved through.
     """
     first = suspect.first
     if fresh is not None and fresh.status is Status.UNCONFIRMED and not fresh.confirmations:
@@ -64,7 +65,7 @@ def of_cleared(suspect: Suspect, paired: Verdict, fresh: Verdict | None) -> Verd
             return replace(fresh, reason=reason, why_not=paired.why_not)
         if first.status is Status.DEVICE:
             return replace(first, reason=f"{first.reason}; {paired.reason}", why_not=paired.why_not)
-    if fresh is not None and fresh.status is Status.REGRESSED:
+    if fresh is not None and is_past_gate_beside(fresh, log_of_drop(paired.drop or 0.0)):
         differs = what_differs(suspect.case.measurement, suspect.entry)
         reason = f"it lost more than its code explains: {paired.reason}; but {drop_sentence(fresh)}; {differs}"
         return replace(fresh, status=Status.DEVICE, code=BY_COMMIT, reason=reason)

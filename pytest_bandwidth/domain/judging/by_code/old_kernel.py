@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import mean, median, stdev
+from statistics import median
 
 from pytest_bandwidth.domain.judging.by_code.last_word import Suspect
-from pytest_bandwidth.domain.judging.by_code.paired import half_width
+from pytest_bandwidth.domain.judging.by_code.paired import mean_of
 from pytest_bandwidth.domain.judging.by_code.same_code import what_differs
-from pytest_bandwidth.domain.judging.drop import confirm_drop, drop_sentence, moved
+from pytest_bandwidth.domain.judging.drop import confirm_drop, drop_sentence, is_past_gate_beside, moved
 from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
@@ -71,8 +71,9 @@ def judge_by_old(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:
     """Judge a suspect, or a drop in doubt, by its old code; None where the processes are too few or too noisy to tell.
 
     REGRESSED where the mean drop exceeds the tolerance and the 99.9 % interval excludes none. Where it does not, and
-    the processes confirm all the same what the suspect lost against the stored figures, old and new lost it alike:
-    DEVICE. Else WITHIN, or IMPROVED, which mirrors REGRESSED, where there are no stored figures.
+    the processes confirm all the same what the suspect lost against the stored figures, without what the mean drop
+    explains of it, old and new lost that alike: DEVICE. Else WITHIN, or IMPROVED, which mirrors REGRESSED, where there
+    are no stored figures.
     """
     drops, tolerance = [one.drop for one in seen], suspect.case.tolerance
     if len(drops) < LOOKS[0] or not (told := _told(drops, tolerance)).sure:
@@ -87,8 +88,10 @@ def judge_by_old(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:
     stored = _by_stored(suspect, seen)
     if stored is None or stored.status is not Status.REGRESSED:
         return verdict
+    if not is_past_gate_beside(stored, told.centre):
+        return replace(verdict, reason=f"{moved(stored, 'the baseline')}, as its code explains: {verdict.reason}")
     differs = what_differs(suspect.case.measurement, suspect.entry)
-    reason = f"{verdict.reason}; both are {drop_sentence(stored)}; {differs}"
+    reason = f"it lost more than its code explains: {verdict.reason}; but {drop_sentence(stored)}; {differs}"
     return replace(stored, status=Status.DEVICE, code=OLD_KERNEL, reason=reason)
 
 
@@ -100,8 +103,8 @@ def why_untold(seen: Sequence[BesideOld], tolerance: float) -> str:
 
 
 def _told(drops: Sequence[float], tolerance: float) -> _Told:
-    spread = stdev(drops)
-    return _Told(mean(drops), spread, half_width(spread, len(drops), LOOK_LEVEL), log_of_drop(tolerance))
+    seen = mean_of(drops)
+    return _Told(seen.centre, seen.spread, seen.reach(LOOK_LEVEL), log_of_drop(tolerance))
 
 
 def _by_ratio(suspect: Suspect, seen: Sequence[BesideOld], told: _Told) -> Verdict:

@@ -123,8 +123,12 @@ class Mean:
 
 def mean_of(drops: Sequence[float]) -> Mean:
     """Return the mean of two drops at least."""
-    spread = stdev(drops)
-    return Mean(mean(drops), spread, spread / math.sqrt(len(drops)), len(drops) - 1)
+    return mean_of_many(len(drops), mean(drops), stdev(drops))
+
+
+def mean_of_many(count: int, centre: float, spread: float) -> Mean:
+    """Return what the mean of two drops at least would be, had they this mean and this standard deviation."""
+    return Mean(centre, spread, spread / math.sqrt(count), count - 1)
 
 
 def trimmed_mean_of(drops: Sequence[float]) -> Mean:
@@ -191,11 +195,6 @@ def steadier_of_pairs(figure: Metric, pairs: Sequence[Pair]) -> Metric:
     return steadier_metric(figure, len(even), spread_of)
 
 
-def half_width(spread: float, pairs: int, level: float = REGRESSED_LEVEL) -> float:
-    """Return how far the one-sided interval of so many pairs reaches. spread: their standard deviation."""
-    return t_quantile(level, pairs - 1) * spread / math.sqrt(pairs)
-
-
 def judge_pairs(
     pairs: Sequence[Pair], figure: Metric, tolerance: float, other: str, looks: Looks = ONE_LOOK
 ) -> Verdict:
@@ -259,7 +258,8 @@ def _tells(told: Mean, allowed: float, looks: Looks) -> Status | None:
 def pairs_needed(spread: float, tolerance: float) -> int | None:
     """Find the fewest pairs of this spread whose interval is as narrow as the tolerance; None where 100 do not do."""
     limit = log_of_drop(tolerance)
-    return next((n for n in range(FEWEST_PAIRS, MOST_ADVISED + 1) if half_width(spread, n) <= limit), None)
+    numbers = range(FEWEST_PAIRS, MOST_ADVISED + 1)
+    return next((number for number in numbers if mean_of_many(number, 0.0, spread).reach() <= limit), None)
 
 
 def _insufficient(verdict: Verdict, uneven: int, looks: Looks) -> Verdict:

@@ -208,3 +208,9 @@ def test_a_device_that_lost_more_than_the_code_clears_the_code_of_the_rest_alone
     verdict = judge_by_commit(suspect_of(), lost, heads(*(70.0,) * 4), 3)
     assert verdict.status is Status.DEVICE
     assert verdict.reason.startswith(f"it lost more than its code explains: {lost.reason}; but ")
+
+
+@pytest.mark.parametrize(("code", "status"), [(0.0, Status.DEVICE), (0.04, Status.WITHIN), (-0.02, Status.DEVICE)])
+def test_what_the_code_lost_is_not_the_devices(code, status):
+    paired = replace(PAIRED, drop=code)
+    assert judge_by_commit(suspect_of(83.0), paired, heads(*(83.0,) * 4), 3).status is status

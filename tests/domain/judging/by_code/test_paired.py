@@ -11,8 +11,8 @@ from pytest_bandwidth.domain.judging.by_code.paired import (
     ONE_LOOK,
     SETTLING,
     Pair,
-    half_width,
     judge_pairs,
+    mean_of_many,
     pairs_needed,
     steadier_of_pairs,
     trimmed_mean_of,
@@ -81,7 +81,8 @@ def test_noise_wider_than_the_tolerance_is_insufficient_and_says_how_many_pairs_
     noisy = judge(pairs(0.03, -0.03, 0.03, -0.03, 0.03))
     assert noisy.status is Status.INSUFFICIENT
     needed = pairs_needed(noisy.spread, 0.05)
-    assert half_width(noisy.spread, needed) <= LIMIT < half_width(noisy.spread, needed - 1)
+    reaches = [mean_of_many(many, 0.0, noisy.spread).reach() for many in (needed - 1, needed)]
+    assert reaches[1] <= LIMIT < reaches[0]
     assert f"--bandwidth-pairs={needed} would do" in noisy.reason
     hopeless = judge(pairs(0.5, -0.5, 0.5, -0.5, 0.5))
     assert "no number of pairs up to 100" in hopeless.reason

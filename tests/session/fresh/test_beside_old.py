@@ -1,0 +1,96 @@
+"""Which old kernels each fresh process is asked for: all that are not settled, and whose sectors are counted once."""
+
+import itertools
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
+from pytest_bandwidth.session.fresh.ahead import Room
+from pytest_bandwidth.session.fresh.beside_old import OldKernels
+from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
+
+FIGURES = {"status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+# What a process sees of a label, by the number of the process.
+SURE = itertools.repeat({DROP: 0.0, RESOURCES: {}})
+
+
+def noisy():
+    return ({DROP: drop, RESOURCES: {}} for drop in itertools.cycle((0.4, -0.4)))
+
+
+def faults():
+    return itertools.repeat({TROUBLE: "it faults"})
+
+
+class Process:
+    def __init__(self, asked, sees, ended):
+        self.asked, self._sees, self._ended = asked, sees, ended
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._ended.append(self)
+
+    def wait_until_ready(self, _):
+        pass
+
+    def finish(self, _):
+        sectors = {"old": 8, "new": 16}
+        rows = []
+        for old in self.asked:
+            said = dict(next(self._sees[old.label]))
+            rows.append({"label": old.label, **FIGURES, "detail": {OLD_KERNEL: said}})
+            if old.counts:
+                said[SECTORS] = sectors
+        return SimpleNamespace(rows=rows)
+
+
+class Session:
+    """Runs the old kernels of labels; asked: what each process that started was asked for."""
+
+    def __init__(self, room, **sees):
+        self.asked, self.ended = [], []
+        self._sees = {label: iter(seen) for label, seen in sees.items()}
+        self.kernels = OldKernels(dict.get, self._start, nullcontext, lambda _: None, None, 60.0, room)
+        self.at_hand = {label: OldKernel(label, "old", "new", 0.001) for label in sees}
+
+    def _start(self, asked):
+        self.asked.append(list(asked))
+        return Process(asked, self._sees, self.ended)
+
+    def run(self):
+        suspects = dict.fromkeys(self.at_hand, SimpleNamespace(case=SimpleNamespace(tolerance=0.05)))
+        return self.kernels._measure(self.at_hand, suspects)
+
+    def labels(self):
+        return ["".join(old.label for old in asked) for asked in self.asked]
+
+
+@pytest.mark.parametrize("most", [1, 2, 8])
+def test_of_all_labels_the_first_process_alone_counts_sectors(most):
+    session = Session(Room(most), a=SURE, b=noisy(), c=noisy(), d=noisy())
+    assert session.run() == {}
+    first, *others = session.asked
+    assert [old.counts for old in first] == [True] * 4
+    assert not any(old.counts for asked in others for old in asked)
+    assert set(session.kernels._sectors) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("most", [1, 2, 8])
+def test_who_is_settled_is_asked_for_no_more(most):
+    session = Session(Room(most), a=SURE, b=noisy())
+    assert session.run() == {}
+    assert {label: len(seen) for label, seen in session.kernels._seen.items()} == {"a": 3, "b": 8}
+    assert session.labels() == ["ab"] * 3 + ["b"] * 5
+    assert len(session.ended) == len(session.asked)
+
+
+def test_what_faults_is_asked_for_no_more_by_those_that_waited_either():
+    session = Session(Room(8), a=faults(), b=SURE)
+    assert session.run() == {"a": "it faults"}
+    # Three started with it, of which two are ended before they measure.
+    assert session.labels() == ["ab"] * 3 + ["b"] * 2
+    assert len(session.kernels._seen["b"]) == 3
