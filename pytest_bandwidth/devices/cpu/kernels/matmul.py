@@ -35,6 +35,8 @@ Array = Any
 ZERO = np.float32(0)
 TILE = 32
 PANEL = 16  # columns of the result that fill a line
+# Where in a page what is written begins while another scratch is read.
+NOT_BESIDE = 1024
 ROWS_AT_ONCE = 4
 Q4_ELEMENTS = 32
 Q4_BYTES = 18
@@ -58,7 +60,7 @@ def gemm_tiled(parts: int, out: Array, a: Array, b: Array, m: int, n: int, k: in
     bands = (m + TILE - 1) // TILE
     for part in prange(parts):
         tile = scratch(TILE * TILE, np.float32).reshape(TILE, TILE)
-        sums = scratch(TILE * TILE, np.float32).reshape(TILE, TILE)
+        sums = scratch(TILE * TILE, np.float32, NOT_BESIDE).reshape(TILE, TILE)
         for band in range(bands * part // parts, bands * (part + 1) // parts):
             row0 = band * TILE
             rows = min(TILE, m - row0)
@@ -122,7 +124,7 @@ def product(
 
     Four rows of a panel stay in registers while k is walked, so that a line of b serves four multiply-adds.
     """
-    panel, edge = scratch(k * PANEL, np.float32), scratch(PANEL, np.float32)
+    panel, edge = scratch(k * PANEL, np.float32), scratch(PANEL, np.float32, NOT_BESIDE)
     for number in range(parts_of_panels[0], parts_of_panels[1]):
         col0 = number * PANEL
         cols = min(PANEL, n - col0)
