@@ -108,12 +108,12 @@ def exponential(device, launched):
     return size, lambda n: (lambda: np.exp(x[:n], out=y[:n]),), x, y
 
 def attention(device, launched):
-    heads, tokens, d = 100, 128, 64
+    heads, tokens, d = 380, 64, 64
     q, k, v = (device.random((heads, tokens, d), "float32") for _ in range(3))
     o = device.empty(q.shape, "float32")
     args = (o, q, k, v, np.float32(1 / math.sqrt(d)))
     extents, name = (np.int64(tokens), np.int64(d)), "attention_flash_f32"
-    return heads, lambda n: launched("attention.cu", name, 4 * n, (*args, np.int64(n), *extents)), (q, k, v), o
+    return heads, lambda n: launched("attention.cu", name, 2 * n, (*args, np.int64(n), *extents)), (q, k, v), o
 
 def gemm(device, launched):
     m, n, k = 512, 512, 256
@@ -136,7 +136,7 @@ def serial(device, launched):
 def work(kernel, device, launched):
     units, first, reads, writes = globals()[kernel](device, launched)
     # In the same arrays whatever the drop: memory's speed depends on where they lie to each other.
-    whole, rest = divmod(round(units / (1 - DROP)), units)
+    whole, rest = divmod(math.ceil(round(units / (1 - DROP), 6)), units)
     calls = [first(n) for n in (*[units] * whole, rest) if n]
     if len(calls) == 1 and not EDITED:
         return calls[0], reads, writes
@@ -233,9 +233,9 @@ class Arena:
         for turn in turns if ours_first else reversed(turns):
             turn(beside, drop)
 
-    def edit(self) -> None:
-        """Have the code be another that does the same."""
-        self._slow_down(0.0, edited=True)
+    def edit(self, drop: float = 0.0) -> None:
+        """Have the code be another that does the same, or that is slower by so much."""
+        self._slow_down(drop, edited=True)
 
     def _slow_down(self, drop: float, *, edited: bool = False) -> None:
         (self.folder / "drop.py").write_text(f"DROP = {drop!r}\nEDITED = {edited or drop > 0!r}\n")

@@ -3,12 +3,13 @@
     python benchmarks/in_turn.py                            # ten pairs a kernel and way: an hour
     python benchmarks/in_turn.py --pairs 4 --kernel triad
     python benchmarks/in_turn.py --edited                   # one of the two runs another code that does the same
+    python benchmarks/in_turn.py --drop 5% --way "in turn"  # or one that is slowed: what the drop is in seconds
 
 Those in turn are as the plugin takes them; without the same memory for their arrays; without the same addresses; and
-without either. All ways take turns, so that they see the same hours. Of each the drop that is none: the standard
-deviation of ln(ratio) from pair to pair, the largest, its mean, and what a pair took. Of processes that follow each
-other the ratio is of GB/s, and of the share of the probe, whichever scatters less; in turn it is of the rounds'
-seconds. Prints Markdown.
+without either. All ways take turns, so that they see the same hours. Of each the drop, which is none unless it is asked
+for: the standard deviation of ln(ratio) from pair to pair, the largest, its mean, and what a pair took. Of processes
+that follow each other the ratio is of GB/s, and of the share of the probe, whichever scatters less; in turn it is of
+the rounds' seconds. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from arena import KERNELS, Arena, Tally, table
 
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
-from pytest_bandwidth.domain.units import format_percent
+from pytest_bandwidth.domain.units import format_percent, parse_fraction
 from pytest_bandwidth.session.against import worktrees
 from pytest_bandwidth.session.against.checkout import CheckedOut
 from pytest_bandwidth.session.against.worktrees import Worktrees
@@ -139,14 +140,17 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=64, help="of a stream's arrays (default: 64)")
     parser.add_argument("--way", action="append", choices=list(WAYS), help="one of them; repeatable (default: all)")
     parser.add_argument("--edited", action="store_true", help="one of two runs another code that does the same")
+    parser.add_argument(
+        "--drop", type=parse_fraction, default=0.0, help="one of two is slower by so much (default: 0%%)"
+    )
     options = parser.parse_args()
     kernels = options.kernel or list(KERNELS)
     begun = datetime.now(timezone.utc)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         arena = Arena(folder, Tally(), mib=options.mib, kernels=kernels, tolerance="5%")
-        if options.edited:
-            arena.edit()
+        if options.edited or options.drop:
+            arena.edit(options.drop)
         seen = compare(folder, kernels, options.pairs, options.way or list(WAYS))
     heads = ("kernel", "kind", "way", "spread from pair to pair", "largest", "mean", "seconds a pair", "pairs lost")
     lines = [[kernel, KERNELS[kernel], way, *found.line()] for (kernel, way), found in seen.items()]

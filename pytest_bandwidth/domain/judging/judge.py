@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.judging.by_code import same_code
 from pytest_bandwidth.domain.judging.by_code.by_commit import of_cleared
 from pytest_bandwidth.domain.judging.by_code.last_word import UNSURE, Suspect, Way, after_first_look, settle, with_why
 from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, look_at_code
-from pytest_bandwidth.domain.judging.by_code.same_code import is_same_code
+from pytest_bandwidth.domain.judging.by_code.same_code import is_changed_code, is_same_code
 from pytest_bandwidth.domain.judging.confirmation import (
     Case,
     Confirmation,
@@ -23,7 +23,7 @@ from pytest_bandwidth.domain.judging.confirmation import (
     judge_by_fresh,
 )
 from pytest_bandwidth.domain.judging.counts import judge_counts, ungated
-from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
+from pytest_bandwidth.domain.judging.drop import is_doubtful, look, may_be_past, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.reference import Past, Pool, Reference, pool_of, prior_spread
@@ -105,7 +105,9 @@ def judge_test(
         entry = baseline.find(key) if baseline else None
         case, verdict = _first_look(measurement, entry, baseline, pools, limits, probe_alone)
         judged[key] = Judged(case.measurement if case else measurement, entry, verdict)
-        if case is not None and (_needs_processes(verdict, case, limits) or _is_unsettled(verdict, limits)):
+        if case is not None and (
+            _needs_processes(verdict, case, limits) or _is_unsettled(verdict, case, entry, limits)
+        ):
             suspects[key] = case
     by_floor = {key for key in suspects if is_by_floor(judged[key].verdict)}
     unlike = {key: Suspect(case, entry, judged[key].verdict) for key, case, entry in _of_other_code(suspects, judged)}
@@ -114,9 +116,12 @@ def judge_test(
         judged[key] = replace(judged[key], verdict=after_first_look(judged[key].verdict, verdict))
     suspects = {k: c for k, c in suspects.items() if k not in last.verdicts}
     for key, case in list(suspects.items()):
-        if key not in last.cleared and not _needs_processes(judged[key].verdict, case, limits):
-            judged[key] = replace(judged[key], verdict=with_why(judged[key].verdict, last.why_not.get(key)))
-            del suspects[key]
+        first, cleared = judged[key].verdict, last.cleared.get(key)
+        if _needs_processes(first, case, limits) or (cleared is not None and first.status in UNSURE):
+            continue
+        said = with_why(first, last.why_not.get(key)) if cleared is None else after_first_look(first, cleared)
+        judged[key] = replace(judged[key], verdict=said)
+        del suspects[key]
     if not suspects:
         return judged
     dropped = [case for key, case in suspects.items() if key not in by_floor]
@@ -151,9 +156,17 @@ def _needs_processes(verdict: Verdict, case: Case, limits: Limits) -> bool:
     return verdict.status is Status.SUSPECT or _is_doubtful(verdict, case, limits)
 
 
-def _is_unsettled(verdict: Verdict, limits: Limits) -> bool:
-    """Return whether old code is to say what stored figures cannot."""
-    return verdict.code == CODE_ALONE or (limits.unsure and verdict.status in UNSURE)
+def _is_unsettled(verdict: Verdict, case: Case, entry: Entry | None, limits: Limits) -> bool:
+    """Return whether old code is to say what stored figures cannot: of changed code also that it lost too little."""
+    if verdict.code == CODE_ALONE:
+        return True
+    if not limits.unsure:
+        return False
+    if verdict.status in UNSURE:
+        return True
+    if case.reference is None or not is_changed_code(case.measurement, entry):
+        return False
+    return may_be_past(verdict, case.reference, case.tolerance)
 
 
 def _is_doubtful(verdict: Verdict, case: Case, limits: Limits) -> bool:

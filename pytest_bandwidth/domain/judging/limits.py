@@ -20,7 +20,8 @@ class Limits:
     """Hold one test's limits: its marker before the options; a baseline's own tolerance lies between.
 
     tolerance: the options'. confirm: fresh processes that have to agree. writes: which entries this run writes.
-    unsure: whether what stored runs cannot tell is to be settled as suspects are.
+    unsure: whether what stored runs cannot tell is to be settled as suspects are: INSUFFICIENT, DEVICE, and that
+    changed code lost no more than the tolerance.
     """
 
     marker: MarkerOptions

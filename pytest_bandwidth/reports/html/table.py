@@ -195,7 +195,7 @@ COLUMNS = (
         _probe_share,
     ),
     Column("change", "change", "against the baseline; the band is what is allowed", "change", "9rem", _change),
-    Column("sees", "sees", "the smallest drop that would have been told from noise", "plain", "3.6rem", _visible),
+    Column("sees", "sees", "the smallest drop that would have failed", "plain", "3.6rem", _visible),
     Column("time", "time", "median seconds of one run", "plain", "4.8rem", _time),
     Column(
         "sectors",

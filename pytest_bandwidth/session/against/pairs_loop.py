@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.by_code.last_word import Suspect, Way, settle, with_why
-from pytest_bandwidth.domain.judging.by_code.paired import Looks, Pair, judge_by_pairs
+from pytest_bandwidth.domain.judging.by_code.looks import Looks
+from pytest_bandwidth.domain.judging.by_code.paired import Pair, judge_by_pairs, looks_of
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.judging.confirmation import Case
 from pytest_bandwidth.domain.judging.counts import judge_counts
@@ -35,8 +36,6 @@ from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
 # Pairs are taken again where the machine changed within them: at most as many attempts as pairs are asked for, twice.
 ATTEMPTS_FACTOR = 2
-# Undecided tests get so many times the pairs.
-EXTENSION = 2
 # Two processes with a test's arrays, a third set that both share, and what makes caches cold, beside the test's own
 # process, which has the probe's arrays as well.
 MEMORY_FACTOR = 8
@@ -155,6 +154,10 @@ class PairsTaken:
             if head is not None and base is not None
         ]
 
+    def are_alike(self, label: str | None) -> bool:
+        """Return whether the two of each pair had all in common."""
+        return all(pair.alike for pair in self.of(label))
+
     def heads(self, label: str | None) -> list[Metrics]:
         """Return what the processes of this code measured validly."""
         figures = (_figures(pair.head.get(label)) for pair in self.pairs)
@@ -240,7 +243,7 @@ def _judge_by_processes(
         in_turn = can_take_turns(others.values(), worktrees.revision)
         taken = PairsTaken(worktrees, tell, device_held, in_turn)
         subjects = {key: Subject(m.label, setup_of(m), limits) for key, m in others.items()}
-        found = judge_timed(subjects, taken, Looks((pairs, EXTENSION * pairs)))
+        found = judge_timed(subjects, taken, looks_of(pairs))
         return {key: Judged(others[key], one.entry, one.verdict) for key, one in found.items()}
     except NothingThere as reason:
         return {key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()}
@@ -329,9 +332,9 @@ def judge_timed(
             open_keys = [key for key in open_keys if taken.base(subjects[key].label)]
         judged.update(
             {
-                key: _judge_one(key, subject, taken, looks)
+                key: _judge_one(key, subject, taken, looks, last=wanted == looks.most)
                 for key, subject in subjects.items()
-                if (key in open_keys and looks.is_due(wanted, taken.of(subject.label)))
+                if (key in open_keys and looks.is_due(wanted, alike=taken.are_alike(subject.label)))
                 or (key not in open_keys and key not in judged)
             }
         )
@@ -346,13 +349,15 @@ def _is_undecided(verdict: Verdict) -> bool:
     return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
 
 
-def _judge_one(key: str, subject: Subject, taken: PairsTaken, looks: Looks) -> Paired:
+def _judge_one(key: str, subject: Subject, taken: PairsTaken, looks: Looks, *, last: bool) -> Paired:
     rows, revision = taken.base(subject.label), taken.worktrees.revision
     if not rows:
         return Paired(_no_label(revision), None)
     entry = _entry(key, rows, revision)
     pairs = taken.of(subject.label)
-    verdict = judge_by_pairs(subject.setup, entry, pairs, subject.limits, rows[-1].regime, str(revision), looks)
+    verdict = judge_by_pairs(
+        subject.setup, entry, pairs, subject.limits, rows[-1].regime, str(revision), looks, last=last
+    )
     if verdict is None:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
         verdict = Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}")

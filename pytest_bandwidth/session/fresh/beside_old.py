@@ -38,7 +38,7 @@ from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SEC
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
 
 # So many processes of one test are started at most: those whose figures are invalid tell nothing.
-MOST_PROCESSES = LOOKS[-1] + 2
+MOST_PROCESSES = LOOKS.most + 2
 _NOT_BESIDE = "the old kernel did not run beside it"
 
 
@@ -131,7 +131,7 @@ class OldKernels:
                 if not asked:
                     break
                 fewer, before = asked.keys() != before, set(asked)
-                self._tell(f"suspect: fresh process {number} of at most {LOOKS[-1]}, beside the old kernel")
+                self._tell(f"suspect: fresh process {number} of at most {LOOKS.most}, beside the old kernel")
                 try:
                     told = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:
@@ -139,7 +139,7 @@ class OldKernels:
                     break
                 trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
         for key, old in at_hand.items():
-            if len(self._seen.get(old.label, [])) < LOOKS[0]:
+            if len(self._seen.get(old.label, [])) < LOOKS.after[0]:
                 trouble.setdefault(key, f"of {MOST_PROCESSES} fresh processes too few measured it validly")
         return trouble
 
@@ -155,7 +155,7 @@ class OldKernels:
         fewer: whether those that wait were asked for more: what faults would end them as well.
         """
         numbers = count(number)
-        needed = next((look for look in LOOKS if look >= number), number) + 1 - number
+        needed = next((look for look in LOOKS.after if look >= number), number) + 1 - number
 
         def start() -> Child:
             counts = next(numbers) == 1

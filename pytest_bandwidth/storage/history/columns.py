@@ -81,7 +81,7 @@ COLUMNS = (
     Column("sectors", "BIGINT", "32-byte sectors moved (traffic device)", lambda r: _sectors(r.outcome)),
     Column("method", "VARCHAR", "how time was taken", lambda r: r.outcome.method),
     Column("drop", "DOUBLE", "against the baseline; negative for a gain", lambda r: r.outcome.verdict.get("drop")),
-    Column("allowed_drop", "DOUBLE", "what the baseline let pass", lambda r: r.outcome.verdict.get("allowed_drop")),
+    Column("allowed_drop", "DOUBLE", "the drop that is let pass", lambda r: r.outcome.verdict.get("allowed_drop")),
     Column("sm_clock_mhz", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "sm_clock_mhz")),
     Column("temperature_c", "DOUBLE", "after the samples", lambda r: _condition(r.outcome, "temperature_c")),
     Column("dram_read", "BIGINT", "bytes that DRAM read, by hardware counters", lambda r: r.outcome.dram_read),

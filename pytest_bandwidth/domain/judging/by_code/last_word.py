@@ -30,8 +30,8 @@ class LastWords:
     """Hold what suspects came to, by key.
 
     verdicts: of those that are settled. why_not: why others are not, in words. cleared: verdicts on code that lost
-    nothing, of which fresh processes are to say whether the device did. A way that does not concern a suspect names it
-    in none.
+    nothing, of which fresh processes may have to say whether the device did. A way that does not concern a suspect
+    names it in none.
     """
 
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
@@ -72,7 +72,12 @@ def with_why(verdict: Verdict, why: str | None) -> Verdict:
 
 
 def after_first_look(first: Verdict, last: Verdict) -> Verdict:
-    """Return which of the two stands: what was allowed at first stays so, unless something was lost after all."""
+    """Return which of the two stands: what was allowed at first stays so, unless something was lost after all.
+
+    What stays so tells what was seen beside it.
+    """
     if first.status in (Status.SUSPECT, Status.NO_BASELINE, *UNSURE):
         return last
-    return last if last.status in (Status.REGRESSED, Status.DEVICE) else first
+    if last.status in (Status.REGRESSED, Status.DEVICE):
+        return last
+    return replace(first, reason=f"{first.reason}; {last.reason}", why_not=last.why_not)

@@ -12,20 +12,17 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from pytest_bandwidth.domain.judging.by_code.last_word import Suspect
-from pytest_bandwidth.domain.judging.by_code.paired import mean_of
+from pytest_bandwidth.domain.judging.by_code.looks import Looks, Shown
 from pytest_bandwidth.domain.judging.by_code.same_code import what_differs
 from pytest_bandwidth.domain.judging.drop import confirm_drop, drop_sentence, is_past_gate_beside, moved
-from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # The code of verdicts that rest on it, and of the finding that says why none could.
 OLD_KERNEL = "old-kernel"
-# The processes after which it is looked whether they tell, and the level of each look: together they err no more often
-# than one look at REGRESSED_LEVEL (union bound).
-LOOKS = (3, 4, 6, 8)
-LOOK_LEVEL = 1 - (1 - REGRESSED_LEVEL) / len(LOOKS)
+# The processes after which it is looked whether they tell.
+LOOKS = Looks((3, 4, 6, 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,56 +36,34 @@ class BesideOld:
     drop: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Hold what the processes' log-ratios tell: their mean, their spread, how far the one-sided interval reaches."""
-
-    centre: float
-    spread: float
-    half: float
-    allowed: float
-
-    @property
-    def slower(self) -> bool:
-        return self.centre > self.allowed and self.centre > self.half
-
-    @property
-    def faster(self) -> bool:
-        return -self.centre > self.allowed and -self.centre > self.half
-
-    @property
-    def sure(self) -> bool:
-        """Return whether they show a drop of the tolerance, or that there is none."""
-        return self.slower or self.half <= self.allowed or self.centre + self.half <= self.allowed
-
-
 def is_enough(drops: Sequence[float], tolerance: float) -> bool:
     """Return whether no further process is needed, or is worth its time. drops: of the processes so far."""
-    return len(drops) >= LOOKS[-1] or (len(drops) in LOOKS and _told(drops, tolerance).sure)
+    if len(drops) >= LOOKS.most:
+        return True
+    return len(drops) in LOOKS.after and LOOKS.tell(drops, log_of_drop(tolerance), last=False).status is not None
 
 
 def judge_by_old(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:
     """Judge a suspect, or a drop in doubt, by its old code; None where the processes are too few or too noisy to tell.
 
-    REGRESSED where the mean drop exceeds the tolerance and the 99.9 % interval excludes none. Where it does not, and
-    the processes confirm all the same what the suspect lost against the stored figures, without what the mean drop
-    explains of it, old and new lost that alike: DEVICE. Else WITHIN, or IMPROVED, which mirrors REGRESSED, where there
-    are no stored figures.
+    REGRESSED by `Looks.tell`. Where that says WITHIN or IMPROVED, and the processes confirm all the same what the
+    suspect lost against the stored figures, without what the mean drop explains of it, old and new lost that alike:
+    DEVICE. Else it is WITHIN, or IMPROVED where there are no stored figures.
     """
-    drops, tolerance = [one.drop for one in seen], suspect.case.tolerance
-    if len(drops) < LOOKS[0] or not (told := _told(drops, tolerance)).sure:
+    if len(seen) < LOOKS.after[0]:
         return None
-    verdict = _by_ratio(suspect, seen, told)
-    if told.slower:
-        return replace(verdict, status=Status.REGRESSED)
-    if told.faster and suspect.first.status is Status.NO_BASELINE:
-        return replace(verdict, status=Status.IMPROVED)
+    shown = _shown(seen, suspect.case.tolerance)
+    if shown.status is None:
+        return None
+    verdict = _by_ratio(suspect, seen, shown)
+    if shown.status is Status.REGRESSED or suspect.first.status is Status.NO_BASELINE:
+        return replace(verdict, status=shown.status)
     if suspect.first.status is Status.DEVICE:  # what the device lost stays lost, whoever is at fault
         return replace(suspect.first, reason=f"{suspect.first.reason}; {verdict.reason}")
     stored = _by_stored(suspect, seen)
     if stored is None or stored.status is not Status.REGRESSED:
         return verdict
-    if not is_past_gate_beside(stored, told.centre):
+    if not is_past_gate_beside(stored, shown.mean.centre):
         return replace(verdict, reason=f"{moved(stored, 'the baseline')}, as its code explains: {verdict.reason}")
     differs = what_differs(suspect.case.measurement, suspect.entry)
     reason = f"it lost more than its code explains: {verdict.reason}; but {drop_sentence(stored)}; {differs}"
@@ -97,19 +72,21 @@ def judge_by_old(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:
 
 def why_untold(seen: Sequence[BesideOld], tolerance: float) -> str:
     """Say why so many processes, two at least, do not tell."""
-    told = _told([one.drop for one in seen], tolerance)
-    visible = format_percent(drop_of_log(max(told.half, told.allowed)), 1)
-    return f"in {len(seen)} fresh processes drops under {visible} cannot be told from noise"
+    shown = _shown(seen, tolerance)
+    drop = drop_of_log(shown.mean.centre)
+    ratio = f"{format_percent(abs(drop), 1)} {'slower' if drop >= 0 else 'faster'}"
+    return f"{len(seen)} fresh processes do not tell: {ratio} {LOOKS.evidence(shown, tolerance)}"
 
 
-def _told(drops: Sequence[float], tolerance: float) -> _Told:
-    seen = mean_of(drops)
-    return _Told(seen.centre, seen.spread, seen.reach(LOOK_LEVEL), log_of_drop(tolerance))
+def _shown(seen: Sequence[BesideOld], tolerance: float) -> Shown:
+    """Return what all processes that there are show."""
+    return LOOKS.tell([one.drop for one in seen], log_of_drop(tolerance), last=True)
 
 
-def _by_ratio(suspect: Suspect, seen: Sequence[BesideOld], told: _Told) -> Verdict:
+def _by_ratio(suspect: Suspect, seen: Sequence[BesideOld], shown: Shown) -> Verdict:
     """Return WITHIN with the numbers of the ratio; the reference is the old code's GB/s in the same rounds."""
-    tolerance = suspect.case.tolerance
+    tolerance, mean = suspect.case.tolerance, shown.mean
+    visible = LOOKS.visible(mean, log_of_drop(tolerance), last=True)
     verdict = replace(
         suspect.first,
         status=Status.WITHIN,
@@ -118,22 +95,18 @@ def _by_ratio(suspect: Suspect, seen: Sequence[BesideOld], told: _Told) -> Verdi
         observed=median(one.figures.gbps for one in seen),
         reference=median(one.figures.gbps * math.exp(one.drop) for one in seen),
         tolerance=tolerance,
-        drop=drop_of_log(told.centre),
+        drop=drop_of_log(mean.centre),
         allowed_drop=tolerance,
-        visible_drop=drop_of_log(max(told.half, told.allowed)),
-        spread=told.spread,
-        degrees=len(seen) - 1,
+        visible_drop=drop_of_log(visible),
+        spread=mean.spread,
+        degrees=mean.degrees,
         baseline_runs=len(seen),
         confirmations=tuple(one.figures.gbps for one in seen),
         runs_advised=None,
     )
-    least = drop_of_log(abs(told.centre) - told.half)
-    bound = f"at least {format_percent(least, 1)} with 99.9 % confidence" if least > 0 else "not told from none"
-    return replace(
-        verdict,
-        reason=f"{moved(verdict, 'the old kernel')}, which took turns with it on the same arrays in {len(seen)} fresh "
-        f"processes ({bound}, spread {format_percent(told.spread, 1)}), {format_percent(tolerance, 1)} allowed",
-    )
+    turns = f"which took turns with it on the same arrays in {len(seen)} fresh processes"
+    reason = f"{moved(verdict, 'the old kernel')}, {turns} {LOOKS.evidence(shown, tolerance)}"
+    return replace(verdict, reason=reason)
 
 
 def _by_stored(suspect: Suspect, seen: Sequence[BesideOld]) -> Verdict | None:

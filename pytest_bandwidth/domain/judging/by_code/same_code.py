@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
@@ -25,10 +26,19 @@ def is_same_code(measurement: Measurement, entry: Entry | None) -> bool:
 
     A kernel that is timed is known by its machine code, one that is counted by the PTX that is executed.
     """
+    return _standing(measurement, entry) == "same"
+
+
+def is_changed_code(measurement: Measurement, entry: Entry | None) -> bool:
+    """Return whether the measurement surely ran other code than the entry's newest runs, or in another launch."""
+    return _standing(measurement, entry) == "changed"
+
+
+def _standing(measurement: Measurement, entry: Entry | None) -> Literal["same", "changed"] | None:
     if entry is None or not entry.code:
-        return False
+        return None
     by = "ptx" if measurement.device.counts_only else "sass"
-    return measurement.code.is_same(identity_of_plain(entry.code), by=by)
+    return measurement.code.standing(identity_of_plain(entry.code), by=by)
 
 
 def at_first_look(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict:

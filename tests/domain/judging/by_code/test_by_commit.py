@@ -170,6 +170,48 @@ def test_what_stored_runs_cannot_tell_is_settled_where_that_is_asked_for(unsure)
     assert len(asked) == unsure
 
 
+CODE, EDITED = (CodeIdentity(ptx=one * 32, sass=one * 32, launch="c" * 32) for one in "ab")
+OF_CODE = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=CODE.known())
+
+
+@pytest.mark.parametrize(
+    ("gbps", "code", "unsure", "settled"),
+    [
+        (87.0, EDITED, True, True),  # 3.3 % lost, where noise explains 2.3 %: more than 5 % may be
+        (88.0, EDITED, True, False),
+        (87.0, EDITED, False, False),
+        (87.0, CODE, True, False),
+        (87.0, CodeIdentity(), True, False),
+    ],
+)
+def test_changed_code_whose_loss_may_be_past_the_tolerance_is_settled_where_that_is_asked_for(
+    gbps, code, unsure, settled
+):
+    asked = []
+    limits = replace(LIMITS, unsure=unsure)
+    of = {KEY: measured(gbps, code=code)}
+    found = judge_test(of, OF_CODE, limits, again(never), never_probe, ways=[lambda s: note(asked, s)])
+    assert found[KEY].verdict.status is (Status.UNCHANGED if code is CODE else Status.WITHIN)
+    assert len(asked) == settled
+
+
+def test_a_loss_that_pairs_show_to_be_past_the_tolerance_is_one_though_stored_runs_allow_it():
+    limits = replace(LIMITS, unsure=True)
+    of = {KEY: measured(87.0, code=EDITED)}
+    lost = replace(PAIRED, status=Status.REGRESSED)
+    ways = [lambda suspects: LastWords(dict.fromkeys(suspects, lost))]
+    assert judge_test(of, OF_CODE, limits, again(never), never_probe, ways=ways)[KEY].verdict is lost
+
+
+def test_a_loss_that_pairs_show_to_be_within_says_so_and_takes_no_fresh_process():
+    limits = replace(LIMITS, unsure=True)
+    of = {KEY: measured(87.0, code=EDITED)}
+    verdict = judge_test(of, OF_CODE, limits, again(never), never_probe, ways=[cleared])[KEY].verdict
+    assert verdict.status is Status.WITHIN
+    assert verdict.reason.startswith("3.3 % below the baseline")
+    assert verdict.reason.endswith(f"; {PAIRED.reason}")
+
+
 def test_what_stays_unsure_says_why_and_takes_no_fresh_process():
     limits = replace(LIMITS, tolerance=0.01, unsure=True)
     ways = [lambda suspects: LastWords({}, dict.fromkeys(suspects, "its commit is gone"))]
