@@ -35,6 +35,7 @@ SMALLEST = {
     "readme.py": ((), r"REGRESSED"),
     "report.py": (("--results=20", "--repeat=1"), r"first render"),
     "run_delay.py": (("--seconds=0.1", "--beside", "none", "bursts"), r"\| NumPy sum, 64 MiB \| \d+ \| 100%"),
+    "scratch_place.py": (("--mib=8", "--step=1024"), r"\| 640 \| [\d.]+ \| where the plugin's kernels have it \|"),
     "scale.py": (("100", "--repeat=1"), r"\| 100 \|"),
     "traffic.py": (("--rounds=1", "--largest=10"), r"triad"),
 }
@@ -50,6 +51,7 @@ ELSEWHERE |= {"gpu_session.py"}
 MEASURES = ("numba", "cpu")
 NEEDS = {
     **dict.fromkeys(("ceiling.py", "estimators.py", "faster_memory.py", "gate.py", "in_turn.py"), MEASURES),
+    "scratch_place.py": MEASURES,
     **dict.fromkeys(
         ("overhead.py", "neighbours.py", "new_arrays.py", "placement.py", "probe_kinds.py", "run_delay.py"), MEASURES
     ),

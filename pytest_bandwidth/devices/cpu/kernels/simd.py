@@ -25,8 +25,8 @@ from numba.core.extending import intrinsic, models, register_model
 
 LINE_BYTES = 64
 PAGE_BYTES = 4096
-# Arrays begin 64 bytes after a page, as malloc's large blocks do, and rows of them often do so as well: where scratch
-# began with the page a layer norm took 22.7 ms on one host, and 14.3 to 16.0 elsewhere.
+# Arrays begin 64 bytes after a page, as malloc's large blocks do, and rows of them often do so as well. Scratch that
+# begins with a page, and is read while the output is written, waits for those stores: benchmarks/scratch_place.py.
 FAR_FROM_ARRAYS = 640
 _X86 = platform.machine().lower() in ("x86_64", "amd64", "i386", "i686")
 _INT32 = ir.IntType(32)
@@ -247,7 +247,7 @@ def scratch(count: int, dtype: Any, in_page: int = FAR_FROM_ARRAYS) -> Any:
 
     in_page: a multiple of LINE_BYTES. Numba's own allocations are aligned to 32 bytes, and lie where the process's
     other ones leave them. So in half of the processes lines would straddle two of the cache's; and a load waits for a
-    store to another address whose last twelve bits are the same, which made one process in thirty 1.2 to 1.6 times as
+    store to another address whose last twelve bits are the same, which made one process in twenty 1.1 to 1.6 times as
     slow.
     """
     raw = np.empty(count + PAGE_BYTES + LINE_BYTES, dtype)
