@@ -62,8 +62,8 @@ class Pair:
 
 
 # Those that are to settle a suspect err no more often together than the two of `looks_of`.
-# Now and then a process is 10 or 20 % slower than its twin throughout, for no reason that can be taken from it: one
-# such pair of eight made a drop that the others agreed on INSUFFICIENT.
+# Now and then a process is 10 or 20 % slower than its twin throughout, by where its heap placed what its code allocates
+# or for no known reason: one such pair of eight made a drop that the others agreed on INSUFFICIENT.
 # Where the two of a pair have addresses or pages of their own, a process can have one of two speeds: that four pairs
 # have the same sign by chance is then no rarity, and Student's t takes them for certain: see
 # benchmarks/pairs_simulation.py.

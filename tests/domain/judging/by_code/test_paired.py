@@ -34,20 +34,11 @@ def judge(taken, figure="relative", tolerance=0.05):
 LIMIT = -math.log(0.95)
 
 
-@pytest.mark.parametrize(
-    ("log_drop", "status"),
-    [
-        (LIMIT + 1e-9, Status.REGRESSED),
-        (LIMIT - 1e-9, Status.WITHIN),
-        (0.0, Status.WITHIN),
-        (-LIMIT + 1e-9, Status.WITHIN),
-        (-LIMIT - 1e-9, Status.IMPROVED),
-    ],
-)
+@pytest.mark.parametrize(("log_drop", "status"), [(LIMIT + 1e-9, "REGRESSED"), (-LIMIT - 1e-9, "IMPROVED")])
 @pytest.mark.parametrize("figure", ["relative", "gbps"])
-def test_without_noise_the_tolerance_decides(log_drop, status, figure):
+def test_a_verdict_tells_drop_and_figure(log_drop, status, figure):
     verdict = judge(pairs(*[log_drop] * 5), figure)
-    assert verdict.status is status
+    assert verdict.status is Status[status]
     assert verdict.drop == pytest.approx(-math.expm1(-log_drop))
     assert (verdict.figure, verdict.baseline_runs, verdict.degrees) == (figure, 5, 4)
 
