@@ -204,6 +204,41 @@ def test_copy(bandwidth):
     ]
 
 
+def test_a_fresh_process_does_not_load_hypothesis_for_a_summary_that_nobody_reads(project):
+    project.file(
+        "conftest.py",
+        """
+import atexit, os, sys
+
+asked = []
+
+def pytest_configure(config):
+    asked.append(config.pluginmanager.has_plugin("hypothesispytest"))
+
+def tell():
+    if "PYTEST_BANDWIDTH_REQUEST" in os.environ:
+        with open("loaded", "a") as file:
+            print(*asked, "hypothesis" in sys.modules, file=file)
+
+atexit.register(tell)
+""",
+    )
+    project.file(
+        "test_copy.py",
+        """
+import numpy as np
+import pytest
+
+@pytest.mark.bandwidth(min_gbps="90 TB/s")
+def test_copy(bandwidth):
+    a, b = bandwidth.random(1 << 14), bandwidth.empty(1 << 14)
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+""",
+    )
+    project.run("-p", "hypothesispytest", "--bandwidth-confirm=1").assert_outcomes(failed=1)
+    assert (project.path / "loaded").read_text().splitlines() == ["True False"]
+
+
 def test_fresh_processes_leave_the_files_of_other_plugins_alone(project):
     pytest.importorskip("pytest_benchmark")
     project.file("pytest.ini", "[pytest]\naddopts = -p no:randomly\nbandwidth_busy_processors = 1000\n")

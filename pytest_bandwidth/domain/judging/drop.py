@@ -14,7 +14,6 @@ from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.judging.reference import Reference, noise_bound
 from pytest_bandwidth.domain.judging.rule import (
     REGRESSED_LEVEL,
-    SUSPECT_LEVEL,
     bounds_of,
     first_status,
     fresh_gate,
@@ -119,14 +118,6 @@ def is_doubtful(first: Verdict, reference: Reference, tolerance: float, confirm:
     if first.status not in (Status.WITHIN, Status.INSUFFICIENT) or first.observed is None:
         return False
     return reference.centre - math.log(first.observed) > bounds_of(reference, tolerance, confirm).doubt
-
-
-def may_be_past(first: Verdict, reference: Reference, tolerance: float) -> bool:
-    """Return whether a drop that a look allowed may, but for noise, be past the tolerance."""
-    if first.status is not Status.WITHIN or first.observed is None:
-        return False
-    drop = reference.centre - math.log(first.observed)
-    return drop + reference.noise(SUSPECT_LEVEL, 1) > log_of_drop(tolerance)
 
 
 def confirm_drop(first: Verdict, reference: Reference, fresh: Sequence[float], tolerance: float) -> Verdict:

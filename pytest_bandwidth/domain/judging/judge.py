@@ -23,7 +23,7 @@ from pytest_bandwidth.domain.judging.confirmation import (
     judge_by_fresh,
 )
 from pytest_bandwidth.domain.judging.counts import judge_counts, ungated
-from pytest_bandwidth.domain.judging.drop import is_doubtful, look, may_be_past, not_comparable, setup_of, without_share
+from pytest_bandwidth.domain.judging.drop import is_doubtful, look, not_comparable, setup_of, without_share
 from pytest_bandwidth.domain.judging.floors import Floors, is_by_floor, look_at_floors
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.reference import Past, Pool, Reference, pool_of, prior_spread
@@ -33,6 +33,8 @@ from pytest_bandwidth.domain.measured.regime import regime_of
 from pytest_bandwidth.domain.measured.rounds import LARGEST_SHARE
 from pytest_bandwidth.domain.units import format_percent
 from pytest_bandwidth.domain.verdict import Status, Verdict
+
+_ALLOWED = (Status.WITHIN, Status.IMPROVED)
 
 # GB/s of a matching probe that runs alone in a fresh process: (bytes read, bytes written) → GB/s, or BandwidthError.
 ProbeAlone = Callable[[int, int], float]
@@ -157,16 +159,16 @@ def _needs_processes(verdict: Verdict, case: Case, limits: Limits) -> bool:
 
 
 def _is_unsettled(verdict: Verdict, case: Case, entry: Entry | None, limits: Limits) -> bool:
-    """Return whether old code is to say what stored figures cannot: of changed code also that it lost too little."""
+    """Return whether old code is to say what stored figures cannot.
+
+    Of changed code they cannot say that it lost little: since they were taken the machine may have got as much better.
+    A layer norm that was made 5 % slower stood 0.2 % below five runs of the hour before, which differed by 0.9 %.
+    """
     if verdict.code == CODE_ALONE:
         return True
     if not limits.unsure:
         return False
-    if verdict.status in UNSURE:
-        return True
-    if case.reference is None or not is_changed_code(case.measurement, entry):
-        return False
-    return may_be_past(verdict, case.reference, case.tolerance)
+    return verdict.status in UNSURE or (verdict.status in _ALLOWED and is_changed_code(case.measurement, entry))
 
 
 def _is_doubtful(verdict: Verdict, case: Case, limits: Limits) -> bool:

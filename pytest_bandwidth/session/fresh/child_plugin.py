@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 import pytest
 
@@ -12,6 +13,8 @@ from pytest_bandwidth.session.fresh.parent_death import end_with_parent
 
 # These choose tests by what failed before, or write what only the parent may write.
 _NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")
+
+_HYPOTHESIS = "hypothesispytest"
 
 # Where pytest and plugins write, by the name of the option's value: those files are the parent's.
 _OUTPUTS = (
@@ -52,6 +55,13 @@ class _ChildHooks:
         gc.freeze()
         if self._collects:
             gc.enable()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        # For its part of the summary it loads all of Hypothesis, half a second, though no test has used it.
+        plugins = session.config.pluginmanager
+        if "hypothesis" not in sys.modules and plugins.has_plugin(_HYPOTHESIS):
+            plugins.unregister(name=_HYPOTHESIS)
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:

@@ -74,10 +74,13 @@ def with_why(verdict: Verdict, why: str | None) -> Verdict:
 def after_first_look(first: Verdict, last: Verdict) -> Verdict:
     """Return which of the two stands: what was allowed at first stays so, unless something was lost after all.
 
-    What stays so tells what was seen beside it.
+    What stays so tells what was seen beside it. What the code did not gain, the machine did.
     """
     if first.status in (Status.SUSPECT, Status.NO_BASELINE, *UNSURE):
         return last
-    if last.status in (Status.REGRESSED, Status.DEVICE):
+    if last.status in (Status.REGRESSED, Status.DEVICE) or (first.status, last.status) == (
+        Status.IMPROVED,
+        Status.WITHIN,
+    ):
         return last
     return replace(first, reason=f"{first.reason}; {last.reason}", why_not=last.why_not)
