@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.judging.by_code import same_code
 from pytest_bandwidth.domain.judging.by_code.by_commit import of_cleared
 from pytest_bandwidth.domain.judging.by_code.last_word import UNSURE, Suspect, Way, after_first_look, settle, with_why
 from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, look_at_code
-from pytest_bandwidth.domain.judging.by_code.same_code import is_changed_code, is_same_code
+from pytest_bandwidth.domain.judging.by_code.same_code import is_same_code, may_have_changed
 from pytest_bandwidth.domain.judging.confirmation import (
     Case,
     Confirmation,
@@ -161,14 +161,14 @@ def _needs_processes(verdict: Verdict, case: Case, limits: Limits) -> bool:
 def _is_unsettled(verdict: Verdict, case: Case, entry: Entry | None, limits: Limits) -> bool:
     """Return whether old code is to say what stored figures cannot.
 
-    Of changed code they cannot say that it lost little: since they were taken the machine may have got as much better.
+    Of code that changed they cannot say that it lost little: since then the machine may have got as much better.
     A layer norm that was made 5 % slower stood 0.2 % below five runs of the hour before, which differed by 0.9 %.
     """
     if verdict.code == CODE_ALONE:
         return True
     if not limits.unsure:
         return False
-    return verdict.status in UNSURE or (verdict.status in _ALLOWED and is_changed_code(case.measurement, entry))
+    return verdict.status in UNSURE or (verdict.status in _ALLOWED and may_have_changed(case.measurement, entry))
 
 
 def _is_doubtful(verdict: Verdict, case: Case, limits: Limits) -> bool:

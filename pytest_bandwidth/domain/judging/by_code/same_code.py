@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
@@ -26,19 +25,25 @@ def is_same_code(measurement: Measurement, entry: Entry | None) -> bool:
 
     A kernel that is timed is known by its machine code, one that is counted by the PTX that is executed.
     """
-    return _standing(measurement, entry) == "same"
+    return entry is not None and measurement.code.is_same(identity_of_plain(entry.code), by=_by(measurement))
 
 
-def is_changed_code(measurement: Measurement, entry: Entry | None) -> bool:
-    """Return whether the measurement surely ran other code than the entry's newest runs, or in another launch."""
-    return _standing(measurement, entry) == "changed"
+def may_have_changed(measurement: Measurement, entry: Entry | None) -> bool:
+    """Return whether the entry's newest runs tell their code, and the measurement's is not known to be the same.
+
+    Code that told itself then and does not now is another. What the toolchain alone made of the same PTX is none: old
+    code, which is built today as well, cannot tell of it.
+    """
+    if entry is None:
+        return False
+    now, then = measurement.code, identity_of_plain(entry.code)
+    if then.fingerprint(by=_by(measurement)) is None or is_same_code(measurement, entry):
+        return False
+    return then.ptx is None or (now.ptx, now.launch) != (then.ptx, then.launch)
 
 
-def _standing(measurement: Measurement, entry: Entry | None) -> Literal["same", "changed"] | None:
-    if entry is None or not entry.code:
-        return None
-    by = "ptx" if measurement.device.counts_only else "sass"
-    return measurement.code.standing(identity_of_plain(entry.code), by=by)
+def _by(measurement: Measurement) -> str:
+    return "ptx" if measurement.device.counts_only else "sass"
 
 
 def at_first_look(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict:

@@ -171,6 +171,7 @@ def test_what_stored_runs_cannot_tell_is_settled_where_that_is_asked_for(unsure)
 
 
 CODE, EDITED = (CodeIdentity(ptx=one * 32, sass=one * 32, launch="c" * 32) for one in "ab")
+REBUILT_CODE = replace(CODE, sass="d" * 32)
 OF_CODE = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=CODE.known())
 
 
@@ -180,8 +181,10 @@ OF_CODE = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=CODE.known())
         (87.0, EDITED, True, True),
         (90.0, EDITED, True, True),  # by what the code lost the machine may have got better
         (87.0, EDITED, False, False),
+        (87.0, REBUILT_CODE, True, False),  # its old PTX becomes the same today
+        (87.0, replace(REBUILT_CODE, launch="d" * 32), True, True),
         (87.0, CODE, True, False),
-        (87.0, CodeIdentity(), True, False),
+        (87.0, CodeIdentity(), True, True),  # it told itself when the baseline was taken
     ],
 )
 def test_changed_code_that_stored_runs_allow_is_settled_where_that_is_asked_for(gbps, code, unsure, settled):
