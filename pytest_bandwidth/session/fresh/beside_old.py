@@ -131,7 +131,7 @@ class OldKernels:
                 if not asked:
                     break
                 fewer, before = asked.keys() != before, set(asked)
-                self._tell(f"suspect: fresh process {number} of at most {LOOKS.most}, beside the old kernel")
+                self._tell(f"fresh process {number} of at most {LOOKS.most}, beside the old kernel")
                 try:
                     told = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:

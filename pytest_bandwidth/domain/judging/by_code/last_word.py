@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.judging.confirmation import Case
+from pytest_bandwidth.domain.judging.drop import moved
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # What stored runs cannot tell.
@@ -74,13 +75,12 @@ def with_why(verdict: Verdict, why: str | None) -> Verdict:
 def after_first_look(first: Verdict, last: Verdict) -> Verdict:
     """Return which of the two stands: what was allowed at first stays so, unless something was lost after all.
 
-    What stays so tells what was seen beside it. What the code did not gain, the machine did.
+    What stays so tells what was seen beside it; what does not, how far it is from the baseline, where nobody sees it.
     """
     if first.status in (Status.SUSPECT, Status.NO_BASELINE, *UNSURE):
         return last
-    if last.status in (Status.REGRESSED, Status.DEVICE) or (first.status, last.status) == (
-        Status.IMPROVED,
-        Status.WITHIN,
-    ):
+    if last.status is Status.REGRESSED:
+        return replace(last, reason=f"{moved(first, 'the baseline')} here, but {last.reason}")
+    if last.status is Status.DEVICE:
         return last
     return replace(first, reason=f"{first.reason}; {last.reason}", why_not=last.why_not)

@@ -31,15 +31,15 @@ def is_same_code(measurement: Measurement, entry: Entry | None) -> bool:
 def may_have_changed(measurement: Measurement, entry: Entry | None) -> bool:
     """Return whether the entry's newest runs tell their code, and the measurement's is not known to be the same.
 
-    Code that told itself then and does not now is another. What the toolchain alone made of the same PTX is none: old
-    code, which is built today as well, cannot tell of it.
+    Code that told itself then and does not now is another. What another toolchain made of the same PTX is none: old
+    code, which is built today as well, cannot tell of it. Compiler options do the same, of which old code has its own.
     """
-    if entry is None:
+    if entry is None or is_same_code(measurement, entry):
         return False
     now, then = measurement.code, identity_of_plain(entry.code)
-    if then.fingerprint(by=_by(measurement)) is None or is_same_code(measurement, entry):
-        return False
-    return then.ptx is None or (now.ptx, now.launch) != (then.ptx, then.launch)
+    if then.ptx is not None and (now.ptx, now.launch) == (then.ptx, then.launch):
+        return now.rebuilt_since(then) is not None and not recorded_changes(measurement, entry)
+    return bool(now.changes_since(then)) or then.fingerprint(by="sass") is not None
 
 
 def _by(measurement: Measurement) -> str:

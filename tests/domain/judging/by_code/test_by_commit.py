@@ -9,7 +9,7 @@ from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT, is_cleared, judge_by_commit, limits_of
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords
-from pytest_bandwidth.domain.judging.by_code.same_code import NOTHING_DIFFERS
+from pytest_bandwidth.domain.judging.by_code.same_code import NOTHING_DIFFERS, may_have_changed
 from pytest_bandwidth.domain.judging.judge import judge_test
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.verdict import Status, Verdict
@@ -171,7 +171,8 @@ def test_what_stored_runs_cannot_tell_is_settled_where_that_is_asked_for(unsure)
 
 
 CODE, EDITED = (CodeIdentity(ptx=one * 32, sass=one * 32, launch="c" * 32) for one in "ab")
-REBUILT_CODE = replace(CODE, sass="d" * 32)
+KERNEL = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
+FUNCTION = CodeIdentity(function="a" * 32, launch="c" * 32)
 OF_CODE = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=CODE.known())
 
 
@@ -181,8 +182,6 @@ OF_CODE = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=CODE.known())
         (87.0, EDITED, True, True),
         (90.0, EDITED, True, True),  # by what the code lost the machine may have got better
         (87.0, EDITED, False, False),
-        (87.0, REBUILT_CODE, True, False),  # its old PTX becomes the same today
-        (87.0, replace(REBUILT_CODE, launch="d" * 32), True, True),
         (87.0, CODE, True, False),
         (87.0, CodeIdentity(), True, True),  # it told itself when the baseline was taken
     ],
@@ -196,22 +195,51 @@ def test_changed_code_that_stored_runs_allow_is_settled_where_that_is_asked_for(
     assert len(asked) == settled
 
 
-@pytest.mark.parametrize(("shown", "status"), [(Status.WITHIN, Status.WITHIN), (Status.IMPROVED, Status.IMPROVED)])
-def test_changed_code_has_improved_where_pairs_show_it_too(shown, status):
+@pytest.mark.parametrize("shown", [Status.WITHIN, Status.IMPROVED])
+def test_changed_code_that_is_faster_than_the_baseline_says_what_its_old_code_was_to_it(shown):
     limits = replace(LIMITS, unsure=True)
     ways = [lambda suspects: LastWords({}, {}, dict.fromkeys(suspects, replace(PAIRED, status=shown)))]
     of = {KEY: measured(120.0, code=EDITED)}
     verdict = judge_test(of, OF_CODE, limits, again(never), never_probe, ways=ways)[KEY].verdict
-    assert verdict.status is status
-    assert verdict.reason.endswith(PAIRED.reason)
+    assert verdict.status is Status.IMPROVED
+    assert verdict.reason.startswith("33.3 % above the baseline")
+    assert verdict.reason.endswith(f"; {PAIRED.reason}")
 
 
-def test_a_loss_that_pairs_show_to_be_past_the_tolerance_is_one_though_stored_runs_allow_it():
+@pytest.mark.parametrize(
+    ("entry", "now", "differs", "changed"),
+    [
+        (KERNEL, replace(KERNEL, ptx="d" * 32, sass="d" * 32), False, True),
+        (KERNEL, replace(KERNEL, launch="d" * 32), False, True),
+        (KERNEL, replace(KERNEL, sass="d" * 32), False, True),  # by other options
+        (KERNEL, replace(KERNEL, sass="d" * 32), True, False),  # by another toolchain, which builds the old code, too
+        (KERNEL, replace(KERNEL, sass=None), False, False),
+        (KERNEL, KERNEL, True, False),
+        (replace(KERNEL, sass=None), replace(KERNEL, ptx="d" * 32), False, True),
+        (replace(KERNEL, sass=None), KERNEL, False, False),
+        (FUNCTION, replace(FUNCTION, function="d" * 32), False, True),
+        (FUNCTION, FUNCTION, True, False),
+        (FUNCTION, CodeIdentity(), False, True),
+        (CodeIdentity(), FUNCTION, False, False),
+        (CodeIdentity(launch="c" * 32), FUNCTION, False, False),
+    ],
+)
+def test_code_may_have_changed_where_it_told_itself_and_is_not_the_same(entry, now, differs, changed):
+    of = replace(FIVE.entries[KEY], code=entry.known())
+    of = replace(of, runs=(*of.runs[:-1], replace(of.runs[-1], extra={"cuda_runtime": "13.0"})))
+    device = replace(GPU, facts={"cuda_runtime": "13.2" if differs else "13.0"})
+    assert may_have_changed(replace(measured(90.0, code=now), device=device), of) is changed
+
+
+@pytest.mark.parametrize(("gbps", "seen"), [(87.0, "3.3 % below"), (120.0, "33.3 % above")])
+def test_a_loss_that_pairs_show_to_be_past_the_tolerance_is_one_though_stored_runs_allow_it(gbps, seen):
     limits = replace(LIMITS, unsure=True)
-    of = {KEY: measured(87.0, code=EDITED)}
+    of = {KEY: measured(gbps, code=EDITED)}
     lost = replace(PAIRED, status=Status.REGRESSED)
     ways = [lambda suspects: LastWords(dict.fromkeys(suspects, lost))]
-    assert judge_test(of, OF_CODE, limits, again(never), never_probe, ways=ways)[KEY].verdict is lost
+    verdict = judge_test(of, OF_CODE, limits, again(never), never_probe, ways=ways)[KEY].verdict
+    assert verdict.status is Status.REGRESSED
+    assert verdict.reason == f"{seen} the baseline here, but {PAIRED.reason}"
 
 
 def test_a_loss_that_pairs_show_to_be_within_says_so_and_takes_no_fresh_process():
@@ -231,7 +259,6 @@ def test_what_stays_unsure_says_why_and_takes_no_fresh_process():
     assert found[KEY].verdict.reason.endswith("; its commit is gone")
 
 
-PTX_ALIKE = CodeIdentity(ptx="a" * 32, sass="b" * 32, launch="c" * 32)
 REBUILT = "the same PTX became other machine code: the compiler, its options, or where constants lie"
 
 
@@ -247,9 +274,9 @@ REBUILT = "the same PTX became other machine code: the compiler, its options, or
 def test_what_the_toolchain_made_of_the_code_is_named_which_pairs_built_today_cannot_see(now, runtime, said):
     entry = FIVE.entries[KEY]
     then = (*entry.runs[:-1], replace(entry.runs[-1], extra={"cuda_runtime": "13.0"}))
-    known = replace(FIVE, entries={KEY: replace(entry, code=PTX_ALIKE.known(), runs=then)})
+    known = replace(FIVE, entries={KEY: replace(entry, code=KERNEL.known(), runs=then)})
     device = replace(GPU, facts={"cuda_runtime": runtime})
-    slower = replace(measured(70.0, code=replace(PTX_ALIKE, **now)), device=device)
+    slower = replace(measured(70.0, code=replace(KERNEL, **now)), device=device)
     fresh = again(lambda: {None: Metrics(70.0, 0.7, 100.0)})
     verdict = judge_test({KEY: slower}, known, LIMITS, fresh, never_probe, ways=[cleared])[KEY].verdict
     assert (verdict.status, verdict.code) == (Status.DEVICE, BY_COMMIT)
