@@ -33,6 +33,7 @@ from pytest_bandwidth.devices.host import identify, read_caches
 from pytest_bandwidth.devices.numpy_arrays import Allocate, RandomSource, empty_array, host_nbytes
 from pytest_bandwidth.devices.run_delay import RunDelay
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
+from pytest_bandwidth.devices.stack import StackPlaces
 from pytest_bandwidth.domain.clock import clock
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
@@ -69,6 +70,7 @@ class CpuDevice:
         self._ceilings = HostCeilings(self._operate)
         self._watch = ActivityWatch()
         self._run_delay = RunDelay()
+        self._stack = StackPlaces()
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -173,11 +175,11 @@ class CpuDevice:
         return clock.perf_counter()
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """Time one call between two readings of the clock, caches cold, no garbage collection."""
+        """Time one call between two readings of the clock, caches cold, no garbage collection, the stack elsewhere."""
         del stream  # the host has none: everything is in order
         self._run_delay.look_for_threads()
         self._eviction.evict()
-        return self._run_delay.time(call)
+        return self._stack.call(partial(self._run_delay.time, call))
 
     def probe(self, traffic: Traffic, inputs: Sequence[Any] = ()) -> Probe:
         """Return the plain read, add, copy or write that is nearest in mix and as large. Raises OutOfMemory."""
