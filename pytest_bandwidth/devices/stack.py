@@ -1,4 +1,4 @@
-"""Call something at another place of the stack each time, so that no single place decides what is measured.
+"""Call something at a place of the stack that is drawn each time, so that no one place decides what is measured.
 
 Where a function's variables lie to its tables and data is an accident of the process: at some places they are in each
 other's way in the first cache. `np.exp` took 1.8 to 2.4 times as long in one process of thirty on a Zen 4, in data that
@@ -25,7 +25,7 @@ class StackPlaces:
         self._random = random.Random()  # tests seed the one of the module
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call it at one of the places of this thread's stack and return what it returns. Raises what it raises."""
+        """Call it at a drawn place of this thread's stack and return what it returns. Raises what it raises."""
         return _from_below(self._random.randrange(PLACES), function)
 
 

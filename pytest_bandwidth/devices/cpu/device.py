@@ -175,7 +175,7 @@ class CpuDevice:
         return clock.perf_counter()
 
     def time(self, call: Call, stream: Any) -> Sample:
-        """Time one call between two readings of the clock, caches cold, no garbage collection, its place drawn."""
+        """Time one call by the clock, caches cold, no garbage collection, from a place of the stack that is drawn."""
         del stream  # the host has none: everything is in order
         self._run_delay.look_for_threads()
         self._eviction.evict()
