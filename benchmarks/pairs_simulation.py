@@ -3,7 +3,7 @@
     python benchmarks/pairs_simulation.py                   # about a minute
     python benchmarks/pairs_simulation.py --trials 200000
 
-Every rule looks at the drops after some numbers of pairs, eight at most but for the rule of --bandwidth-against. It is
+Every rule looks at the drops after some numbers of pairs, eight at most but for the rules that the plugin uses. It is
 REGRESSED where the mean is past the tolerance and the rule excludes no drop, WITHIN where 99 % exclude that more than
 the tolerance was lost; else it goes on, and the last look decides as `Looks.tell` says. The rules share the level of
 two looks at 1/1000:
@@ -12,8 +12,9 @@ two looks at 1/1000:
     5, then 10    --bandwidth-against
     each of 3–8   six looks by Student's t that share 2/1000 evenly: by the union bound it holds at any of them
     each of 5–8   four looks that share it
-    4, 5, 6, 8    what settles suspects: as many, and after eight once more without the two extreme ones (five looks
-                  share the level); of pairs that had not all in common none before the fifth
+    4 to 12       what settles suspects: after 4, 5, 6, 8 and 12, and then once more without the two extreme ones (six
+                  looks share the level); of pairs that had not all in common none before the fifth
+    … to 8        the same without the look after 12
     … untrimmed   the same without that
     … granted     the same, but WITHIN wherever the mean is inside the tolerance and the 99 % interval no wider: a drop
                   of the tolerance itself is granted every other time
@@ -101,9 +102,10 @@ RULES: dict[str, Looks | Granting] = {
     "5, then 10": looks_of(5),
     "each of 3–8": Looks(EACH, LEVEL),
     "each of 5–8": Looks((5, 6, 7, 8), LEVEL),
-    "4, 5, 6, 8": SETTLING,
-    "4, 5, 6, 8 untrimmed": replace(SETTLING, trims=False),
-    "4, 5, 6, 8 granted": Granting(SETTLING.after, student(1 - SETTLING.loss_level), SETTLING.loss_level),
+    "4 to 12": SETTLING,
+    "4 to 12, to 8": replace(SETTLING, after=(4, 5, 6, 8)),
+    "4 to 12 untrimmed": replace(SETTLING, trims=False),
+    "4 to 12 granted": Granting(SETTLING.after, student(1 - SETTLING.loss_level), SETTLING.loss_level),
     "mixture, effect 3": Granting(EACH, mixture(3.0)),
     "mixture, effect 10": Granting(EACH, mixture(10.0)),
 }

@@ -67,7 +67,7 @@ class Pair:
 # Where the two of a pair have addresses or pages of their own, a process can have one of two speeds: that four pairs
 # have the same sign by chance is then no rarity, and Student's t takes them for certain: see
 # benchmarks/pairs_simulation.py.
-SETTLING = Looks((4, 5, 6, 8), 2 * (1 - REGRESSED_LEVEL), trims=True, from_unlike=5, settles=True)
+SETTLING = Looks((4, 5, 6, 8, 12), 2 * (1 - REGRESSED_LEVEL), trims=True, from_unlike=5, settles=True)
 # Undecided tests get so many times the pairs that were asked for.
 EXTENSION = 2
 

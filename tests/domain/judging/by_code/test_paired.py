@@ -155,7 +155,7 @@ def test_pairs_that_settle_say_which_they_left_out():
     verdict = judge_pairs(pairs(*drops), "gbps", 0.02, "main", SETTLING, last=True)
     assert (verdict.status, verdict.degrees, verdict.baseline_runs) == (Status.REGRESSED, 5, 8)
     assert (
-        " in 8 pairs of fresh processes, without the largest and the smallest (at least 1.8 % with 99.8 % c"
+        " in 8 pairs of fresh processes, without the largest and the smallest (at least 1.7 % with 99.8 % c"
         in verdict.reason
     )
     untold = judge_pairs(pairs(*drops[:7]), "gbps", 0.02, "main", SETTLING, last=False)
