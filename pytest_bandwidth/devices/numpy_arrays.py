@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pytest_bandwidth.devices.free_memory import available_bytes
 from pytest_bandwidth.devices.host import usable_processors
 from pytest_bandwidth.devices.random_bits import WORD_BYTES, checked_array_shape, masks_for, resolve_dtype, words_needed
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
@@ -142,17 +141,3 @@ def allocation(what: str, size: int) -> Iterator[None]:
         yield
     except MemoryError:
         raise OutOfMemory(f"{what} needs {format_bytes(size)}, more than the host gives: use a smaller size") from None
-
-
-def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Return memory that can be had without swapping; None where the system does not tell."""
-    try:
-        for line in meminfo.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return None
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -7,7 +7,6 @@ from pytest_bandwidth.devices.numpy_arrays import (
     RANDOM_BLOCK_WORDS,
     RandomSource,
     allocation,
-    available_bytes,
     empty_array,
     host_nbytes,
 )
@@ -74,14 +73,6 @@ def test_an_allocation_that_fails():
         allocation("the probe", 12),
     ):
         raise MemoryError
-
-
-def test_available_memory_is_read_where_the_system_tells(tmp_path):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemTotal:  100 kB\nMemAvailable:   42 kB\n", encoding="ascii")
-    assert available_bytes(meminfo) == 42 * 1024
-    meminfo.write_text("MemAvailable: many kB\n", encoding="ascii")
-    assert available_bytes(meminfo) is None
 
 
 class Foreign:
