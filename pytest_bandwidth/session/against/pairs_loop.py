@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Protocol
 
+from pytest_bandwidth.devices.free_memory import limit_bytes
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.judging.by_code.last_word import Suspect, Way, settle, with_why
 from pytest_bandwidth.domain.judging.by_code.looks import Looks
@@ -263,8 +264,9 @@ def can_take_turns(measurements: Collection[Measurement], revision: Revision) ->
         return False
     if any(one.rounds.interleaved for one in measurements):
         return False
-    bytes_moved = sum(one.bytes_moved for one in measurements)
-    return all(MEMORY_FACTOR * bytes_moved <= (one.device.memory_bytes or math.inf) for one in measurements)
+    needed = MEMORY_FACTOR * sum(one.bytes_moved for one in measurements)
+    limit = limit_bytes() or math.inf
+    return all(needed <= min(limit, one.device.memory_bytes or math.inf) for one in measurements)
 
 
 def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:

@@ -159,13 +159,16 @@ def test_what_the_other_revision_measured_once_and_then_did_not_is_judged_too():
     assert {key: one.verdict.status for key, one in found.items()} == {"a": Status.REGRESSED, "b": Status.REGRESSED}
 
 
-def test_what_can_take_turns():
+def test_what_can_take_turns(monkeypatch):
+    monkeypatch.setattr(pairs_loop, "limit_bytes", lambda: None)
     revision = ScriptedWorktrees.revision
     one = replace(measured(70.0), device=replace(HOST, memory_bytes=None))
     assert can_take_turns([one, one], revision)
     compared = replace(one, rounds=replace(one.rounds, interleaved=((1.0,),)))
     for another in (compared, replace(one, device=HOST), replace(one, device=replace(HOST, kind="cuda"))):
         assert not can_take_turns([one, another], revision), "compared callables, too little memory, a GPU"
+    monkeypatch.setattr(pairs_loop, "limit_bytes", lambda: 8 * 2 * one.bytes_moved - 1)
+    assert not can_take_turns([one, one], revision), "too little memory in its control group"
 
 
 def test_the_device_is_held_for_each_pair_and_free_between_pairs():
