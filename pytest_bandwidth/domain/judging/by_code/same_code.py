@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.device import MEMORY_CLOCK, SLOWDOWN
+from pytest_bandwidth.domain.judging.by_code.paired import EVEN_PROBES
 from pytest_bandwidth.domain.judging.causes import SETTING_FACTS, recorded_changes
 from pytest_bandwidth.domain.judging.drop import drop_sentence, moved
 from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.units import format_gbps
 from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # The code of verdicts that rest on it.
@@ -17,6 +20,8 @@ SAME_CODE = "same-code"
 NOTHING_DIFFERS = "nothing that runs record differs from the newest"
 # Others that use less of a host's processors than this are no reason to name.
 LEAST_PROCESSORS = 0.1
+# |ln| of the probe's GB/s now and then past which memory is not what it was: what pairs take for another machine, too.
+OTHER_PROBE = EVEN_PROBES
 _FINE = (Status.WITHIN, Status.IMPROVED, Status.INSUFFICIENT)
 
 
@@ -87,7 +92,7 @@ def _blamed(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict
 
 
 def what_differs(measurement: Measurement, entry: Entry) -> str:
-    """Say what is not as beside the entry's runs: the toolchain's code, card, clocks, others, settings, versions.
+    """Say what is not as in the entry's runs: the toolchain's code, card, probe, clocks, others, settings, versions.
 
     Of code only what its toolchain made of it: what people changed in it has been held to the old.
     """
@@ -96,6 +101,8 @@ def what_differs(measurement: Measurement, entry: Entry) -> str:
     known = {run.gpu for run in entry.runs} - {None}
     if device.on_gpu and known and device.serial not in known:
         of_device.append(f"another card, {device.serial}")
+    if (probe := _another_probe(measurement, entry)) is not None:
+        of_device.append(probe)
     of_device += [finding.text for finding in measurement.findings if finding.code in (MEMORY_CLOCK, SLOWDOWN)]
     others = measurement.conditions_after.others_processors or 0.0
     if others >= LEAST_PROCESSORS:
@@ -108,3 +115,11 @@ def what_differs(measurement: Measurement, entry: Entry) -> str:
     rebuilt = measurement.code.rebuilt_since(identity_of_plain(entry.code))
     said = [rebuilt, f"what differs is {', '.join(found)}{pairs}" if found else None]
     return "; ".join(filter(None, said)) or NOTHING_DIFFERS
+
+
+def _another_probe(measurement: Measurement, entry: Entry) -> str | None:
+    now = measurement.probe_gbps
+    then = next((run.probe_gbps for run in reversed(entry.runs) if run.probe_gbps), None)
+    if not now or then is None or abs(math.log(now / then)) <= OTHER_PROBE:
+        return None
+    return f"a probe at {format_gbps(now)}, {format_gbps(then)} beside the newest run"

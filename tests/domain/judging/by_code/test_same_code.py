@@ -53,6 +53,18 @@ def test_a_drop_of_same_code_that_fresh_processes_confirm_is_the_devices():
     assert not verdict.status.fails(strict=False)
 
 
+@pytest.mark.parametrize("probe_gbps", [100.0, 109.0, 92.0])
+def test_a_probe_like_that_of_the_newest_run_is_nothing_to_name(probe_gbps):
+    now = same(60.0, probe_gbps=probe_gbps)
+    assert "a probe at" not in judge(now, KNOWN, replace(LIMITS, confirm=0)).reason
+
+
+def test_a_drop_beside_another_probe_names_both():
+    verdict = judge(same(60.0, probe_gbps=146.0), KNOWN, replace(LIMITS, confirm=0))
+    assert verdict.status is Status.DEVICE
+    assert verdict.reason.endswith("; what differs is a probe at 146 GB/s, 100 GB/s beside the newest run")
+
+
 def test_without_fresh_processes_the_first_look_decides():
     verdict = judge(same(60.0), KNOWN, replace(LIMITS, confirm=0))
     assert (verdict.status, verdict.code) == (Status.DEVICE, "same-code")
