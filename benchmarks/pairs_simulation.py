@@ -14,7 +14,7 @@ two looks at 1/1000:
     each of 5–8   four looks that share it
     4 to 12       what settles suspects: after 4, 5, 6, 8 and 12, and then once more without the two extreme ones (six
                   looks share the level); of pairs that had not all in common none before the fifth
-    … to 8        the same without the look after 12
+    4 to 8        the same without the look after 12
     … untrimmed   the same without that
     … granted     the same, but WITHIN wherever the mean is inside the tolerance and the 99 % interval no wider: a drop
                   of the tolerance itself is granted every other time
@@ -103,7 +103,7 @@ RULES: dict[str, Looks | Granting] = {
     "each of 3–8": Looks(EACH, LEVEL),
     "each of 5–8": Looks((5, 6, 7, 8), LEVEL),
     "4 to 12": SETTLING,
-    "4 to 12, to 8": replace(SETTLING, after=(4, 5, 6, 8)),
+    "4 to 8": replace(SETTLING, after=(4, 5, 6, 8)),
     "4 to 12 untrimmed": replace(SETTLING, trims=False),
     "4 to 12 granted": Granting(SETTLING.after, student(1 - SETTLING.loss_level), SETTLING.loss_level),
     "mixture, effect 3": Granting(EACH, mixture(3.0)),

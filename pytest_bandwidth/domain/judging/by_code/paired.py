@@ -63,7 +63,7 @@ class Pair:
 
 # Those that are to settle a suspect err no more often together than the two of `looks_of`.
 # Drops that spread by nearly the tolerance take twelve: of 3 % at a tolerance of 2 % whose pairs spread by 1.8 %, eight
-# find two of five, twelve more than four.
+# find two in five, twelve more than four in five.
 # Now and then a process is 10 or 20 % slower than its twin throughout, by where its heap placed what its code allocates
 # or for no known reason: one such pair of eight made a drop that the others agreed on INSUFFICIENT.
 # Where the two of a pair have addresses or pages of their own, a process can have one of two speeds: that four pairs
