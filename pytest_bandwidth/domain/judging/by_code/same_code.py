@@ -20,8 +20,6 @@ SAME_CODE = "same-code"
 NOTHING_DIFFERS = "nothing that runs record differs from the newest"
 # Others that use less of a host's processors than this are no reason to name.
 LEAST_PROCESSORS = 0.1
-# |ln| of the probe's GB/s now and then past which memory is not what it was: what pairs take for another machine, too.
-OTHER_PROBE = EVEN_PROBES
 _FINE = (Status.WITHIN, Status.IMPROVED, Status.INSUFFICIENT)
 
 
@@ -120,6 +118,6 @@ def what_differs(measurement: Measurement, entry: Entry) -> str:
 def _another_probe(measurement: Measurement, entry: Entry) -> str | None:
     now = measurement.probe_gbps
     then = next((run.probe_gbps for run in reversed(entry.runs) if run.probe_gbps), None)
-    if not now or then is None or abs(math.log(now / then)) <= OTHER_PROBE:
+    if not now or then is None or abs(math.log(now / then)) <= EVEN_PROBES:
         return None
     return f"a probe at {format_gbps(now)}, {format_gbps(then)} beside the newest run"
