@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from pytest_bandwidth.cli.tables import print_json
-from pytest_bandwidth.devices.base import Device, TimedDevice
+from pytest_bandwidth.devices.base import Device, Probe, TimedDevice
 from pytest_bandwidth.devices.open import open_device
 from pytest_bandwidth.domain.device import device_plain
+from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.roofline import ridge_point
+from pytest_bandwidth.domain.measured.rounds import RUN_DELAY
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import digits, format_gbps, format_percent
 from pytest_bandwidth.reports.text_safe import printable
-from pytest_bandwidth.session.fresh.probe import probe_gbps
 
 # Read and written shares of a probe's bytes.
 _COPY = "copy (1:1)"
 MIXES = {"read only": (1, 0), "write only": (0, 1), _COPY: (1, 1), "2 reads, 1 write": (2, 1)}
 PROBE_BYTES = 768 * 2**20
 SAMPLES = 15
+WARM_SECONDS = 0.3
 PRECISIONS = ("fp64", "fp32", "fp16-tensor", "bf16-tensor")
 
 
@@ -51,8 +54,30 @@ def _probes(device: Device) -> dict[str, float]:
     for name, (read, written) in MIXES.items():
         part = PROBE_BYTES // (read + written)
         probe = device.probe(Traffic(read * part, written * part))
-        found[name] = probe_gbps(device, probe, SAMPLES, tolerates_run_delay=True)
+        found[name] = _probe_gbps(device, probe)
     return found
+
+
+def _probe_gbps(device: TimedDevice, probe: Probe) -> float:
+    """Return GB/s of a probe, after a warm-up by time, since clocks rise by time: the median of samples that count.
+
+    Raises BandwidthError where none counts.
+    """
+    until = device.now() + WARM_SECONDS
+    device.time(probe.call, None)
+    while device.now() < until:
+        device.time(probe.call, None)
+    taken = [device.time(probe.call, None) for _ in range(SAMPLES)]
+    seconds = [sample.seconds for sample in taken if sample.drop is None and sample.seconds > 0]
+    # On a busy host a thread waits in each sample: better such a look than none.
+    seconds = seconds or [sample.seconds for sample in taken if sample.drop and sample.drop.code == RUN_DELAY]
+    if not seconds:
+        why = sorted({sample.drop.text if sample.drop else "it took no time" for sample in taken})
+        raise BandwidthError(
+            f"the probe ({probe.name}) has no figure: expected a sample that counts, found {SAMPLES} that do not "
+            f"({'; '.join(why)}); try again when the device is at rest"
+        )
+    return probe.bytes_moved / median(seconds) / 1e9
 
 
 def _ridge_points(device: Device, probes: Mapping[str, float]) -> dict[str, float]:

@@ -1,29 +1,25 @@
-"""Name the verdicts: their statuses, what each does to a test, and the figures they rest on."""
+"""Name the six verdicts, what each does to a test, and the numbers that a decision rests on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 from pytest_bandwidth.domain.baseline import Metric
 
 
 class Status(str, Enum):
-    """List the statuses in order of precedence. SUSPECT is on its way to one of the others and is never reported."""
+    """List the verdicts in order of precedence."""
 
-    INVALID = "INVALID"
-    NOT_COMPARABLE = "NOT_COMPARABLE"
     REGRESSED = "REGRESSED"
-    DEVICE = "DEVICE"
-    UNCONFIRMED = "UNCONFIRMED"
-    INSUFFICIENT = "INSUFFICIENT"
-    NO_BASELINE = "NO_BASELINE"
+    MISMATCH = "MISMATCH"
+    UNDECIDED = "UNDECIDED"
     IMPROVED = "IMPROVED"
-    WITHIN = "WITHIN"
-    UNCHANGED = "UNCHANGED"
-    UPDATED = "UPDATED"
-    SUSPECT = "SUSPECT"
+    OK = "OK"
+    SAVED = "SAVED"
 
     def __str__(self) -> str:
         return self.value
@@ -35,62 +31,92 @@ class Status(str, Enum):
     @property
     def warns(self) -> bool:
         """Return whether it could not be judged: then it passes with a warning, and fails with ``strict``."""
-        return self in _UNJUDGED
+        return self is _UNDECIDED
 
     def fails(self, *, strict: bool) -> bool:
-        return self.always_fails or (strict and self.warns)
+        return self in _FAILING or (strict and self is _UNDECIDED)
 
 
 # Looking a member up in its class takes a microsecond, and every row is asked often.
-_FAILING = (Status.REGRESSED, Status.NOT_COMPARABLE)
-_UNJUDGED = (Status.INVALID, Status.DEVICE, Status.UNCONFIRMED, Status.INSUFFICIENT, Status.NO_BASELINE)
+_FAILING = (Status.REGRESSED, Status.MISMATCH)
+_UNDECIDED = Status.UNDECIDED
 
 
-# The code of NO_BASELINE where a run was to write the entry, and did not.
-NOT_WRITTEN = "not-written"
+class Rule:
+    """Name the rules by which a decision is made: the `reason_code` of reports. A floor's is ``floor:NAME``."""
 
-
-class Numbers(NamedTuple):
-    """Hold what the verdict on a drop rests on; each as in `Verdict`."""
-
-    figure: Metric
-    observed: float
-    reference: float
-    tolerance: float
-    drop: float
-    allowed_drop: float
-    visible_drop: float
-    spread: float
-    degrees: float
-    baseline_runs: int
-    confirmations: tuple[float, ...] = ()
+    WRITTEN = "written"
+    LEFT_OUT = "left-out"
+    CODE_UNCHANGED = "code-unchanged"
+    OLD_KERNEL = "old-kernel"
+    PAIRS = "pairs"
+    STORED = "stored"
+    NOT_REPRODUCED = "not-reproduced"
+    FLOORS = "floors"
+    COUNTS = "counts"
+    LESS_WORK = "less-work"
+    UNGATED = "ungated"
+    DRAM = "dram"
+    MAX_DRAM_RATIO = "max_dram_ratio"
+    DRAM_UNCOUNTED = "max_dram_ratio-uncounted"
+    BYTES = "bytes"
+    METHOD = "method"
+    TOO_NOISY = "too-noisy"
+    NO_PROBE = "no-probe"
+    UNSTEADY = "unsteady"
+    NOT_RERUN = "not-rerun"
+    NO_BASELINE = "no-baseline"
+    NO_ENTRY = "no-entry"
+    EMPTY_ENTRY = "empty-entry"
+    CODE_ALONE = "code-alone"
+    NOT_THERE = "not-there"
+    NOT_WRITTEN = "not-written"
+    NOTHING_VALID = "nothing-valid"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Hold a status, the sentence that gives its reason, and every number that was used.
+class Numbers:
+    """Hold what a decision rests on; None where it does not.
 
-    code: short reason for programs (``drop``, ``floor:min_gbps``, ``bytes``, …).
-    figure: what was judged; observed and reference are values of it (GB/s, or a share of the probe).
-    drop, allowed_drop, visible_drop: fractions of the reference: seen; let pass; the smallest that would have failed.
-    spread: s, the between-process standard deviation of ln(figure) that was assumed.
-    confirmations: the figure, or a floor's own figure, in each fresh process.
-    why_not: why no better way had the last word, as the end of the reason says, too.
+    figure: what was compared; observed and reference are values of it (GB/s, or a share of the probe): this code's and
+    the old code's, or the baseline's. Of a floor: its own figure, and the limit.
+    drop: fraction of the reference that was lost; low, high: its bounds, 99.8 % and 99 % one-sided over all looks.
+    tolerance: the smallest loss that has to be caught. allowed_drop: the drop past which it is REGRESSED.
+    detects: the smallest drop that is found 95 times in 100.
+    spread: standard deviation of ln(figure) from process to process, or of pairs' log ratios; degrees: of freedom.
+    runs: of the baseline, or pairs, or processes in which old and new ran.
+    confirmations: the figure in each new process.
     """
 
-    status: Status
-    code: str
-    reason: str
     figure: Metric | None = None
     observed: float | None = None
     reference: float | None = None
     tolerance: float | None = None
     drop: float | None = None
+    low: float | None = None
+    high: float | None = None
     allowed_drop: float | None = None
-    visible_drop: float | None = None
+    detects: float | None = None
     spread: float | None = None
     degrees: float | None = None
-    baseline_runs: int | None = None
+    runs: int | None = None
     confirmations: tuple[float, ...] = ()
-    runs_advised: int | None = None
-    why_not: str | None = None
+
+
+NO_NUMBERS = Numbers()
+_NO_FACTS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Hold a verdict, the rule that gave it, its numbers, and plain facts that a sentence about it needs.
+
+    rule: one of `Rule`, a validity finding's code, ``floor:NAME`` or ``setting:NAME``. facts: by name, plain data;
+    `reports.wording` says which rule has which. why_not: why better evidence could not be had, in words.
+    """
+
+    status: Status
+    rule: str
+    numbers: Numbers = NO_NUMBERS
+    facts: Mapping[str, Any] = field(default_factory=lambda: _NO_FACTS)
+    why_not: tuple[str, ...] = ()

@@ -17,10 +17,10 @@ Cell = str | int | float | None
 # The first nine are the benchmark table that other tools read: their names and order stay.
 COLUMNS = (
     *("operation", "precision", "M", "N", "K", "time_ms", "bandwidth_gb_s", "bytes_read", "bytes_written"),
-    *("nodeid", "label", "status", "code", "reason"),
+    *("nodeid", "label", "status", "reason_code", "reason"),
     *("utilization", "utilization_of", "relative", "probe_gb_s", "noise", "samples", "method"),
     *("flop", "arithmetic_intensity", "ridge_point", "regime"),
-    *("judged_on", "observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance", "baseline_runs"),
+    *("judged_on", "observed", "reference", "drop", "allowed_drop", "detects", "tolerance", "runs"),
     *("fp16_over_fp32_gb_s", "fp16_over_fp32_time", "file", "line"),
     *("dram_read", "dram_written", "dram_ratio", "dram_gb_s", "l2_sectors_read", "l2_sectors_written"),
     *("load_sectors", "store_sectors", "atomic_sectors", "sectors_per_request", "access"),
@@ -56,16 +56,13 @@ def _cells(outcome: Outcome, pair: PrecisionPair | None) -> Sequence[Cell]:
         outcome.gbps,
         outcome.bytes_read,
         outcome.bytes_written,
-        *(outcome.nodeid, outcome.label, outcome.status, outcome.code, outcome.reason),
+        *(outcome.nodeid, outcome.label, outcome.status, outcome.reason_code, outcome.reason),
         *(outcome.valid_utilization, outcome.utilization_of if outcome.valid_utilization is not None else None),
         *(outcome.valid_relative, outcome.probe_gbps, outcome.noise, len(outcome.samples), outcome.method),
         *(outcome.flop, outcome.arithmetic_intensity, outcome.ridge_point, outcome.regime),
         text(verdict, "figure"),
-        *(
-            number(verdict, name)
-            for name in ("observed", "reference", "drop", "allowed_drop", "visible_drop", "tolerance")
-        ),
-        number(verdict, "baseline_runs"),
+        *(number(verdict, name) for name in ("observed", "reference", "drop", "allowed_drop", "detects", "tolerance")),
+        number(verdict, "runs"),
         *((pair.bandwidth_ratio, pair.time_ratio) if pair else (None, None)),
         *(outcome.file, outcome.line),
         *(outcome.dram_read, outcome.dram_written, outcome.dram_ratio, outcome.dram_gbps),

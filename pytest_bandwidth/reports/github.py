@@ -21,7 +21,18 @@ SUMMARY_BYTES_AT_MOST = 900_000
 ROWS_AT_MOST = 300
 ANNOTATIONS_AT_MOST = 10
 _SIGNS = {"bad": "❌", "warn": "⚠️", "good": "✅", "plain": "✅"}
-_HEAD = ("status", "test", "GB/s", "of peak", "of probe", "change", "allowed drop", "sees", "sectors/request", "access")
+_HEAD = (
+    "status",
+    "test",
+    "GB/s",
+    "of peak",
+    "of probe",
+    "change",
+    "allowed drop",
+    "detects",
+    "sectors/request",
+    "access",
+)
 # What a table has in any case; other columns that say nothing in any of its rows are left out.
 _ALWAYS = 2
 # Whatever could mean something to Markdown, to HTML or to GitHub (mentions, references, links without markup).
@@ -119,7 +130,7 @@ def _table(run: RunDocument, outcomes: Iterable[Outcome]) -> str:
             _percent(outcome.valid_relative),
             "–" if drop is None else signed_percent(-drop),
             _percent(number(verdict, "allowed_drop")),
-            _percent(number(verdict, "visible_drop")),
+            _percent(number(verdict, "detects")),
             sectors_text(outcome) or "–",
             patterns_text(outcome) or "–",
         )

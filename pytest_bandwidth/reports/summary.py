@@ -8,7 +8,7 @@ from typing import Literal
 
 from pytest_bandwidth.domain.outcomes.run_findings import OF_UNMEASURED, UNJUDGED
 from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
+from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.storage.saved_run import RunDocument
 
 Severity = Literal["bad", "warn", "good", "plain"]
@@ -16,17 +16,11 @@ Severity = Literal["bad", "warn", "good", "plain"]
 _MINUS = "\N{MINUS SIGN}"
 _WORDS = {
     Status.REGRESSED: "regressed",
-    Status.NOT_COMPARABLE: "not comparable with the baseline",
-    Status.INVALID: "invalid",
-    Status.DEVICE: "slowed by the device",
-    Status.UNCONFIRMED: "unconfirmed",
-    Status.INSUFFICIENT: "too noisy to judge",
-    Status.NO_BASELINE: "without a baseline",
+    Status.MISMATCH: "not comparable",
+    Status.UNDECIDED: "undecided",
     Status.IMPROVED: "improved",
-    Status.WITHIN: "within what is allowed",
-    Status.UNCHANGED: "of unchanged code",
-    Status.UPDATED: "written to the baseline",
-    Status.SUSPECT: "suspect",
+    Status.OK: "OK",
+    Status.SAVED: "saved to the baseline",
 }
 
 
@@ -57,7 +51,7 @@ def severity_of(status: Status, *, strict: bool) -> Severity:
     """Grade a status: bad fails its test, warn could not be judged, good is welcome news, plain is as it should be."""
     if status.fails(strict=strict):
         return "bad"
-    if status.warns or status is Status.SUSPECT:
+    if status.warns:
         return "warn"
     return "good" if status is Status.IMPROVED else "plain"
 
@@ -88,17 +82,20 @@ def summary_of_run(run: RunDocument) -> RunSummary:
         return RunSummary(sentence, f"{_capital(listed)}." if counts else "Nothing was measured.", "bad", counts)
     if total == 0:
         return RunSummary("Nothing was measured", "No test of this run used the bandwidth fixture.", "warn", counts)
-    unwritten = next((outcome for outcome in run.outcomes if outcome.code == NOT_WRITTEN), None)
-    if unwritten is not None and found[Status.NO_BASELINE] == total:
+    unwritten = next((outcome for outcome in run.outcomes if outcome.reason_code == Rule.NOT_WRITTEN), None)
+    if unwritten is not None and found[Status.UNDECIDED] == total:
         return RunSummary(
-            f"{counted(total, 'measurement')}, none written to the baseline",
+            f"{counted(total, 'measurement')}, none saved to the baseline",
             f"{_capital(unwritten.reason)}.",
             "bad",
             counts,
         )
-    if found[Status.NO_BASELINE] == total:
+    if all(outcome.reason_code == Rule.NO_BASELINE for outcome in run.outcomes):
         return RunSummary(
-            f"{counted(total, 'measurement')}, no baseline to judge by", "Measured and reported only.", "warn", counts
+            f"{counted(total, 'measurement')}, no baseline to compare with",
+            "Measured and reported only.",
+            "warn",
+            counts,
         )
     if unjudged:
         verb = "was" if unjudged == 1 else "were"
@@ -107,9 +104,9 @@ def summary_of_run(run: RunDocument) -> RunSummary:
     if unmeasured:
         sentence = "Nothing failed, but entries of the baseline were not measured"
         return RunSummary(sentence, f"{_capital(listed)}.", "warn", counts)
-    if found[Status.UPDATED] == total:
+    if found[Status.SAVED] == total:
         return RunSummary(
-            f"{counted(total, 'measurement')} written to the baseline", "This run set the baseline.", "plain", counts
+            f"{counted(total, 'measurement')} saved to the baseline", "This run set the baseline.", "plain", counts
         )
     whole = "The measurement" if total == 1 else f"All {counted(total, 'measurement')}"
     return RunSummary(f"{whole} passed", f"{_capital(listed)}.", "good", counts)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS, READ_OTHERWISE
-from pytest_bandwidth.domain.judging.device_change import PROBE_ALONE
-from pytest_bandwidth.domain.judging.drift import DRIFT
 from pytest_bandwidth.domain.measured.dram import DIFFERS, RISEN, UNCOUNTED, UNPROFILED
 from pytest_bandwidth.domain.measured.measurement import MISREAD_ARRAY, NO_GRAPHS, XPASS
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS
@@ -22,23 +20,19 @@ from pytest_bandwidth.reports.dram import dram_text
 from pytest_bandwidth.reports.names import names_among, natural, without_common_part
 from pytest_bandwidth.reports.related import PrecisionPair, precision_pairs
 from pytest_bandwidth.reports.text_safe import padded, printable, width_of
+from pytest_bandwidth.reports.wording import detail_of
 
 # Colours by meaning, as pytest's terminal writer names them.
 _MARKUP = {
     Status.REGRESSED: ("red", "bold"),
-    Status.NOT_COMPARABLE: ("red", "bold"),
-    Status.INVALID: ("yellow", "bold"),
-    Status.DEVICE: ("yellow", "bold"),
-    Status.UNCONFIRMED: ("yellow",),
-    Status.INSUFFICIENT: ("yellow",),
-    Status.NO_BASELINE: ("yellow",),
+    Status.MISMATCH: ("red", "bold"),
+    Status.UNDECIDED: ("yellow", "bold"),
     Status.IMPROVED: ("cyan",),
-    Status.UPDATED: ("cyan",),
-    Status.WITHIN: ("green",),
-    Status.UNCHANGED: ("green",),
+    Status.SAVED: ("cyan",),
+    Status.OK: ("green",),
 }
 _ATTENTION = list(_MARKUP)
-_FINE = (Status.WITHIN.value, Status.UNCHANGED.value, Status.UPDATED.value)
+_FINE = (Status.OK.value, Status.SAVED.value)
 # With more rows, those that are fine are counted instead of listed (all of them with -v).
 MOST_QUIET_ROWS = 30
 NARROWEST_NAME = 20
@@ -46,12 +40,12 @@ MOST_REASONS = 4
 MOST_PAIRS = 12
 # Findings that every run tells.
 _ALWAYS = (
-    *(DRIFT, PROBE_ALONE, MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, RISEN, UNCOUNTED, UNPROFILED, XPASS),
+    *(MISREAD_ARRAY, MATERIALISED, NO_GRAPHS, DIFFERS, RISEN, UNCOUNTED, UNPROFILED, XPASS),
     *READ_OTHERWISE,
 )
 # A larger one is told as a multiple.
 _LARGEST_GAIN = 100.0
-_AGAINST_OTHERS = " beside others: end them, or say in ini bandwidth_busy_processors how many processors they may use"
+_AGAINST_OTHERS = " since other processes ran: end them, or set bandwidth_busy_processors in the ini file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +80,12 @@ def summary_lines(outcomes: Sequence[Outcome], width: int, *, verbose: bool = Fa
     name_of = names_among(outcomes)
     heading, names = without_common_part([name_of(o) for o in shown])
     rows_of_text = [_cells(o, printable(name)) for o, name in zip(shown, names, strict=True)]
-    # A device that changed comes first: what it spoilt is not the kernels'.
-    lines = _reasons([o for o in shown if o.status == Status.DEVICE.value], name_of, verbose=verbose)
-    lines += _table(printable(heading), rows_of_text, [Status(o.status) for o in shown], width) if shown else []
+    lines = _table(printable(heading), rows_of_text, [Status(o.status) for o in shown], width) if shown else []
     if len(shown) < len(rows):
         more = f"… and {len(rows) - len(shown)} more" if shown else f"{len(rows)} rows"
         lines.append((Span(f"{more} that are fine (-v lists them)", ("light",)),))
     lines.extend(_pairs(outcomes, verbose=verbose))
-    lines.extend(_reasons([o for o in shown if o.status != Status.DEVICE.value], name_of, verbose=verbose))
+    lines.extend(_reasons(shown, name_of, verbose=verbose))
     lines.extend(_note("CAUSE", "red", [name_of(o) for o in one.outcomes], one.text) for one in shared_causes(rows))
     lines.extend((*_evidence(shown, name_of), *_dram(shown, name_of)) if verbose else ())
     lines.extend(_findings(rows, name_of, verbose=verbose))
@@ -131,7 +123,7 @@ def _shown(rows: list[Outcome]) -> list[Outcome]:
 
 
 _AGAINST = "against baseline"
-_HEADINGS = ("GB/s", "share", "bound by", "sectors/request", "access", _AGAINST, "sees", "verdict")
+_HEADINGS = ("GB/s", "share", "bound by", "sectors/request", "access", _AGAINST, "detects", "verdict")
 _GAP = "  "
 
 
@@ -147,8 +139,8 @@ def _cells(outcome: Outcome, name: str) -> tuple[str, ...]:
         sectors_text(outcome),
         patterns_text(outcome),
         _against(outcome),
-        _sees(outcome),
-        outcome.status,
+        _detects(outcome),
+        _verdict(outcome),
     )
 
 
@@ -166,10 +158,15 @@ def _against(outcome: Outcome) -> str:
     return f"{gained} on {known}"
 
 
-def _sees(outcome: Outcome) -> str:
-    """Write the smallest drop that this row could have seen."""
-    visible = outcome.verdict.get("visible_drop")
-    return "" if visible is None else f"≥ {visible * 100:.1f} %"
+def _detects(outcome: Outcome) -> str:
+    """Write the smallest drop that would have been found 95 times in 100."""
+    detects = outcome.verdict.get("detects")
+    return "" if detects is None else f"≥ {detects * 100:.1f} %"
+
+
+def _verdict(outcome: Outcome) -> str:
+    detail = detail_of(Status(outcome.status), outcome.reason_code, outcome.verdict)
+    return f"{outcome.status}  {detail}" if detail else outcome.status
 
 
 def _table(heading: str, rows: list[tuple[str, ...]], statuses: list[Status], width: int) -> list[TerminalLine]:
@@ -242,9 +239,7 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
     shared: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in rows:
         if Status(outcome.status).warns:
-            # One device that is down explains all of its rows.
-            reason = "" if outcome.status == Status.DEVICE.value else outcome.reason
-            shared.setdefault((outcome.status, reason), []).append(outcome)
+            shared.setdefault((outcome.status, outcome.reason), []).append(outcome)
     lines: list[TerminalLine] = []
     told: Counter[str] = Counter()
     for (status, _), outcomes in shared.items():
@@ -258,7 +253,7 @@ def _reasons(rows: Sequence[Outcome], name_of: Callable[[Outcome], str], *, verb
             more = f" … and {count - MOST_REASONS} more reasons (-v lists them)"
             lines.append((Span(status, _MARKUP[Status(status)]), Span(more)))
     if any(map(_beside_others_on_host, rows)):
-        lines.append((Span("INVALID", _MARKUP[Status.INVALID]), Span(_AGAINST_OTHERS)))
+        lines.append((Span("UNDECIDED", _MARKUP[Status.UNDECIDED]), Span(_AGAINST_OTHERS)))
     return lines
 
 
@@ -271,7 +266,7 @@ def _in_one_line(reason: str) -> str:
 def _beside_others_on_host(outcome: Outcome) -> bool:
     """Return whether others kept a host's processors busy; on a GPU nothing is measured of those."""
     after = outcome.conditions.get("after") or {}
-    return not outcome.is_valid and outcome.code in OF_OTHERS and after.get("others_processors") is not None
+    return not outcome.is_valid and outcome.reason_code in OF_OTHERS and after.get("others_processors") is not None
 
 
 def _pairs(outcomes: Sequence[Outcome], *, verbose: bool) -> list[TerminalLine]:
@@ -324,7 +319,7 @@ def _findings(outcomes: Sequence[Outcome], name_of: Callable[[Outcome], str], *,
                 text = first.setdefault(code, text)
             always = code in _ALWAYS or _declared_otherwise(outcome, code)
             if always or (verbose and text not in told):
-                said.setdefault(("DRIFT" if code == DRIFT else "NOTE", text), []).append(name_of(outcome))
+                said.setdefault(("NOTE", text), []).append(name_of(outcome))
     return [_note(word, "yellow", names, text) for (word, text), names in said.items()]
 
 

@@ -15,19 +15,18 @@ from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.judging import dram
-from pytest_bandwidth.domain.judging.by_code.last_word import Way
-from pytest_bandwidth.domain.judging.by_code.other_device import code_alone, has_code
-from pytest_bandwidth.domain.judging.confirmation import ROUNDS_SHARE
-from pytest_bandwidth.domain.judging.drift import drift_of
-from pytest_bandwidth.domain.judging.judge import Judged, PastRuns, Pools, judge_test, pools_of
+from pytest_bandwidth.domain.judging.evidence import first_evidence
+from pytest_bandwidth.domain.judging.interval import Looks
+from pytest_bandwidth.domain.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.judging.other_device import code_alone, has_code
 from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTraffic
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.session.against.baseline_commit import AgainstItsCommit, BaselineCommits
+from pytest_bandwidth.session.against.baseline_commit import BaselineCommits, CommitPairs
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
+from pytest_bandwidth.session.against.pairs_loop import RevisionPairs, against_evidence, decide_counted
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.session.fresh.ahead import room_on
@@ -36,7 +35,6 @@ from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start
 from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
-from pytest_bandwidth.session.fresh.probe import probe_alone
 from pytest_bandwidth.session.measuring.measuring_run import (
     FRESH_SECONDS_LEAST,
     QUIET_WAIT_SECONDS,
@@ -47,7 +45,6 @@ from pytest_bandwidth.session.measuring.measuring_run import (
     no_hook,
 )
 from pytest_bandwidth.session.measuring.progress import Progress
-from pytest_bandwidth.session.past_runs import HISTORY_UNREAD, past_runs
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.code_files import needed_ptx
@@ -74,7 +71,6 @@ class Run(MeasuringRun):
         self._needs_baseline = needs_baseline
         self.revision = revision
         self._invocation = invocation
-        self._probes_alone: dict[tuple[int, int], float] = {}
         self._told = ToldCode()
         self._commits = BaselineCommits(root)
 
@@ -164,7 +160,6 @@ class Run(MeasuringRun):
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         super().prepare()
         _ = self.baseline
-        _ = self._past  # no test's time is spent on it
         if self.settings.counters not in ("auto", "off") and not self.settings.disable:
             try:
                 self._counters.check()
@@ -184,23 +179,17 @@ class Run(MeasuringRun):
             settings.tolerance,
             settings.confirm,
             "all" if settings.update else "new" if settings.update_new else "none",
-            unsure=settings.settles == "unsure",
+            Looks(settings.pairs),
         )
         timeout = test.fresh_seconds
-        held, alone = partial(self.locked, progress), partial(self._probe_alone, progress)
         self.device.release()
-        old_kernels = self._old_kernels(test, timeout, progress)
-        ways = self._ways(old_kernels, limits, test, timeout, progress)
+        old_kernels = self._old_kernels(test, timeout, progress, limits.looks)
         with self._fresh_processes(test, timeout, progress) as fresh:
             if self.revision is None:
-                judged = judge_test(measurements, self.baseline, limits, fresh.measure_again, alone, self._pools, ways)
-                judged = {key: self._with_past(_with_drift(one)) for key, one in judged.items()}
+                resolvers = self._resolvers(old_kernels, limits, test, timeout, progress)
+                judged = judge(first_evidence(measurements, self.baseline, limits), limits, (*resolvers, fresh))
             else:
-                worktrees = self._worktrees(test, timeout, self.revision)
-                told = self._told.known(worktrees)
-                judged = judge_against(measurements, limits, worktrees, settings.pairs, progress.show, held, told, ways)
-                if limits.floors:
-                    judged = with_floors(judged, judge_test(measurements, None, limits, fresh.measure_again, alone))
+                judged = self._against(measurements, limits, test, timeout, progress, self.revision, old_kernels, fresh)
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
         if old_kernels is not None:
             judged = {key: old_kernels.with_what_they_saw(one) for key, one in judged.items()}
@@ -211,6 +200,27 @@ class Run(MeasuringRun):
         if settings.profile is None:
             return judged
         return {key: self._profiled(key, one, test, progress) for key, one in judged.items()}
+
+    def _against(
+        self,
+        measurements: Mapping[str, Measurement],
+        limits: Limits,
+        test: MeasuredTest,
+        timeout: float,
+        progress: Progress,
+        revision: Revision,
+        old_kernels: OldKernels | None,
+        fresh: FreshProcesses,
+    ) -> dict[str, Judged]:
+        """Judge by another revision."""
+        worktrees, held = self._worktrees(test, timeout, revision), partial(self.locked, progress)
+        told = self._told.known(worktrees)
+        if self.device.identity.counts_only:
+            counted = decide_counted(measurements, limits, worktrees, told, held)
+            return {key: Judged(measurements[key], entry, decision) for key, (decision, entry) in counted.items()}
+        pairs = RevisionPairs(worktrees, limits, progress.show, held)
+        resolvers = (pairs, fresh) if old_kernels is None else (old_kernels, pairs, fresh)
+        return judge(against_evidence(measurements, limits, revision, told), limits, resolvers)
 
     @cached_property
     def _counters(self) -> Counters:
@@ -243,7 +253,7 @@ class Run(MeasuringRun):
 
     def _profiled(self, key: str, judged: Judged, test: MeasuredTest, progress: Progress) -> Judged:
         """Profile a regression once; what becomes of that changes no verdict."""
-        if judged.verdict.status is not Status.REGRESSED or self.settings.profile is None:
+        if judged.decision.status is not Status.REGRESSED or self.settings.profile is None:
             return judged
         report = self.settings.profile / f"{file_name(key, self.device.identity.serial)}{REPORT_SUFFIX}"
         request, held = counting_request(self.device_name, self.peak, test), partial(self.locked, progress)
@@ -260,18 +270,15 @@ class Run(MeasuringRun):
             judged = replace(judged, measurement=judged.measurement.with_finding(told))
         return replace(judged, profile=str(report))
 
-    def _ways(
+    def _resolvers(
         self, old_kernels: OldKernels | None, limits: Limits, test: MeasuredTest, timeout: float, progress: Progress
-    ) -> tuple[Way, ...]:
-        """Return how changed or unknown code is settled without stored figures, or pairs, the best way first."""
-        if self.settings.settles == "never":
+    ) -> tuple[Resolver, ...]:
+        """Return what compares changed or unknown code with old code, the best first."""
+        if self.settings.settle == "never":
             return ()
-        if self.revision is not None:
-            return () if old_kernels is None else (old_kernels,)
-        at = partial(self._worktrees, test, timeout)
-        held = partial(self.locked, progress)
-        by_commit = AgainstItsCommit(self._commits, _file_of(test), at, limits, progress.show, held)
-        return (by_commit,) if old_kernels is None else (old_kernels, by_commit)
+        at, held = partial(self._worktrees, test, timeout), partial(self.locked, progress)
+        pairs = CommitPairs(self._commits, _file_of(test), at, limits, progress.show, held)
+        return (pairs,) if old_kernels is None else (old_kernels, pairs)
 
     def _worktrees(
         self, test: MeasuredTest, timeout: float, revision: Revision, rounds_share: float = 1.0
@@ -279,25 +286,6 @@ class Run(MeasuringRun):
         return Worktrees(
             self._invocation, revision, self.device_name, test.nodeid, _file_of(test), timeout, rounds_share
         )
-
-    @cached_property
-    def _pools(self) -> Pools:
-        return pools_of(self.baseline, self._past[0])
-
-    @cached_property
-    def _past(self) -> tuple[PastRuns, Finding | None]:
-        """Return what the history adds to the baseline, or else why it adds nothing."""
-        if self.baseline is None or self.settings.update or self.settings.disable:
-            return {}, None
-        keys, folder = self.baseline.entries.keys(), self._invocation.folder
-        try:
-            return past_runs(self.settings, folder, self.device.identity, keys), None
-        except (BandwidthError, OSError) as error:
-            return {}, Finding(HISTORY_UNREAD, f"the history tells nothing: {error}; judged by the baseline alone")
-
-    def _with_past(self, judged: Judged) -> Judged:
-        why_not = self._past[1]
-        return judged if why_not is None else replace(judged, measurement=judged.measurement.with_finding(why_not))
 
     def _users_peak(self) -> Peak | None:
         asked = super()._users_peak()
@@ -307,9 +295,11 @@ class Run(MeasuringRun):
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         del label  # only a parent's request tells labels apart
-        return self._budget_of(marker, self.settings.rounds_share)
+        return self._budget_of(marker, 1.0)
 
-    def _old_kernels(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> OldKernels | None:
+    def _old_kernels(
+        self, test: MeasuredTest, timeout_seconds: float, progress: Progress, looks: Looks
+    ) -> OldKernels | None:
         """Return what runs old kernels beside new ones; None where the device cannot, or there are none."""
         old_ptx = self.old_ptx
         if old_ptx is None or not self._launches_old_code:
@@ -323,6 +313,7 @@ class Run(MeasuringRun):
             self.peak,
             timeout_seconds,
             room_on(self.device.identity),
+            looks,
         )
 
     def _request_of(self, test: MeasuredTest) -> ChildRequest:
@@ -341,15 +332,6 @@ class Run(MeasuringRun):
             timeout_seconds=timeout_seconds,
         )
 
-    def _probe_alone(self, progress: Progress, bytes_read: int, bytes_written: int) -> float:
-        """Measure a matching probe in a fresh process, in GB/s; once for all tests that move as much either way."""
-        moved = (bytes_read, bytes_written)
-        if moved not in self._probes_alone:
-            with self.locked(progress):
-                tolerant = self.settings.busy_processors is not None
-                self._probes_alone[moved] = probe_alone(self.device_name, *moved, tolerates_run_delay=tolerant)
-        return self._probes_alone[moved]
-
 
 def _uncounted_before(judged: Judged, old_kernels: OldKernels | None) -> OldKernel | None:
     """Return the old code to count here, where the entry has other code than the measurement, and no counts.
@@ -357,7 +339,7 @@ def _uncounted_before(judged: Judged, old_kernels: OldKernels | None) -> OldKern
     None where there is none to be had. Raises BandwidthError where it is not safe to run.
     """
     entry = judged.entry
-    if old_kernels is None or entry is None or judged.verdict.status in (Status.UPDATED, Status.NOT_COMPARABLE):
+    if old_kernels is None or entry is None or judged.decision.status in (Status.SAVED, Status.MISMATCH):
         return None
     if dram.has_counts(entry):
         return None
@@ -367,10 +349,3 @@ def _uncounted_before(judged: Judged, old_kernels: OldKernels | None) -> OldKern
 
 def _file_of(test: MeasuredTest) -> Path:
     return Path(test.target.partition("::")[0])
-
-
-def _with_drift(judged: Judged) -> Judged:
-    drift = drift_of(judged.entry, judged.verdict)
-    if drift is None:
-        return judged
-    return replace(judged, measurement=judged.measurement.with_finding(drift))

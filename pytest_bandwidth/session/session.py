@@ -6,6 +6,7 @@ import difflib
 import inspect
 import json
 import re
+import shlex
 import sysconfig
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,22 +21,16 @@ import pytest
 
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, device_plain
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, DeviceUnavailable, NotOnThisDevice, UsageError
-from pytest_bandwidth.domain.judging import dram
-from pytest_bandwidth.domain.judging.by_code.by_commit import BY_COMMIT
-from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
-from pytest_bandwidth.domain.judging.by_code.paired import PAIRS
-from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.judge import Judged
-from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, XPASS, Finding, Measurement
+from pytest_bandwidth.domain.measured.measurement import CODE_DIFF, XPASS, Finding
 from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.outcomes.outcome import Plain
 from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.domain.units import parse_gbps
-from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.reports.message import failure_message, strict_message
-from pytest_bandwidth.reports.names import shortest_unique
+from pytest_bandwidth.domain.verdict import Rule, Status
+from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
@@ -64,8 +59,6 @@ _KEYWORDS = {
 }
 # How Python says that a method of the fixture has no such argument; 3.10 leaves the class out.
 _MISSPELT = re.compile(rf"^(?:Bandwidth\.)?({'|'.join(_KEYWORDS)})\(\) got an unexpected keyword argument '(\w+)'")
-# Verdicts that what differs from the baseline does not explain, or has been named in.
-_OF_NO_CHANGE = (SAME_CODE, BY_COMMIT, dram.MAX_RATIO)
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SUITE = _PACKAGE / "suite"
 _STDLIB = Path(sysconfig.get_path("stdlib"))
@@ -81,8 +74,6 @@ class BandwidthSession:
         self._line = ProgressLine(config)
         self._writes = False
         self._unmeasurable = Unmeasurable()
-        # The run's tests, as sentences name them, by node id; once one is shown.
-        self._names: dict[str, str] = {}
         # The device and its peak, and their text on reports: the same for every test.
         self._told_device: tuple[DeviceIdentity, Peak | None, str] | None = None
         # Node ids of the bandwidth tests by file, once one asks for the fixture.
@@ -300,26 +291,26 @@ class BandwidthSession:
             change = code_change(one.measurement, one.entry, self._run.old_ptx)
             if change.unknown is not None:
                 one = replace(one, measurement=one.measurement.with_finding(Finding(CODE_DIFF, change.unknown)))
-            if one.entry is not None and one.entry.xfail and one.verdict.status in _AS_IT_SHOULD:
+            if one.entry is not None and one.entry.xfail and one.decision.status in _AS_IT_SHOULD:
                 told = Finding(XPASS, f"its entry's xfail ({one.entry.xfail}) is needed no longer: remove it there")
                 one = replace(one, measurement=one.measurement.with_finding(told))
-            if one.verdict.status.fails(strict=self._run.strict):
-                name = self._shown_name(item, one.measurement)
+            place = f"{file}:{line + 1}" if line is not None else file
+            if one.decision.status.fails(strict=self._run.strict):
                 against = self._run.settings.against is not None
-                causes = _causes(one, against=against)
+                causes = _causes(one)
                 causes = (*causes[:1], change.accesses, *causes[1:]) if causes and change.accesses else causes
-                message = failure_message(
-                    name, one.measurement, one.verdict, causes, against=against, profile=one.profile
-                )
+                context = wording.Context(causes, self._update_command(item), place, one.profile, against)
+                message = wording.failure_message(one.measurement, one.decision, one.entry, context)
             elif self._run.strict:
-                message = strict_message(self._shown_name(item, one.measurement), one.measurement)
+                message = wording.untouched_message(one.measurement, place)
             if message is not None:
                 failures[key] = message
             outcome = outcome_of(
                 item.nodeid,
                 key,
                 one.measurement,
-                one.verdict,
+                one.decision,
+                wording.reason_of(one.decision),
                 entry=one.entry,
                 message=message,
                 file=file,
@@ -330,7 +321,7 @@ class BandwidthSession:
                 code_diff=change.diff,
                 profile=one.profile,
             )
-            written = one.verdict.status is Status.UPDATED
+            written = one.decision.status is Status.SAVED
             handed_over = one.measurement.ptx if written or self._run.tells_code else None
             item.stash[_ROWS].append(Row(outcome, fixture.marker, handed_over))
             self._writes |= written
@@ -340,33 +331,29 @@ class BandwidthSession:
             item.user_properties.append((f"bandwidth_verdict{suffix}", outcome.status))
         return failures
 
-    def _shown_name(self, item: pytest.Item, measurement: Measurement) -> str:
-        """Return the test's name with its label; among tests of one name as much of its path as tells it apart."""
-        if not self._names:
-            named: dict[str, list[str]] = {}
-            for other in item.session.items:
-                named.setdefault(other.name, []).append(other.nodeid)
-            for name, alike in named.items():
-                self._names |= {alike[0]: name} if len(alike) == 1 else shortest_unique(alike)
-        name = self._names.get(item.nodeid, item.name)
-        return f"{name} @ {measurement.label}" if measurement.label else name
+    def _update_command(self, item: pytest.Item) -> str | None:
+        """Return the command that saves the test's new figures; None where no baseline is given."""
+        if self._run.settings.baseline is None:
+            return None
+        given = places_of(self._config).get("baseline", "")
+        option = (
+            f" --bandwidth-baseline={shlex.quote(str(self._run.settings.baseline))}" if given.startswith("-") else ""
+        )
+        return f"pytest {shlex.quote(item.nodeid)}{option} --bandwidth-update"
 
 
-_AS_IT_SHOULD = (Status.UNCHANGED, Status.WITHIN, Status.IMPROVED)
+_AS_IT_SHOULD = (Status.OK, Status.IMPROVED)
 
 
-def _causes(judged: Judged, *, against: bool) -> tuple[str, ...]:
-    """Return likely causes of a verdict that fails; none where the device is at fault, which its reason has named.
-
-    against: whether the entry is another revision's, whose pairs are all that there is.
-    """
-    verdict = judged.verdict
-    if verdict.code in _OF_NO_CHANGE or (verdict.code == OLD_KERNEL and verdict.status is Status.DEVICE):
+def _causes(judged: Judged) -> tuple[str, ...]:
+    """Return likely causes of a verdict that fails: what differs from what it was compared with."""
+    rule = judged.decision.rule
+    if rule == Rule.MAX_DRAM_RATIO:
         return ()
-    old = judged.old_resources if verdict.code in (OLD_KERNEL, dram.ROSE) else None
-    in_turns, timed = verdict.code == PAIRS and not against, verdict.code != dram.ROSE
+    old = judged.old_resources if rule in (Rule.OLD_KERNEL, Rule.DRAM) else None
+    alone, timed = rule in (Rule.OLD_KERNEL, Rule.PAIRS), rule not in (Rule.DRAM, Rule.COUNTS)
     return likely_causes(
-        judged.measurement, judged.entry, old, sectors=judged.old_sectors, in_turns=in_turns, timed=timed
+        judged.measurement, judged.entry, old, sectors=judged.old_sectors, code_alone=alone, timed=timed
     )
 
 

@@ -6,20 +6,16 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
 from statistics import stdev
 
 from pytest_bandwidth.cli.baseline.files import load_all, matching
 from pytest_bandwidth.cli.tables import aligned, print_json, terminal_width
 from pytest_bandwidth.domain.baseline import Baseline, Entry, Metric
-from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
+from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.judging.drift import since_anchor
-from pytest_bandwidth.domain.judging.drop import NO_RUNS_WOULD_DO, runs_advised
-from pytest_bandwidth.domain.judging.judge import PastRuns, Pools, pools_of, reference_in
-from pytest_bandwidth.domain.judging.reference import reference_of
-from pytest_bandwidth.domain.judging.rule import fresh_gate, tells
+from pytest_bandwidth.domain.judging.stored import reference_of, runs_needed
 from pytest_bandwidth.domain.measured.metrics import metrics_of_run
-from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent, log_of_drop
+from pytest_bandwidth.domain.units import digits, drop_of_log, format_gbps, format_percent
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.user.settings import Settings
 
@@ -27,7 +23,7 @@ from pytest_bandwidth.session.user.settings import Settings
 DEFAULTS = Settings()
 _HEADINGS = (
     *("entry", "GB/s", "of peak", "judged on", "runs", "spread"),
-    *("tolerance", "sees", "since anchor", "newest", "code", "expected to fail"),
+    *("tolerance", "detects", "since anchor", "newest", "code", "expected to fail"),
 )
 _WORDS = ("judged on", "newest", "code", "expected to fail")
 # So much of a hash is shown; entries of equal code show the same.
@@ -38,12 +34,12 @@ SHORT_HASH = 8
 class Shown:
     """Hold an entry and what follows from it; fractions, None where the entry does not tell.
 
-    spread: between-process standard deviation of ln(figure) that a verdict goes by, of the entry's runs, those of the
-    history that was given, and the prior.
+    spread: between-process standard deviation of ln(figure) that a verdict goes by, of the entry's runs and the prior.
     spread_of_runs: of its own runs alone, from two runs on.
-    sees: the smallest drop that fails a test, confirmed in fresh processes, with the options' defaults.
-    runs_advised: how many runs would see a drop of the tolerance, where `sees` is larger; None where 20 would not.
-    since_anchor: change of the figure since the entry's first runs.
+    detects: the smallest drop that stored figures find 95 times in 100, with the options' defaults.
+    runs_advised: how many runs would see a drop of the tolerance, where noise hides it; None where 20 would not.
+    since_anchor: change of the figure since the entry's first runs. is_blunt: whether noise hides a drop of the
+    tolerance from stored figures.
     """
 
     entry: Entry
@@ -51,25 +47,21 @@ class Shown:
     tolerance: float
     spread: float | None
     spread_of_runs: float | None
-    sees: float | None
+    detects: float | None
     runs_advised: int | None
     since_anchor: float | None
+    is_blunt: bool
 
     @property
     def judged_on(self) -> str:
         """Return the figure, or ``counts`` of an entry of the traffic device, which has neither time nor runs."""
         return "counts" if self.entry.counts else self.figure
 
-    @property
-    def is_blunt(self) -> bool:
-        """Return whether a drop of the tolerance would be INSUFFICIENT."""
-        return self.sees is not None and not tells(log_of_drop(self.sees), self.tolerance)
-
 
 def run(options: argparse.Namespace) -> int:
     baselines = load_all(options.path)
     wanted = set(matching([key for baseline in baselines for key in baseline.entries], options.keys))
-    shown = [(baseline, _shown(baseline, wanted, options.history)) for baseline in baselines]
+    shown = [(baseline, _shown(baseline, wanted)) for baseline in baselines]
     if options.json:
         print_json({"files": [_plain(baseline, rows) for baseline, rows in shown]})
     else:
@@ -77,37 +69,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _shown(baseline: Baseline, wanted: set[str], history: Path | None) -> list[Shown]:
-    pools = pools_of(baseline, {} if history is None else _past(baseline, history))
-    return [_of(baseline, entry, pools) for key, entry in baseline.entries.items() if key in wanted]
+def _shown(baseline: Baseline, wanted: set[str]) -> list[Shown]:
+    return [_of(baseline, entry) for key, entry in baseline.entries.items() if key in wanted]
 
 
-def _past(baseline: Baseline, history: Path) -> PastRuns:
-    """Return what a run with this history would add; nothing to a baseline of no one device."""
-    device = baseline.device
-    if device is None or device.kind is None or device.kind in COUNTING_KINDS:
-        return {}
-    from pytest_bandwidth.storage.history import ask, noise_in  # brings what showing a file alone need not load
-
-    kind, name = device.kind, device.name
-    return ask(history, lambda opened: noise_in(opened, kind, name, baseline.entries))
-
-
-def _of(baseline: Baseline, entry: Entry, pools: Pools) -> Shown:
+def _of(baseline: Baseline, entry: Entry) -> Shown:
     figure: Metric = entry.judged_on or "gbps"
-    if reference_of(entry, figure, 0.0) is None:
-        figure = "gbps"
     tolerance = next(t for t in (entry.tolerance, baseline.tolerance, DEFAULTS.tolerance) if t is not None)
     # Without the device's kind the larger prior, so that no more is promised than holds on a host.
     kind = baseline.device.kind if baseline.device else None
-    reference = reference_in(pools, entry, figure, kind is None or kind in HOST_KINDS)
-    spread = sees = advised = None
+    on_host = kind is None or kind in HOST_KINDS
+    if reference_of(entry, figure, on_host) is None:
+        figure = "gbps"
+    reference = reference_of(entry, figure, on_host)
+    spread = detects = advised = None
+    is_blunt = False
     if reference is not None and not entry.counts:
         spread = reference.spread
-        sees = drop_of_log(fresh_gate(reference, tolerance, DEFAULTS.confirm))
-        advised = runs_advised(reference, tolerance, DEFAULTS.confirm)
+        detects = drop_of_log(reference.detects(tolerance, DEFAULTS.confirm))
+        advised = runs_needed(reference, tolerance, DEFAULTS.confirm) if reference.runs else DEFAULTS.runs
+        is_blunt = not reference.sees(tolerance, DEFAULTS.confirm)
     of_runs, crept = _spread_of_runs(entry, figure), since_anchor(entry, figure)
-    return Shown(entry, figure, tolerance, spread, of_runs, sees, advised, crept)
+    return Shown(entry, figure, tolerance, spread, of_runs, detects, advised, crept, is_blunt)
 
 
 def _spread_of_runs(entry: Entry, figure: Metric) -> float | None:
@@ -119,21 +102,21 @@ def _lines(baseline: Baseline, rows: Sequence[Shown]) -> list[str]:
     lines = [f"baseline {printable(baseline.path or '')}: {_header(baseline)}"]
     if rows:
         lines += aligned(_HEADINGS, [_cells(row) for row in rows], left=_WORDS, width=terminal_width())
-    visible = sum(row.sees is not None for row in rows)
+    visible = sum(row.detects is not None for row in rows)
     blunt = [row for row in rows if row.is_blunt]
     if blunt:
-        lines.append(f"{len(blunt)} of {visible} cannot see a drop of their tolerance{_advice(blunt)}")
+        lines.append(f"{len(blunt)} of {visible} are too noisy for their tolerance{_advice(blunt)}")
     return lines
 
 
 def _advice(blunt: Sequence[Shown]) -> str:
-    """Say how many runs would do, as INSUFFICIENT does, and for how many entries none would."""
+    """Say how many runs would do, and for how many entries none would."""
     advised = [row.runs_advised for row in blunt if row.runs_advised is not None]
     hopeless = len(blunt) - len(advised)
     parts = [f": --bandwidth-update --bandwidth-runs={max(advised)} adds runs"] if advised else []
     if hopeless:
         of_them = f"; for {hopeless} of them " if advised else ": "
-        parts.append(f"{of_them}{NO_RUNS_WOULD_DO}: raise the tolerance or quiet the machine")
+        parts.append(f"{of_them}no number of runs up to 20 would do: raise the tolerance or quiet the machine")
     return "".join(parts)
 
 
@@ -158,7 +141,7 @@ def _cells(row: Shown) -> tuple[str, ...]:
         str(len(entry.runs)) if entry.runs else "" if entry.counts else "by hand",
         "" if row.spread is None else format_percent(row.spread, 2),
         "" if row.entry.counts else format_percent(row.tolerance, 1),  # counts are judged exactly
-        "" if row.sees is None else f"≥ {format_percent(row.sees, 1)}",
+        "" if row.detects is None else f"≥ {format_percent(row.detects, 1)}",
         "" if row.since_anchor is None else f"{row.since_anchor * 100:+.1f} %",
         (entry.runs[-1].at or "") if entry.runs else "",
         _code(entry),
@@ -200,7 +183,7 @@ def _plain_entry(row: Shown) -> dict[str, object]:
         "spread": row.spread,
         "spread_of_runs": row.spread_of_runs,
         "tolerance": row.tolerance,
-        "visible_drop": row.sees,
+        "detects": row.detects,
         "runs_advised": row.runs_advised if row.is_blunt else None,
         "since_anchor": row.since_anchor,
         "bytes_read": entry.bytes_read,

@@ -14,10 +14,9 @@ from pytest_bandwidth.cli.compare.sides import (
     nothing_valid,
 )
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging.counts import judge_counts
-from pytest_bandwidth.domain.judging.drop import not_comparable
+from pytest_bandwidth.domain.judging.decide import decide_counts
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Verdict
+from pytest_bandwidth.domain.verdict import Decision
 
 
 def compare_counted(
@@ -33,7 +32,7 @@ def compare_counted(
     ]
 
 
-def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float) -> Verdict:
+def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun], tolerance: float) -> Decision:
     if not any(key in run.outcomes for run in reference):
         return NOT_BEFORE
     before, after = _newest(key, reference), _newest(key, fresh)
@@ -46,14 +45,12 @@ def _verdict(key: str, reference: Sequence[SavedRun], fresh: Sequence[SavedRun],
         bytes_written=setup.bytes_written,
         method=setup.method,
         settings=setup.settings,
+        counts=dict(before.outcomes[key].counts),
     )
-    known, seen = before.outcomes[key], after.outcomes[key]
+    seen = after.outcomes[key]
     same = code_between(key, [before], [after]) == "same"
-    new_setup = after.setup(key)
-    different = not_comparable(new_setup.by_any_compiler() if same else new_setup, entry, other=REFERENCE)
     declared = Traffic(seen.bytes_read, seen.bytes_written)
-    lines = seen.detail.get("lines", ())
-    return different or judge_counts(seen.counts, known.counts, declared, lines, tolerance, advice="")
+    return decide_counts(seen.counts, after.setup(key), declared, entry, tolerance, is_same_code=same)
 
 
 def _newest(key: str, runs: Sequence[SavedRun]) -> SavedRun | None:

@@ -18,13 +18,13 @@ from pytest_bandwidth.domain.device import COUNTING_KINDS, HOST_KINDS
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.units import counted, digits, format_percent
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.reports.names import natural
 from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.wording import reason_of
 from pytest_bandwidth.session.user.settings import Settings
 
 DEFAULT_TOLERANCE = Settings().tolerance
-_JUDGED = (Status.REGRESSED, Status.INSUFFICIENT, Status.IMPROVED, Status.WITHIN)
 _HEADINGS = (
     "test",
     "GB/s before",
@@ -33,14 +33,14 @@ _HEADINGS = (
     "probe",
     "judged on",
     "its change",
-    "sees",
+    "detects",
     "code",
     "verdict",
 )
 # By what needs attention first.
 _ORDER = (
-    *(Status.REGRESSED, Status.NOT_COMPARABLE, Status.INVALID),
-    *(Status.INSUFFICIENT, Status.NO_BASELINE, Status.IMPROVED, Status.WITHIN),
+    *(Status.REGRESSED, Status.MISMATCH, Status.UNDECIDED),
+    *(Status.IMPROVED, Status.OK),
 )
 
 Loaded = Sequence[tuple[Path, Mapping[str, Any], Sequence[Outcome]]]
@@ -59,9 +59,11 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     else:
         default = _default_tolerance(loaded[-1][1])
         compared = compare_sides(reference, fresh, tolerance, default, on_host=kind in HOST_KINDS)
-    compared.sort(key=lambda c: (_ORDER.index(c.verdict.status), -(c.verdict.drop or 0.0), natural(c.key), c.key))
+    compared.sort(
+        key=lambda c: (_ORDER.index(c.decision.status), -(c.decision.numbers.drop or 0.0), natural(c.key), c.key)
+    )
     missing = absent(reference, fresh)
-    if options.fail_on and not any(c.verdict.status in (*_JUDGED, Status.NOT_COMPARABLE) for c in compared):
+    if options.fail_on and not any(_was_judged(c) for c in compared):
         raise UsageError(f"--fail-on {options.fail_on}: found no test that both sides measured, expected one or more")
     notes = _notes(loaded, compared, missing, count)
     if options.json:
@@ -69,6 +71,14 @@ def compare_runs(options: argparse.Namespace, loaded: Loaded, tolerance: float |
     else:
         print("\n".join(_lines(loaded, count, compared, notes)))
     return _status(options.fail_on, compared, missing)
+
+
+def _by_attention(one: Compared) -> tuple[object, ...]:
+    return _ORDER.index(one.decision.status), -(one.decision.numbers.drop or 0.0), natural(one.key), one.key
+
+
+def _was_judged(one: Compared) -> bool:
+    return one.decision.rule not in (Rule.NO_ENTRY, Rule.NOTHING_VALID)
 
 
 def _default_tolerance(newest: Mapping[str, Any]) -> float:
@@ -90,7 +100,7 @@ def _status(fail_on: str | None, compared: Sequence[Compared], missing: Sequence
     if fail_on is None:
         return 0
     strict = fail_on == "strict"
-    failing = any(c.verdict.status.fails(strict=strict) for c in compared) or (strict and bool(missing))
+    failing = any(c.decision.status.fails(strict=strict) for c in compared) or (strict and bool(missing))
     return 1 if failing else 0
 
 
@@ -105,7 +115,7 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
         notes.append({"code": "units", "text": text})
     trouble = _probe_note(compared)
     notes += [{"code": "probe", "text": trouble}] if trouble else []
-    blunt = [c for c in compared if c.verdict.status is Status.INSUFFICIENT]
+    blunt = [c for c in compared if c.decision.rule == Rule.TOO_NOISY]
     if blunt:
         notes.append({"code": "noise", "text": _blunt_text(blunt, count, len(loaded) - count)})
     if missing:
@@ -117,11 +127,11 @@ def _notes(loaded: Loaded, compared: Sequence[Compared], missing: Sequence[str],
 
 def _probe_note(compared: Sequence[Compared]) -> str | None:
     """Say whether the device itself moved: the probe's change, median over the tests, past the smallest tolerance."""
-    both = [c for c in compared if c.probe_before and c.probe_after and c.verdict.tolerance]
+    both = [c for c in compared if c.probe_before and c.probe_after and c.decision.numbers.tolerance]
     if not both:
         return None
     fell = -median(log(c.probe_after / c.probe_before) for c in both if c.probe_after and c.probe_before)
-    if fell <= -log(1 - min(c.verdict.tolerance or 1.0 for c in both)):
+    if fell <= -log(1 - min(c.decision.numbers.tolerance or 1.0 for c in both)):
         return None
     return (
         f"the probes fell by {format_percent(1 - exp(-fell), 1)} (median over the tests): the device is slower, and "
@@ -130,11 +140,11 @@ def _probe_note(compared: Sequence[Compared]) -> str | None:
 
 
 def _blunt_text(blunt: Sequence[Compared], reference: int, fresh: int) -> str:
-    sees = median(c.verdict.visible_drop or 0.0 for c in blunt)
+    detects = median(c.decision.numbers.detects or 0.0 for c in blunt)
     runs = f"{counted(reference, 'reference run')} and {counted(fresh, 'new run')}"
     return (
         f"{counted(len(blunt), 'test')} could not be judged: {runs} can only see large drops, here of "
-        f"{format_percent(sees, 1)} or more (median): save several runs a side, each a fresh process, and give them "
+        f"{format_percent(detects, 1)} or more (median): save several runs a side, each a fresh process, and give them "
         "with --baseline N"
     )
 
@@ -145,38 +155,41 @@ def _lines(loaded: Loaded, count: int, compared: Sequence[Compared], notes: Sequ
     lines += aligned(
         _HEADINGS, [_cells(c) for c in compared], left=("judged on", "code", "verdict"), width=terminal_width()
     )
-    lines += [f"{c.verdict.status} {printable(f'{c.key}: {_words(c)}')}" for c in compared if _wants_words(c)]
+    lines += [f"{c.decision.status} {printable(f'{c.key}: {_words(c)}')}" for c in compared if _wants_words(c)]
     lines += [printable(note["text"]) for note in notes]
-    counts = Counter(c.verdict.status for c in compared)
+    counts = Counter(c.decision.status for c in compared)
     told = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
     return [*lines, f"{len(compared)} compared: {told}"]
 
 
 def _words(one: Compared) -> str:
-    return f"{one.verdict.reason}; the code is the same on both sides" if one.code == "same" else one.verdict.reason
+    return (
+        f"{reason_of(one.decision)}; the code is the same on both sides"
+        if one.code == "same"
+        else reason_of(one.decision)
+    )
 
 
 def _wants_words(one: Compared) -> bool:
     """Return whether the table leaves open why: of counts it shows none, and what is noisy is said once for all."""
-    status = one.verdict.status
-    return status in (Status.REGRESSED, Status.NOT_COMPARABLE, Status.INVALID) or (
-        status is Status.IMPROVED and one.verdict.figure is None
-    )
+    status, noisy = one.decision.status, one.decision.rule == Rule.TOO_NOISY
+    counted_gain = status is Status.IMPROVED and one.decision.numbers.figure is None
+    return status.always_fails or counted_gain or (status is Status.UNDECIDED and not noisy)
 
 
 def _cells(one: Compared) -> tuple[str, ...]:
-    verdict = one.verdict
+    numbers = one.decision.numbers
     return (
         one.key,
         "" if one.gbps_before is None else digits(one.gbps_before),
         "" if one.gbps_after is None else digits(one.gbps_after),
         _change(one.gbps_before, one.gbps_after),
         _change(one.probe_before, one.probe_after),
-        verdict.figure or "",
-        "" if verdict.drop is None else f"{-verdict.drop * 100:+.1f} %",
-        "" if verdict.visible_drop is None else f"≥ {format_percent(verdict.visible_drop, 1)}",
+        numbers.figure or "",
+        "" if numbers.drop is None else f"{-numbers.drop * 100:+.1f} %",
+        "" if numbers.detects is None else f"≥ {format_percent(numbers.detects, 1)}",
         one.code or "",
-        verdict.status.value,
+        one.decision.status.value,
     )
 
 
@@ -191,13 +204,13 @@ def _plain(
     missing: Sequence[str],
     notes: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
-    counts = Counter(c.verdict.status.value for c in compared)
+    counts = Counter(c.decision.status.value for c in compared)
     device = loaded[0][1]["device"]
     return {
         "device": {name: device.get(name) for name in ("name", "memory_gib", "kind")},
         "reference": [{"path": str(path), "run_id": document["run_id"]} for path, document, _ in loaded[:count]],
         "runs": [{"path": str(path), "run_id": document["run_id"]} for path, document, _ in loaded[count:]],
-        "verdict": "regressed" if any(c.verdict.status.always_fails for c in compared) else "fine",
+        "verdict": "regressed" if any(c.decision.status.always_fails for c in compared) else "fine",
         "counts": dict(counts),
         "findings": [dict(note) for note in notes],
         "absent": list(missing),
@@ -206,6 +219,12 @@ def _plain(
 
 
 def _plain_test(one: Compared) -> dict[str, Any]:
-    verdict = {**asdict(one.verdict), "status": one.verdict.status.value}
+    decision = one.decision
+    verdict = {
+        "status": decision.status.value,
+        "reason_code": decision.rule,
+        "reason": reason_of(decision),
+        **asdict(decision.numbers),
+    }
     figures = {name: getattr(one, name) for name in ("gbps_before", "gbps_after", "probe_before", "probe_after")}
     return {"key": one.key, **figures, **verdict, "code_of_both": one.code}

@@ -1,38 +1,28 @@
-"""Judge two sides of saved runs: what the reference's processes showed of each test, what the new ones show.
+"""Compare two sides of saved runs: what the reference's processes showed of each test, what the new ones show.
 
-The rule is `domain.judging.rule`'s. The new processes are not picked because one of them looked slow, so all m of them
-count at once: REGRESSED where c − median(L) exceeds the bound of the level 99.9 % for m fresh processes.
+The rule is that of stored figures (`domain.judging.stored`). The new processes were not chosen for what they showed, so
+all of them count at once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.code.identity import identity_of_plain
-from pytest_bandwidth.domain.judging.drop import (
-    MeasurementSetup,
-    drop_sentence,
-    insufficient,
-    moved,
-    not_comparable,
-    runs_needed,
-)
-from pytest_bandwidth.domain.judging.judge import Pools, reference_in
-from pytest_bandwidth.domain.judging.reference import Reference, pool_of
-from pytest_bandwidth.domain.judging.rule import fresh_gate, median_drop, tells
-from pytest_bandwidth.domain.measured.metrics import METRICS, Metrics, choose_metric, metrics_of_run
+from pytest_bandwidth.domain.judging.comparable import MeasurementSetup, difference_of
+from pytest_bandwidth.domain.judging.decide import decide_processes, mismatch
+from pytest_bandwidth.domain.judging.stored import reference_of
+from pytest_bandwidth.domain.measured.metrics import Metrics, choose_metric, metrics_of_run
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
-from pytest_bandwidth.domain.units import drop_of_log
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 
 # What messages call the runs that others are compared with.
 REFERENCE = "the reference"
-NOT_BEFORE = Verdict(Status.NO_BASELINE, "no-entry", f"{REFERENCE} has no such test")
+NOT_BEFORE = Decision(Status.UNDECIDED, Rule.NO_ENTRY, facts={"path": REFERENCE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +47,7 @@ class Compared:
     gbps_after: float | None
     probe_before: float | None
     probe_after: float | None
-    verdict: Verdict
+    decision: Decision
     code: Literal["same", "changed"] | None = None
 
 
@@ -103,14 +93,13 @@ def compare_sides(
     tolerance: for all tests; None takes what the newest file's verdict used, else `default`.
     """
     entries = {key: _entry(key, _side(reference, key)) for key in measured_keys(reference)}
-    pools = {figure: pool_of([e for e in entries.values() if e], figure) for figure in METRICS}
     compared = []
     for key in measured_keys(fresh):
         before, after = _side(reference, key), _side(fresh, key)
         allowed = tolerance or (after.processes[-1].tolerance if after.processes else None) or default
-        verdict = _verdict(entries.get(key), key in entries, before, after, allowed, pools, on_host)
+        decision = _decision(entries.get(key), key in entries, before, after, allowed, on_host)
         code = code_between(key, reference, fresh)
-        compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, verdict, code))
+        compared.append(Compared(key, before.gbps, after.gbps, before.probe_gbps, after.probe_gbps, decision, code))
     return compared
 
 
@@ -140,53 +129,9 @@ def absent(reference: Sequence[SavedRun], fresh: Sequence[SavedRun]) -> list[str
     return [key for key in measured_keys(reference) if key not in there]
 
 
-def nothing_valid(where: str) -> Verdict:
+def nothing_valid(where: str) -> Decision:
     """Return the verdict of a test of which one side holds no valid measurement."""
-    return Verdict(Status.INVALID, "nothing-valid", f"{where} measured nothing valid")
-
-
-def judge_processes(reference: Reference, values: Sequence[float], tolerance: float) -> Verdict:
-    """Return the verdict of some fresh processes' figures, none of them chosen for what it showed.
-
-    REGRESSED, INSUFFICIENT, IMPROVED or WITHIN. Raises ValueError for no figure or one that is not positive.
-    """
-    if not values or min(values) <= 0:
-        raise ValueError(f"found the figures {list(values)!r}, expected positive ones")
-    bound, drop = fresh_gate(reference, tolerance, len(values)), median_drop(reference, values)
-    verdict = Verdict(
-        Status.WITHIN,
-        "within",
-        "",
-        figure=reference.figure,
-        observed=math.exp(reference.centre - drop),
-        reference=reference.value,
-        tolerance=tolerance,
-        drop=drop_of_log(drop),
-        allowed_drop=drop_of_log(bound),
-        visible_drop=drop_of_log(bound),
-        spread=reference.spread,
-        degrees=reference.degrees,
-        baseline_runs=reference.runs,
-        confirmations=tuple(values),
-    )
-    reason = drop_sentence(verdict, REFERENCE)
-    if drop > bound:
-        return replace(verdict, status=Status.REGRESSED, code="drop", reason=reason)
-    if not tells(bound, tolerance):
-        return _short_of_runs(verdict, reference, tolerance, len(values))
-    if -drop > bound:
-        return replace(verdict, status=Status.IMPROVED, code="gain", reason=moved(verdict, REFERENCE))
-    return replace(verdict, reason=reason)
-
-
-def _short_of_runs(verdict: Verdict, reference: Reference, tolerance: float, processes: int) -> Verdict:
-    advised = runs_needed(reference, tolerance, processes)
-    remedy = (
-        f"{advised} reference runs would do"
-        if advised
-        else f"no number of reference runs up to 20 would do for {processes} new: give more on both sides"
-    )
-    return insufficient(verdict, f"{reference.runs} reference and {processes} new", remedy, advised)
+    return Decision(Status.UNDECIDED, Rule.NOTHING_VALID, facts={"text": where})
 
 
 def _side(runs: Sequence[SavedRun], key: str) -> _Side:
@@ -229,28 +174,27 @@ def _entry(key: str, side: _Side) -> Entry | None:
     )
 
 
-def _verdict(
+def _decision(
     entry: Entry | None,
     known: bool,
     before: _Side,
     after: _Side,
     tolerance: float,
-    pools: Pools,
     on_host: bool,
-) -> Verdict:
+) -> Decision:
     if not known:
         return NOT_BEFORE
     if entry is None or not after.processes:
         return nothing_valid(REFERENCE if entry is None else "the new runs")
     for process in (*before.processes, *after.processes):
-        different = not_comparable(process.setup, entry, other=REFERENCE)
+        different = difference_of(process.setup, entry)
         if different is not None:
-            return different
+            return mismatch(different)
     figure, values = _judged_values(entry, after)
-    reference = reference_in(pools, entry, figure, on_host)
+    reference = reference_of(entry, figure, on_host)
     if reference is None:
         raise ValueError(f"the reference of {entry.key} holds no {figure}")
-    return judge_processes(reference, values, tolerance)
+    return decide_processes(reference, values, tolerance)
 
 
 def _judged_values(entry: Entry, after: _Side) -> tuple[Metric, list[float]]:

@@ -27,7 +27,7 @@ SETTING_FACTS = (
 )
 _UNITS = {"w": " W", "mhz": " MHz"}
 _RECORDED = ("registers", "local_bytes", "shared_bytes", "max_threads_per_block", "occupancy_percent")
-IN_TURNS = "what changed since the baseline's commit, not the device: both took turns, here and now"
+CODE_ALONE = "the code: old and new ran alternately on this machine"
 # The probe counts as unchanged inside this share of what it was.
 PROBE_UNCHANGED = 0.03
 
@@ -53,14 +53,14 @@ def likely_causes(
     old: Mapping[str, int] | None = None,
     *,
     sectors: Mapping[str, int] | None = None,
-    in_turns: bool = False,
+    code_alone: bool = False,
     timed: bool = True,
 ) -> tuple[str, ...]:
     """Return sentences, the most telling first; empty where nothing that is recorded has changed.
 
     old: what the compiler gave the entry's code where that ran beside the new: nothing but code differs then.
     sectors: what a block asked of memory by the entry's code, `then`, and by the new one, `now`.
-    in_turns: whether processes of the entry's commit took turns with those of this code, which says the same.
+    code_alone: whether old and new ran alternately here: nothing but code differs.
     timed: whether it is time that changed: the probe's tells nothing of counts.
     """
     if entry is None:
@@ -73,10 +73,8 @@ def likely_causes(
         then, now = (entry.resources if old is None else old).get(name), resources.get(name)
         if then is not None and now is not None and then != now:
             causes.append(text.format(then=then, now=now))
-    if in_turns:
-        return tuple(causes) or (IN_TURNS,)
-    if old is not None:
-        return tuple(causes)
+    if code_alone or old is not None:
+        return tuple(causes) or ((CODE_ALONE,) if code_alone else ())
     causes += recorded_changes(measurement, entry).values()
     if timed and (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)

@@ -1,14 +1,12 @@
-"""Judge what was counted: exact figures, so any rise of what costs bandwidth is a regression at once."""
+"""Compare what was counted: exact figures, of which any rise of what costs bandwidth matters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.units import format_percent
-from pytest_bandwidth.domain.verdict import Status, Verdict
 
 # What costs bandwidth or time when it rises, and what it is called.
 COSTS = {
@@ -32,45 +30,39 @@ COUNT_NAMES = frozenset(COSTS) | {
     "divergent_branches",
 }
 
-
-def ungated(verdict: Verdict, counts: Mapping[str, int], known: Mapping[str, int]) -> Verdict:
-    """Return INSUFFICIENT in place of a verdict that passes where the entry lacks sectors that the kernel asks for."""
-    missing = [name for name in _SECTORS if counts.get(name) and name not in known]
-    if not missing or verdict.status not in (Status.WITHIN, Status.IMPROVED):
-        return verdict
-    reason = f"the entry's counts hold no {' and no '.join(missing)}, so that nothing gates them: --bandwidth-update"
-    return replace(verdict, status=Status.INSUFFICIENT, code="ungated", reason=reason)
+# A count's name, what it was and what it is.
+Change = tuple[str, int, int]
 
 
-def judge_counts(
-    counts: Mapping[str, int],
-    known: Mapping[str, int],
-    declared: Traffic,
-    lines: Sequence[Mapping[str, Any]],
-    tolerance: float,
-    *,
-    advice: str = ": --bandwidth-update keeps it",
-) -> Verdict:
-    """Return REGRESSED where any cost rose by more than the tolerance (0 unless said), else IMPROVED or WITHIN.
+@dataclass(frozen=True, slots=True)
+class CountChanges:
+    """Hold how counts differ from known ones; a cost that either side lacks is in none.
 
-    NOT_COMPARABLE where a part of the declared work is no longer done. A cost that either side lacks is not judged.
-    lines: counts by source line of this run, to name the one that asks for most. advice: what ends the sentence of a
-    gain; nothing where no baseline is there to be updated.
+    risen: costs that rose by more than the tolerance; within: those that rose by less. fallen: costs that fell.
+    less_work: the first count of distinct bytes that fell below what was touched before and what is declared, with
+    what is declared: a kernel that skips a part of its work asks for less in every count, which is no gain.
+    ungated: sectors that the kernel asks for and the known counts lack.
     """
-    both = {name: (known[name], counts[name]) for name in COSTS if name in known and name in counts}
-    risen = {name: (then, now) for name, (then, now) in both.items() if now > then * (1 + tolerance)}
-    fallen = {name: (then, now) for name, (then, now) in both.items() if now < then}
-    if risen:
-        changes = ", ".join(_change(name, *values) for name, values in risen.items())
-        return Verdict(Status.REGRESSED, "counts", f"{changes}{_worst_line(lines)}", tolerance=tolerance)
-    if (less := _less_work(counts, known, declared)) is not None:
-        return less
-    if fallen:
-        changes = ", ".join(_change(name, *values) for name, values in fallen.items())
-        return Verdict(Status.IMPROVED, "counts", f"{changes}{advice}", tolerance=tolerance)
-    rose = any(now > then for then, now in both.values())
-    reason = f"no count rose by more than {format_percent(tolerance, 1)}" if rose else "no count has changed"
-    return Verdict(Status.WITHIN, "counts", reason, tolerance=tolerance)
+
+    risen: tuple[Change, ...] = ()
+    within: tuple[Change, ...] = ()
+    fallen: tuple[Change, ...] = ()
+    less_work: tuple[str, int, int, int] | None = None
+    ungated: tuple[str, ...] = ()
+
+
+def changes_of(
+    counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic, tolerance: float
+) -> CountChanges:
+    """Compare a kernel's counts with known ones. tolerance: the share by which a cost may rise."""
+    both = [(name, known[name], counts[name]) for name in COSTS if name in known and name in counts]
+    return CountChanges(
+        risen=tuple(one for one in both if one[2] > one[1] * (1 + tolerance)),
+        within=tuple(one for one in both if one[1] < one[2] <= one[1] * (1 + tolerance)),
+        fallen=tuple(one for one in both if one[2] < one[1]),
+        less_work=_less_work(counts, known, declared),
+        ungated=tuple(name for name in _SECTORS if counts.get(name) and name not in known),
+    )
 
 
 def pattern_of(detail: Mapping[str, Any]) -> str:
@@ -81,41 +73,15 @@ def pattern_of(detail: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "no global access"
 
 
-def _less_work(counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic) -> Verdict | None:
-    """Return NOT_COMPARABLE where the kernel touches fewer bytes than it did, and than are declared; else None.
-
-    A kernel that skips a part of its work asks for less in every count, which is no gain. To touch no longer what
-    was not declared is one.
-    """
+def _less_work(
+    counts: Mapping[str, int], known: Mapping[str, int], declared: Traffic
+) -> tuple[str, int, int, int] | None:
     for name, said in (
         ("distinct_bytes_read", declared.bytes_read),
         ("distinct_bytes_written", declared.bytes_written),
     ):
         seen, then = counts.get(name), known.get(name)
+        # To touch no longer what was not declared is a gain.
         if seen is not None and then is not None and seen < min(then, said):
-            reason = f"{COSTS[name]} {then:,} → {seen:,}, of {said:,} declared: a part of the work is not done"
-            return Verdict(Status.NOT_COMPARABLE, "less-work", reason)
+            return name, then, seen, said
     return None
-
-
-def _change(name: str, then: int, now: int) -> str:
-    factor = f", {now / then:.3g}×" if then else ""
-    return f"{COSTS[name]} {then:,} → {now:,}{factor}"
-
-
-def _worst_line(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Say which line is furthest from coalesced, as ``; K.cu:12 loads strided (32 bytes), 32.0 sectors a request``."""
-    worst: tuple[float, str] | None = None
-    for line in lines:
-        for kind in ("loads", "stores", "atomics"):
-            access = line.get(kind) or {}
-            if not access.get("requests") or not access.get("coalescing"):
-                continue
-            wasted = access["sectors"] * (1 - access["coalescing"])
-            text = (
-                f"; {line['file']}:{line['line']} {kind} {access['pattern']}, "
-                f"{access['sectors_per_request']:.1f} sectors a request"
-            )
-            if wasted > 0 and (worst is None or wasted > worst[0]):
-                worst = wasted, text
-    return "" if worst is None else worst[1]

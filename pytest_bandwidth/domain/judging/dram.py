@@ -11,12 +11,13 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Run
 from pytest_bandwidth.domain.errors import CountersFailed
+from pytest_bandwidth.domain.judging.decide import with_dram, without_dram
 from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.measured.dram import DIFFERS, RISEN, UNCOUNTED, DramTraffic
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.units import format_bytes, format_percent
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Rule, Status
 
 # By so much may DRAM move more than was declared, or than the baseline's runs did, before it is said.
 TOLERANCE = 0.02
@@ -24,9 +25,6 @@ TOLERANCE = 0.02
 ENOUGH_COUNTS = 3
 # Read bytes that are as many as the written ones, to within this, are those that stores read first.
 ALLOCATES_WITHIN = 0.1
-# Codes of verdicts.
-ROSE, MAX_RATIO, NOT_HELD = "dram", "max_dram_ratio", "max_dram_ratio-uncounted"
-_FAILS_ALREADY = (Status.REGRESSED, Status.NOT_COMPARABLE)
 
 
 def declared_otherwise(declared: Traffic, moved: DramTraffic, cache_bytes: int) -> Finding | None:
@@ -88,17 +86,17 @@ def judged_by_counts(
     differs = declared_otherwise(measurement.traffic, found, cache_bytes)
     if differs is not None:
         measurement = measurement.with_finding(differs)
-    if why is not None and judged.verdict.status in _FAILS_ALREADY:
+    if why is not None and judged.decision.status.always_fails:
         measurement, why = measurement.with_finding(Finding(RISEN, why[1])), None
     if why is None:
         return replace(judged, measurement=measurement)
-    return replace(judged, measurement=measurement, verdict=Verdict(Status.REGRESSED, *why))
+    return replace(judged, measurement=measurement, decision=with_dram(judged.decision, *why))
 
 
 def judged_without_counts(judged: Judged, error: CountersFailed, max_ratio: float | None) -> Judged:
-    """Return the judgement where counting failed: INVALID where the marker asks for counts, else a finding."""
-    if max_ratio is not None and judged.verdict.status not in (*_FAILS_ALREADY, Status.INVALID):
-        return replace(judged, verdict=Verdict(Status.INVALID, NOT_HELD, f"nothing to hold max_dram_ratio to: {error}"))
+    """Return the judgement where counting failed: UNDECIDED where the marker asks for counts, else a finding."""
+    if max_ratio is not None:
+        return replace(judged, decision=without_dram(judged.decision, str(error)))
     finding = Finding(UNCOUNTED, f"DRAM was not counted: {error}")
     return replace(judged, measurement=judged.measurement.with_finding(finding))
 
@@ -131,11 +129,11 @@ def _too_much(
     ratio = moved.ratio_to(declared)
     if max_ratio is not None and ratio is not None and ratio > max_ratio:
         return (
-            MAX_RATIO,
+            Rule.MAX_DRAM_RATIO,
             f"DRAM moved {format_bytes(moved.bytes_moved)}, {ratio:.2f}× the {format_bytes(declared)} that are "
             f"declared, max_dram_ratio is {max_ratio:g}",
         )
-    if judged.entry is None or judged.verdict.status in (Status.UPDATED, Status.NOT_COMPARABLE):
+    if judged.entry is None or judged.decision.status in (Status.SAVED, Status.MISMATCH):
         return None
     read, written = min(one.bytes_read for one in counts), min(one.bytes_written for one in counts)
     runs, of_old = judged.entry.runs, ""
@@ -143,7 +141,7 @@ def _too_much(
         runs = (Run(0.0, dram_read=old.bytes_read, dram_written=old.bytes_written),)
         of_old = "; the old kernel was counted here"
     changes = _risen(read, written, runs, _cache_bytes(judged))
-    return (ROSE, f"DRAM {', '.join(changes)}{of_old}") if changes else None
+    return (Rule.DRAM, f"DRAM {', '.join(changes)}{of_old}") if changes else None
 
 
 def _risen(read: int, written: int, runs: Sequence[Run], cache_bytes: int) -> list[str]:

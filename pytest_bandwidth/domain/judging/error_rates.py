@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, log
+from math import comb
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.judging.reference import NO_PAST, Past, prior_spread, reference_of
-from pytest_bandwidth.domain.judging.rule import bounds_of, first_status, median_drop
+from pytest_bandwidth.domain.judging.decide import decide_stored
+from pytest_bandwidth.domain.judging.stored import reference_of
 from pytest_bandwidth.domain.measured.metrics import value_of_run
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import Decision, Status
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Hold the shares of judged tests that ended REGRESSED: identical code (false alarms), and slowed code by its drop.
 
-    unjudged: the share of tests of identical code that were INSUFFICIENT.
+    unjudged: the share of tests of identical code that were UNDECIDED.
     """
 
     tolerance: float
@@ -40,7 +40,7 @@ def rates(
     trials: int = 2000,
     seed: int = 1,
 ) -> Rates:
-    """Judge `trials` random divisions of the processes into baseline, suspect and confirmations.
+    """Judge `trials` random divisions of the processes into baseline, judged process and new ones.
 
     same: one run a fresh process of identical code, at least ``baseline_runs + 1 + confirm`` of them; slowed: those of
     the slowed kernel by drop. Divisions share processes, so the rates are no more certain than the processes are many.
@@ -49,54 +49,39 @@ def rates(
     if len(same) < baseline_runs + 1 + confirm:
         raise ValueError(f"{len(same)} processes, expected at least {baseline_runs + 1 + confirm}")
     draw = random.Random(seed)
-    prior = prior_spread(figure, on_host)
     alarms, unjudged = 0, 0
     hits = dict.fromkeys(slowed, 0)
     for _ in range(trials):
         drawn = draw.sample(same, baseline_runs + 1 + confirm)
-        judge = Judge(drawn[:baseline_runs], figure, tolerance, prior, confirm)
-        status = judge.status(drawn[baseline_runs:])
+        judge = Judge(drawn[:baseline_runs], figure, tolerance, confirm, on_host=on_host)
+        status = judge.decision(drawn[baseline_runs:]).status
         alarms += status is Status.REGRESSED
-        unjudged += status is Status.INSUFFICIENT
+        unjudged += status is Status.UNDECIDED
         for drop, runs in slowed.items():
-            hits[drop] += judge.status(draw.sample(runs, 1 + confirm)) is Status.REGRESSED
+            hits[drop] += judge.decision(draw.sample(runs, 1 + confirm)).status is Status.REGRESSED
     found = {drop: n / trials for drop, n in hits.items()}
     return Rates(tolerance, baseline_runs, alarms / trials, found, unjudged / trials)
 
 
 class Judge:
-    """Apply the rule for one baseline; known: its runs. Raises ValueError where they do not hold the figure.
+    """Apply the stored figures' rule for one baseline. Raises ValueError where its runs do not hold the figure.
 
-    past: what a history would add.
+    known: the baseline's runs. confirm: how many new processes measure a slow test again.
     """
 
-    def __init__(
-        self,
-        known: Sequence[Run],
-        figure: Metric,
-        tolerance: float,
-        prior: float,
-        confirm: int,
-        past: Past = NO_PAST,
-    ) -> None:
-        reference = reference_of(Entry("drawn", runs=tuple(known)), figure, prior, past=past)
+    def __init__(self, known: Sequence[Run], figure: Metric, tolerance: float, confirm: int, *, on_host: bool) -> None:
+        reference = reference_of(Entry("drawn", runs=tuple(known)), figure, on_host)
         if reference is None:
             raise ValueError("the processes hold no figure to judge")
-        self._reference = reference
-        self._figure = figure
-        self._confirm = confirm
-        self._bounds = bounds_of(reference, tolerance, confirm)
+        self._reference, self._figure, self._tolerance, self._confirm = reference, figure, tolerance, confirm
 
-    def status(self, judged: Sequence[Run]) -> Status:
-        """Return what the rule says of a test: a suspect and its `confirm` fresh processes, which hold the figure."""
+    def decision(self, judged: Sequence[Run]) -> Decision:
+        """Return what the rule says of a test: its first process and `confirm` new ones, which hold the figure."""
         first, *fresh = [value for run in judged if (value := value_of_run(run, self._figure)) is not None]
-        drop = self._reference.centre - log(first)
-        status = first_status(drop, self._bounds, self._confirm)
-        if status is not Status.SUSPECT and drop <= self._bounds.doubt:
-            return status
-        if median_drop(self._reference, fresh) > self._bounds.gate:
-            return Status.REGRESSED
-        return Status.UNCONFIRMED if status is Status.SUSPECT else status
+        decided = decide_stored(self._reference, first, fresh, self._tolerance, self._confirm, "no more were measured")
+        if not isinstance(decided, Decision):
+            raise ValueError(f"{len(fresh)} new processes, expected {self._confirm}")
+        return decided
 
 
 def upper_limit(events: int, cases: int, confidence: float = 0.95) -> float:

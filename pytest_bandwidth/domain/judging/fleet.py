@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from pytest_bandwidth.domain.judging.reference import PRIOR_DEGREES
-from pytest_bandwidth.domain.judging.rule import REGRESSED_LEVEL, SUSPECT_LEVEL
+from pytest_bandwidth.domain.judging.stored import GATE_LEVEL, PRIOR_DEGREES
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import drop_of_log, format_percent, log_of_drop
@@ -27,6 +26,8 @@ DIFFER = "devices-differ"
 FEWEST_DEVICES = 3
 # MAD of a normal distribution × this = its standard deviation: 1 ÷ the normal's upper quartile.
 NORMAL_MAD = 1.4826
+# Of two devices neither is known to be off: the level at which they are said to differ.
+DIFFERENCE_LEVEL = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def findings_of(members: Sequence[Member], tolerance: float, prior: float) -> li
         return [None] * len(members)
     centre = median(known)
     spread = max(NORMAL_MAD * median(abs(offset - centre) for offset in known), prior)
-    noise = t_quantile(REGRESSED_LEVEL, len(known) - 1 + PRIOR_DEGREES) * spread
+    noise = t_quantile(GATE_LEVEL, len(known) - 1 + PRIOR_DEGREES) * spread
     return [
         None if offset is None else _outlier(member, offset - centre, tolerance, noise, len(known))
         for member, offset in zip(members, offsets, strict=True)
@@ -99,7 +100,7 @@ def _difference(first: Member, second: Member, tolerance: float, prior: float) -
         return None
     distance = median(logs)
     # Both devices have a process's noise.
-    noise = t_quantile(SUSPECT_LEVEL, 1 + PRIOR_DEGREES) * prior * math.sqrt(2.0)
+    noise = t_quantile(DIFFERENCE_LEVEL, 1 + PRIOR_DEGREES) * prior * math.sqrt(2.0)
     # The same upwards as downwards: which device comes first is chance.
     if abs(distance) <= max(log_of_drop(tolerance), noise):
         return None

@@ -5,7 +5,6 @@ Devices of one model share an entry: their runs of one update go in together.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
@@ -13,10 +12,9 @@ from statistics import median
 
 from pytest_bandwidth.domain.baseline import NEWEST_RUNS_KEPT, Entry, Metric, Run
 from pytest_bandwidth.domain.errors import BaselineError
+from pytest_bandwidth.domain.judging.comparable import MeasurementSetup, difference_of
 from pytest_bandwidth.domain.judging.dram import continued
-from pytest_bandwidth.domain.judging.drop import MeasurementSetup, not_comparable
-from pytest_bandwidth.domain.judging.reference import Reference, median_metrics, steadier_of_runs
-from pytest_bandwidth.domain.judging.rule import fresh_gate
+from pytest_bandwidth.domain.judging.stored import Reference, median_metrics, steadier_of_runs
 from pytest_bandwidth.domain.measured.metrics import choose_metric
 
 # What has to be equal for runs to stand in one entry.
@@ -80,12 +78,12 @@ def _continues(old: Entry, fresh: Entry, tolerance: float, reference: Reference 
     if not old.runs or not fresh.runs or reference is None:
         return False
     setup = MeasurementSetup(fresh.bytes_read or 0, fresh.bytes_written or 0, fresh.method or "", fresh.settings)
-    if not_comparable(setup, old) is not None:
+    if difference_of(setup, old) is not None:
         return False
     value = median_metrics(fresh.runs).of(reference.figure)
     if value is None:
         return False
-    return abs(reference.centre - math.log(value)) <= fresh_gate(reference, tolerance, len(fresh.runs))
+    return abs(reference.drop(value)) <= reference.gate(tolerance, len(fresh.runs))
 
 
 def _anchor(runs: tuple[Run, ...]) -> Run | None:

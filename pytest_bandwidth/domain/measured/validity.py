@@ -20,6 +20,8 @@ from pytest_bandwidth.domain.units import MAX_GBPS, format_bytes, format_gbps, f
 CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK = "clock", "above-peak", "above-probe", "no-work"
 # What makes a measurement invalid by its own samples, and says nothing of those that were sampled in the same rounds.
 OF_OWN_SAMPLES = (CLOCK, ABOVE_PEAK, ABOVE_PROBE, NO_WORK)
+# What no memory does: the test or its declaration is wrong, not the machine.
+IMPOSSIBLE = (CLOCK, ABOVE_PEAK, NO_WORK)
 OTHERS = "others"
 # What passes by itself when other processes end.
 OF_OTHERS = (OTHERS, RUN_DELAY, HELD_UP)
@@ -226,7 +228,7 @@ def why_no_evidence(row: Mapping[str, Any], peak: Peak | None) -> str | None:
 
     peak: the run's. The fresh process read no baseline, where it may stand.
     """
-    if row.get("status") == "INVALID" or not row.get("gbps"):
+    if not row.get("is_valid", True) or not row.get("gbps"):
         return str(row.get("reason"))
     if peak is not None and row["gbps"] > peak.gbps:
         return f"{format_gbps(row['gbps'])} is more than the peak"

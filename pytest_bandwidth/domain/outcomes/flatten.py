@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.judging.confirmation import FreshRow
+from pytest_bandwidth.domain.judging.judge import FreshRow
 from pytest_bandwidth.domain.measured.bottleneck import bottleneck_of
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.regime import regime_of, ridge_of
@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.measured.roofline import CLASS_BOUNDS, ClassBounds,
 from pytest_bandwidth.domain.measured.validity import CALL_SECONDS
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain
 from pytest_bandwidth.domain.statistics import noise, precision_of_median
-from pytest_bandwidth.domain.verdict import Verdict
+from pytest_bandwidth.domain.verdict import Decision
 
 # Nearly all values are of these types, and asking whether one is a mapping takes longer than asking for its type.
 _SINGLE = frozenset({str, int, float, bool, tuple, type(None)})
@@ -26,7 +26,8 @@ def outcome_of(
     nodeid: str,
     key: str,
     measurement: Measurement,
-    verdict: Verdict,
+    decision: Decision,
+    reason: str,
     *,
     entry: Entry | None = None,
     message: str | None = None,
@@ -38,7 +39,7 @@ def outcome_of(
     code_diff: str = "",
     profile: str | None = None,
 ) -> Outcome:
-    """Flatten a measurement and its verdict into a row."""
+    """Flatten a measurement and the decision on it into a row. reason: the decision in words."""
     rounds, regime, ridge = measurement.rounds, regime_of(measurement), ridge_of(measurement)
     utilization = measurement.utilization
     positive = bool(rounds.kernel_seconds) and min(rounds.kernel_seconds) > 0
@@ -47,9 +48,10 @@ def outcome_of(
         nodeid=nodeid,
         key=key,
         label=measurement.label,
-        status=verdict.status.value,
-        code=verdict.code,
-        reason=verdict.reason,
+        status=decision.status.value,
+        reason_code=decision.rule,
+        reason=reason,
+        is_valid=measurement.invalid is None,
         message=message,
         file=file,
         line=line,
@@ -92,7 +94,7 @@ def outcome_of(
         },
         resources=None if measurement.resources is None else flat(measurement.resources),
         findings=tuple(map(flat, measurement.findings)),
-        verdict=_verdict_plain(verdict),
+        verdict=_decision_plain(decision),
         baseline=None if entry is None else _entry_plain(entry),
         counts=dict(measurement.counts),
         # What a call takes is there where a sample was short, and so not in each run.
@@ -132,11 +134,9 @@ def _dram_plain(measurement: Measurement) -> Plain:
     }
 
 
-def _verdict_plain(verdict: Verdict) -> Plain:
-    plain = flat(verdict)
-    plain["status"] = verdict.status.value
-    del plain["why_not"]  # the reason says it
-    return plain
+def _decision_plain(decision: Decision) -> Plain:
+    plain = {"status": decision.status.value, "rule": decision.rule, **flat(decision.numbers)}
+    return {**plain, "facts": dict(decision.facts), "why_not": decision.why_not}
 
 
 def _fresh_plain(row: FreshRow) -> Plain:

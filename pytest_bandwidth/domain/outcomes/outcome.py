@@ -19,6 +19,7 @@ class Outcome:
     """Hold a row of the JSON document's `results`. Seconds, bytes and GB/s; None where a figure does not exist.
 
     key: the baseline's key (node id, `` @ label`` where there is one).
+    reason_code: the rule that decided (`Rule`). is_valid: whether what was measured can be judged at all.
     message: what the failing test says; None where it passed.
     verdict, baseline, conditions, probe, resources: the nested values as plain mappings.
     samples, probe_samples, host_samples: seconds, in the order taken; `kernel_first[i]` tells round i's order.
@@ -37,8 +38,9 @@ class Outcome:
     key: str
     label: str | None
     status: str
-    code: str
+    reason_code: str
     reason: str
+    is_valid: bool = True
     message: str | None = None
     file: str | None = None
     line: int | None = None
@@ -107,22 +109,17 @@ class Outcome:
         return self.bytes_read + self.bytes_written
 
     @property
-    def is_valid(self) -> bool:
-        """Return whether what was measured can be judged at all: its verdict is not INVALID."""
-        return self.status != _INVALID
-
-    @property
     def valid_utilization(self) -> float | None:
         """Return the utilization for people and tables; None where it means nothing.
 
-        So where it is INVALID, and for a share of the probe that tells nothing.
+        So where it is invalid, and for a share of the probe that tells nothing.
         """
         told = self.utilization_of == "peak" or is_share_told(self.utilization)
         return self.utilization if self.is_valid and told else None
 
     @property
     def valid_relative(self) -> float | None:
-        """Return the share of the probe for people and tables; None where it is INVALID, or tells nothing."""
+        """Return the share of the probe for people and tables; None where it is invalid, or tells nothing."""
         return self.relative if self.is_valid and is_share_told(self.relative) else None
 
     @property
@@ -149,7 +146,6 @@ _KNOWN = frozenset(_NAMES)
 _SLOTS = tuple((name, vars(Outcome)[name].__set__) for name in _NAMES)
 # Asking an enumeration takes longer than anything else that is asked of a row so often.
 _STATUSES = tuple(status.value for status in Status)
-_INVALID = Status.INVALID.value
 _SEQUENCES = ("samples", "probe_samples", "host_samples", "kernel_first", "dropped", "findings", "fresh")
 
 
@@ -158,7 +154,7 @@ def from_plain(plain: object) -> Outcome:
     if not isinstance(plain, Mapping):
         raise UsageError(f"a result is a {type(plain).__name__}, expected a mapping")
     known = {name: plain[name] for name in plain if name in _KNOWN} if plain.keys() - _KNOWN else dict(plain)
-    for name in ("nodeid", "key", "status", "code", "reason"):
+    for name in ("nodeid", "key", "status", "reason_code", "reason"):
         if not isinstance(known.get(name), str):
             raise UsageError(f"a result's {name} is {known.get(name)!r}, expected text")
     if known["status"] not in _STATUSES:

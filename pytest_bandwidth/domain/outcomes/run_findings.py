@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
-from pytest_bandwidth.domain.units import counted
-from pytest_bandwidth.domain.verdict import Status
+from pytest_bandwidth.domain.verdict import Rule, Status
 
-DEVICE_CHANGED = "device-changed"
+DEVICE_LOSS = "device-loss"
 UNJUDGED = "failed-unjudged"
 NOT_MEASURED = "not-measured"
 ABSENT = "absent"
@@ -46,13 +48,55 @@ class Unmeasurable:
     elsewhere: dict[str, str] = field(default_factory=dict)
 
 
-def device_finding(outcomes: Sequence[Outcome]) -> Finding | None:
-    """Say once why measurements are DEVICE, and how many are; None where none is."""
-    spoilt = [outcome for outcome in outcomes if outcome.status == Status.DEVICE.value]
-    if not spoilt:
+@dataclass(frozen=True, slots=True)
+class DeviceLoss:
+    """Hold what tests lost whose code lost nothing: the device, its driver, libraries or neighbours did.
+
+    median, least, most: of ln(GB/s of the baseline ÷ GB/s now) over those tests. changes: versions and settings that
+    differ from the baseline's newest runs in most of them.
+    """
+
+    median: float
+    least: float
+    most: float
+    tests: int
+    changes: tuple[str, ...]
+
+
+# Of fewer tests a median says little about a device.
+FEWEST_FOR_DEVICE = 3
+
+
+def device_loss(outcomes: Sequence[Outcome]) -> DeviceLoss | None:
+    """Return what unchanged tests lost against the baseline; None where fewer than three can say."""
+    lost: list[float] = []
+    changes: Counter[str] = Counter()
+    for outcome in outcomes:
+        then = (outcome.baseline or {}).get("gbps")
+        if not _lost_no_code(outcome) or not outcome.gbps or not isinstance(then, (int, float)) or then <= 0:
+            continue
+        lost.append(math.log(then / outcome.gbps))
+        changes.update(_version_changes(outcome))
+    if len(lost) < FEWEST_FOR_DEVICE:
         return None
-    share = f"{len(spoilt)} of {counted(len(outcomes), 'measurement')}"
-    return Finding(DEVICE_CHANGED, f"{share} could not be judged, since the device changed: {spoilt[0].reason}")
+    common = tuple(text for text, count in changes.items() if 2 * count > len(lost))
+    return DeviceLoss(median(lost), min(lost), max(lost), len(lost), common)
+
+
+def _lost_no_code(outcome: Outcome) -> bool:
+    """Return whether the test's code is what it was, or was shown to have lost nothing next to its old code."""
+    same_code = outcome.reason_code == Rule.CODE_UNCHANGED
+    cleared = outcome.reason_code in (Rule.OLD_KERNEL, Rule.PAIRS) and outcome.status == Status.OK.value
+    return outcome.is_valid and not outcome.counts and (same_code or cleared)
+
+
+def _version_changes(outcome: Outcome) -> Iterator[str]:
+    runs = (outcome.baseline or {}).get("runs") or ()
+    recorded = runs[-1].get("extra", {}) if runs else {}
+    for name, now in outcome.software.items():
+        then = recorded.get(name)
+        if then is not None and str(then) != str(now):
+            yield f"{name} {then} → {now}"
 
 
 @dataclass(frozen=True, slots=True)

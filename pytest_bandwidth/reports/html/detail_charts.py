@@ -49,7 +49,7 @@ def _limits(outcome: Outcome, scale: float) -> list[tuple[float, str]]:
     reference, allowed = number(verdict, "reference"), number(verdict, "allowed_drop")
     if reference is None:
         return []
-    floor = floor_of(text(verdict, "code"))
+    floor = floor_of(text(verdict, "rule"))
     if floor is None:
         limits = [(_four(reference * scale), "baseline")]
         return limits if allowed is None else [*limits, (_four(reference * (1 - allowed) * scale), "limit")]
@@ -107,7 +107,7 @@ def own_figure(outcome: Outcome) -> float | None:
 def figure_name(outcome: Outcome) -> str:
     """Return ``relative`` or ``gbps``; floors on a share of the peak are shown in GB/s."""
     verdict = outcome.verdict
-    on_probe = text(verdict, "figure") == "relative" or floor_of(text(verdict, "code")) == "min_relative"
+    on_probe = text(verdict, "figure") == "relative" or floor_of(text(verdict, "rule")) == "min_relative"
     return "relative" if on_probe else "gbps"
 
 

@@ -55,21 +55,22 @@ def _verdict_facts(outcome: Outcome) -> Facts:
     verdict, baseline = outcome.verdict, outcome.baseline or {}
     show = _shower(figure_name(outcome))
     # A floor on a share of the peak: its limit and the fresh processes are shares, the row's own figure GB/s.
-    compared = _shower("relative") if floor_of(text(verdict, "code")) == "min_utilization" else show
+    compared = _shower("relative") if floor_of(text(verdict, "rule")) == "min_utilization" else show
     tolerance = number(verdict, "tolerance")
-    runs, spread = number(verdict, "baseline_runs"), number(verdict, "spread")
+    runs, spread = number(verdict, "runs"), number(verdict, "spread")
     facts = [
         ("judged on", _figure_words(verdict)),
         ("this run", _optional(own_figure(outcome), show)),
         ("baseline", _optional(number(verdict, "reference"), compared)),
         ("change", _optional(number(verdict, "drop"), lambda v: signed_percent(-v))),
         ("allowed drop", _percent(number(verdict, "allowed_drop"))),
-        ("smallest drop it could see", _percent(number(verdict, "visible_drop"))),
+        ("detects", _percent(number(verdict, "detects"))),
+        ("costs at least", _percent(number(verdict, "low"))),
+        ("costs at most", _percent(number(verdict, "high"))),
         ("tolerance", _percent(tolerance)),
-        ("baseline runs", _optional(runs, lambda v: f"{v:.0f}" if v else "none: written by hand")),
+        ("runs", _optional(runs, lambda v: f"{v:.0f}" if v else "none: written by hand")),
         ("between-run spread", _optional(spread, lambda v: format_percent(v, 2))),
-        ("fresh processes", ", ".join(compared(v) for v in sequence(verdict, "confirmations")[:20])),
-        ("baseline runs advised", _optional(number(verdict, "runs_advised"), digits)),
+        ("new processes", ", ".join(compared(v) for v in sequence(verdict, "confirmations")[:20])),
         ("expected to fail", one_line(text(baseline, "xfail"), 400)),
         ("note", one_line(text(baseline, "note"), 400)),
         ("profile", one_line(outcome.profile or "", 400)),

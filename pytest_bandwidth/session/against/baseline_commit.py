@@ -1,24 +1,28 @@
-"""Settle suspects by pairs against the commit at which their baseline's runs were taken, where git has it."""
+"""Compare tests with the commit at which their baseline's runs were taken, in pairs of processes, where git has it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
-from pytest_bandwidth.domain.judging.by_code.by_commit import is_cleared, judge_by_commit, limits_of
-from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
-from pytest_bandwidth.domain.judging.by_code.paired import SETTLING
-from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
-from pytest_bandwidth.domain.judging.drop import setup_of
+from pytest_bandwidth.domain.judging.comparable import setup_of
+from pytest_bandwidth.domain.judging.evidence import Ask, Evidence
+from pytest_bandwidth.domain.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
 from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
-from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, Subject, can_take_turns, judge_timed
+from pytest_bandwidth.session.against.pairs_loop import (
+    DeviceHeld,
+    Paired,
+    PairsTaken,
+    Subject,
+    can_take_turns,
+    compare_timed,
+)
 from pytest_bandwidth.session.against.worktrees import ForeignImport, Worktrees
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.git import commit_named, has_file, tree_of
@@ -98,8 +102,8 @@ class BaselineCommits:
 
 
 @dataclass(frozen=True, slots=True)
-class AgainstItsCommit:
-    """Settle suspects of one test, as a `Way`.
+class CommitPairs:
+    """Compare one test with its entries' commits; a `Resolver`.
 
     worktrees_at: both trees of the test, for a revision and the share of the time budget that is for rounds.
     """
@@ -111,55 +115,61 @@ class AgainstItsCommit:
     tell: Callable[[str], None]
     device_held: DeviceHeld
 
-    def __call__(self, suspects: Mapping[str, Suspect]) -> LastWords:
-        """Take pairs against the commit of each suspect's entry."""
-        verdicts: dict[str, Verdict] = {}
-        why_not: dict[str, str] = {}
-        cleared: dict[str, Verdict] = {}
-        of_commit: dict[str, dict[str, Suspect]] = {}
-        for key, suspect in suspects.items():
-            if suspect.case.reference is None:  # of another device's baseline, without figures or commits
+    @property
+    def answers(self) -> Ask:
+        return Ask.OLD_CODE
+
+    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+        """Take pairs against the commit of each measurement's entry."""
+        del rule  # pairs alone decide
+        known = dict(asking)
+        of_commit: dict[str, dict[str, Evidence]] = {}
+        for key, one in asking.items():
+            if one.entry is None:
                 continue
             try:
-                of_commit.setdefault(self.commits.commit_of(suspect.entry, self.file), {})[key] = suspect
+                of_commit.setdefault(self.commits.commit_of(one.entry, self.file), {})[key] = one
             except NotAtHand as why:
-                why_not[key] = _without_pairs(str(why))
+                known[key] = _without(one, str(why))
         for commit, alike in of_commit.items():
             try:
-                said = self._pairs(commit, alike)
+                known |= self._pairs(commit, alike)
             except BandwidthError as error:
                 reason = _in_a_line(error)
                 if isinstance(error, ForeignImport):
                     self.commits.give_up(commit, reason)
-                why_not.update(dict.fromkeys(alike, _without_pairs(reason)))
-                continue
-            verdicts.update(said.verdicts)
-            why_not.update(said.why_not)
-            cleared.update(said.cleared)
-        return LastWords(verdicts, why_not, cleared)
+                known |= {key: _without(one, reason) for key, one in alike.items()}
+        return known
 
-    def _pairs(self, commit: str, suspects: Mapping[str, Suspect]) -> LastWords:
-        measurements = {key: suspect.case.measurement for key, suspect in suspects.items()}
+    def _pairs(self, commit: str, alike: Mapping[str, Evidence]) -> dict[str, Evidence]:
+        measurements = {key: one.measurement for key, one in alike.items()}
         revision = self.commits.revision(commit)
-        in_turn = can_take_turns(measurements.values(), revision)
-        worktrees = self.worktrees_at(revision, IN_TURN_SHARE if in_turn else ROUNDS_SHARE)
-        taken = PairsTaken(worktrees, self.tell, self.device_held, in_turn)
+        alternate = can_take_turns(measurements.values(), revision)
+        worktrees = self.worktrees_at(revision, ALTERNATE_SHARE if alternate else ROUNDS_SHARE)
+        taken = PairsTaken(worktrees, self.tell, self.device_held, alternate)
         subjects = {
-            key: Subject(one.label, setup_of(one), limits_of(suspects[key], self.limits))
-            for key, one in measurements.items()
+            key: Subject(
+                one.measurement.label,
+                setup_of(one.measurement),
+                one.stored.figure if one.stored is not None else self.limits.marker.judged_on,
+                one.tolerance,
+            )
+            for key, one in alike.items()
         }
-        verdicts, why_not, cleared = {}, {}, {}
-        for key, one in judge_timed(subjects, taken, SETTLING).items():
-            heads = taken.heads(measurements[key].label)
-            if taken.in_turn and heads and is_cleared(suspects[key], one.verdict):
-                cleared[key] = one.verdict
-                continue
-            verdict = judge_by_commit(suspects[key], one.verdict, heads, self.limits.confirm)
-            if verdict is None:
-                why_not[key] = _without_pairs(one.verdict.reason)
-            else:
-                verdicts[key] = verdict
-        return LastWords(verdicts, why_not, cleared)
+        found = compare_timed(subjects, taken, self.limits.looks)
+        return {key: _with_pairs(one, found[key], revision) for key, one in alike.items()}
+
+
+def _with_pairs(evidence: Evidence, paired: Paired, revision: Revision) -> Evidence:
+    if paired.compared is not None:
+        return replace(evidence, compared=paired.compared)
+    different = paired.different
+    why = f"{revision} has another {different.name}" if different is not None else paired.why_not
+    return _without(evidence, why or f"{revision} does not measure it")
+
+
+def _without(evidence: Evidence, why: str) -> Evidence:
+    return replace(evidence, why_not=(*evidence.why_not, f"the old code did not run: {why}"))
 
 
 def _in_a_line(error: Exception) -> str:
@@ -171,7 +181,3 @@ def _in_a_line(error: Exception) -> str:
 
 def _shown(commit: str) -> str:
     return f"{NAME} ({commit[:SHORT_HASH]})"
-
-
-def _without_pairs(why: str) -> str:
-    return f"not held to the old code: {why}"

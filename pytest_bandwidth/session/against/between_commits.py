@@ -12,14 +12,12 @@ from typing import Any
 from pytest_bandwidth.devices.open import name_of
 from pytest_bandwidth.domain.device import DeviceIdentity, identity_of
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.domain.judging.by_code.paired import SETTLING
-from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
-from pytest_bandwidth.domain.judging.drop import MeasurementSetup
-from pytest_bandwidth.domain.judging.limits import Limits
-from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.judging.comparable import MeasurementSetup
+from pytest_bandwidth.domain.judging.interval import Looks
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
+from pytest_bandwidth.reports.wording import reason_of
 from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
 from pytest_bandwidth.session.against.pairs_loop import (
     Counted,
@@ -27,8 +25,8 @@ from pytest_bandwidth.session.against.pairs_loop import (
     Rows,
     Subject,
     by_label,
-    judge_count,
-    judge_timed,
+    compare_timed,
+    decide_count,
 )
 from pytest_bandwidth.session.against.told_code import are_alike
 from pytest_bandwidth.session.against.worktrees import ForeignImport, InTurn, NothingThere, Worktrees, measured_in_turn
@@ -37,7 +35,8 @@ from pytest_bandwidth.session.measuring.device_lock import DeviceLock
 from pytest_bandwidth.session.user.settings import Settings
 
 _LOCK_SECONDS = 600.0
-_CLEARED = (Status.WITHIN, Status.IMPROVED, Status.UNCHANGED)
+_CLEARED = (Status.OK, Status.IMPROVED)
+_LOOKS = Looks()
 # What is wrong with one commit, and not with the machine.
 _OF_A_COMMIT = (NothingThere, FreshProcessFailed, ForeignImport, UsageError)
 
@@ -176,7 +175,7 @@ class AgainstGood:
                 return judgement
         return None
 
-    def _measured(self, sides: _TwoTrees, but: set[str | None]) -> dict[str | None, Verdict]:
+    def _measured(self, sides: _TwoTrees, but: set[str | None]) -> dict[str | None, Decision]:
         """Judge what is looked at by counts or pairs. but: labels of what is known."""
         if self.device.counts_only:
             self._tell(f"counts at {sides.candidate.revision.commit[:SHORT_HASH]}")
@@ -188,9 +187,13 @@ class AgainstGood:
         taken.take()
         rows = taken.pairs[0].head
         wanted = self._wanted(rows, but)
-        subjects = {row.key: Subject(label, _setup_of(row), _limits_of(row)) for label, row in wanted.items()}
-        judged = judge_timed(subjects, taken, SETTLING)
-        return {label: judged[row.key].verdict for label, row in wanted.items()} | self._missing(rows, but)
+        subjects = {row.key: _subject_of(label, row) for label, row in wanted.items()}
+        found = compare_timed(subjects, taken, _LOOKS)
+        decided = {
+            label: found[row.key].decision(subjects[row.key].tolerance, _LOOKS, str(self.good))
+            for label, row in wanted.items()
+        }
+        return decided | self._missing(rows, but)
 
     def _wanted(self, rows: Rows, but: set[str | None]) -> Rows:
         return {
@@ -199,35 +202,36 @@ class AgainstGood:
             if label not in but and (self.labels is None or label in self.labels)
         }
 
-    def _missing(self, rows: Rows, but: set[str | None]) -> dict[str | None, Verdict]:
+    def _missing(self, rows: Rows, but: set[str | None]) -> dict[str | None, Decision]:
         missing = (self.labels or frozenset()) - rows.keys() - but
-        return dict.fromkeys(missing, Verdict(Status.NO_BASELINE, "not-there", "it does not measure this"))
+        return dict.fromkeys(missing, Decision(Status.UNDECIDED, Rule.NOT_THERE, facts={"revision": "it"}))
 
-    def _by_counts(self, row: Outcome) -> Verdict:
-        counted = Counted(_setup_of(row), Traffic(row.bytes_read, row.bytes_written), row.counts, row.detail)
-        tolerance = _limits_of(row).marker.tolerance or 0.0
-        return judge_count(row.key, counted, tolerance, self._counted_at_good.get(row.label), self.good).verdict
+    def _by_counts(self, row: Outcome) -> Decision:
+        counted = Counted(_setup_of(row), Traffic(row.bytes_read, row.bytes_written), row.counts)
+        tolerance = row.verdict.get("tolerance") or 0.0
+        return decide_count(row.key, counted, tolerance, self._counted_at_good.get(row.label), self.good)[0]
 
     @cached_property
     def _counted_at_good(self) -> Rows:
         self._tell(f"counts at {self.good}")
         return by_label(self._worktrees(self.good).base())
 
-    def _same_code(self) -> Verdict:
-        return Verdict(Status.UNCHANGED, SAME_CODE, f"the code is that of {self.good}")
+    def _same_code(self) -> Decision:
+        return Decision(Status.OK, Rule.CODE_UNCHANGED)
 
-    def _by_verdicts(self, commit: str, verdicts: Mapping[str | None, Verdict]) -> Judgement:
+    def _by_verdicts(self, commit: str, verdicts: Mapping[str | None, Decision]) -> Judgement:
         """Say what the verdicts of a test's measurements make of its commit."""
         regressed = frozenset(label for label, one in verdicts.items() if one.status is Status.REGRESSED)
         # What the good commit does not measure decides nothing beside what it does.
-        known = {label: one for label, one in verdicts.items() if one.status is not Status.NO_BASELINE or self.labels}
+        known = {label: one for label, one in verdicts.items() if one.rule != Rule.NOT_THERE or self.labels}
         unsure = [label for label, one in known.items() if one.status not in _CLEARED]
         decide = sorted(regressed or unsure or known or verdicts, key=str)
         if not decide:
             return Judgement(commit, None, None, "it measures nothing")
-        label = next((one for one in decide if verdicts[one].status is not Status.UNCHANGED), decide[0])
+        label = next((one for one in decide if verdicts[one].rule != Rule.CODE_UNCHANGED), decide[0])
         verdict = verdicts[label]
-        reason = f"{label}: {verdict.reason}" if label else verdict.reason
+        text = f"the code is that of {self.good}" if verdict.rule == Rule.CODE_UNCHANGED else reason_of(verdict)
+        reason = f"{label}: {text}" if label else text
         is_bad = True if regressed else None if unsure or not known else False
         return Judgement(commit, is_bad, verdict.status, reason, regressed)
 
@@ -256,7 +260,8 @@ def _setup_of(row: Outcome) -> MeasurementSetup:
     return MeasurementSetup(row.bytes_read, row.bytes_written, row.method, {})
 
 
-def _limits_of(row: Outcome) -> Limits:
+def _subject_of(label: str | None, row: Outcome) -> Subject:
     """Return what the commit's own marker and settings hold the test to."""
-    asked = MarkerOptions(tolerance=row.verdict.get("tolerance"), judged_on=row.verdict.get("figure"))
-    return Limits(asked, Settings().tolerance, confirm=0)
+    tolerance = row.verdict.get("tolerance")
+    held_to = Settings().tolerance if tolerance is None else tolerance
+    return Subject(label, _setup_of(row), row.verdict.get("figure"), held_to)

@@ -1,7 +1,6 @@
-"""Judge a test against another revision: take pairs of fresh processes until the rule can tell.
+"""Compare a test with another revision: take pairs of new processes until the rule can decide.
 
-On a host both sample in turn; on a GPU, which is one process's at a time, they follow each other: AB BA AB …. What a
-`Way` settles needs none, as on a GPU a kernel whose old code takes turns with the new one in one process.
+On a host both sample alternately; on a GPU, which is one process's at a time, they follow each other: AB BA AB ….
 """
 
 from __future__ import annotations
@@ -14,24 +13,23 @@ from statistics import median
 from typing import Any, Protocol
 
 from pytest_bandwidth.devices.free_memory import limit_bytes
-from pytest_bandwidth.domain.baseline import Entry, Run
-from pytest_bandwidth.domain.judging.by_code.last_word import Suspect, Way, settle, with_why
-from pytest_bandwidth.domain.judging.by_code.looks import Looks
-from pytest_bandwidth.domain.judging.by_code.paired import Pair, judge_by_pairs, looks_of
+from pytest_bandwidth.domain.baseline import Entry, Metric, Run
 from pytest_bandwidth.domain.judging.causes import recorded_resources
-from pytest_bandwidth.domain.judging.confirmation import Case
-from pytest_bandwidth.domain.judging.counts import judge_counts
-from pytest_bandwidth.domain.judging.drop import NO_SHARE, MeasurementSetup, not_comparable, setup_of
-from pytest_bandwidth.domain.judging.floors import is_by_floor
-from pytest_bandwidth.domain.judging.judge import Judged, tolerance_of
-from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.comparable import Difference, MeasurementSetup, difference_of, setup_of
+from pytest_bandwidth.domain.judging.decide import decide_comparison, decide_counts, mismatch
+from pytest_bandwidth.domain.judging.evidence import Ask, Comparison, Evidence, comparison_of_pairs
+from pytest_bandwidth.domain.judging.interval import Looks
+from pytest_bandwidth.domain.judging.judge import Rule
+from pytest_bandwidth.domain.judging.limits import Limits, tolerance_of
+from pytest_bandwidth.domain.judging.pairs import Pair
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_measurement
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Status
+from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.session.against.checkout import Revision
-from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told, unchanged
+from pytest_bandwidth.session.against.told_code import Told, is_told
 from pytest_bandwidth.session.against.worktrees import FailsThere, InTurn, NothingThere, Worktrees
 from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 
@@ -40,8 +38,6 @@ ATTEMPTS_FACTOR = 2
 # Two processes with a test's arrays, a third set that both share, and what makes caches cold, beside the test's own
 # process, which has the probe's arrays as well.
 MEMORY_FACTOR = 8
-_UNDECIDED = (Status.INSUFFICIENT, Status.INVALID)
-
 Rows = Mapping[str | None, Outcome]
 # A context in which no other process measures on the device.
 DeviceHeld = Callable[[], AbstractContextManager[None]]
@@ -76,19 +72,40 @@ class TakenPair:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Say what pairs decide on: a measurement by its label, how it was taken, and what it is held to."""
+    """Say what pairs decide on: a measurement by its label, how it was taken, and what it is held to.
+
+    judged_on: the figure that was asked for; None where pairs may choose.
+    """
 
     label: str | None
     setup: MeasurementSetup
-    limits: Limits
+    judged_on: Metric | None
+    tolerance: float
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Hold the verdict of pairs, and the other revision's processes as an entry of a baseline."""
+    """Hold what pairs showed of one measurement.
 
-    verdict: Verdict
+    entry: the other revision's processes as an entry of a baseline; None where it does not measure this.
+    different: what forbids the comparison. compared: None where it is forbidden, or no pair was valid; then `why_not`.
+    """
+
     entry: Entry | None
+    compared: Comparison | None = None
+    different: Difference | None = None
+    why_not: str | None = None
+
+    def decision(self, tolerance: float, looks: Looks, revision: str) -> Decision:
+        """Return the decision by these pairs alone."""
+        if self.different is not None:
+            return mismatch(self.different)
+        decided = None if self.compared is None else decide_comparison(self.compared, tolerance, looks)
+        if isinstance(decided, Decision):
+            return decided
+        if self.entry is None:
+            return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": revision})
+        return Decision(Status.UNDECIDED, Rules.NOTHING_VALID, facts={"text": self.why_not or revision})
 
 
 @dataclass(slots=True)
@@ -155,15 +172,6 @@ class PairsTaken:
             if head is not None and base is not None
         ]
 
-    def are_alike(self, label: str | None) -> bool:
-        """Return whether the two of each pair had all in common."""
-        return all(pair.alike for pair in self.of(label))
-
-    def heads(self, label: str | None) -> list[Metrics]:
-        """Return what the processes of this code measured validly."""
-        figures = (_figures(pair.head.get(label)) for pair in self.pairs)
-        return [one for one in figures if one is not None]
-
     def base(self, label: str | None) -> list[Outcome]:
         """Return the other revision's outcomes of a measurement, valid or not, the oldest first."""
         return [pair.base[label] for pair in self.pairs if label in pair.base]
@@ -173,85 +181,67 @@ class PairsTaken:
         return [pair.head[label] for pair in self.pairs if label in pair.head]
 
 
-def judge_against(
-    measurements: Mapping[str, Measurement],
-    limits: Limits,
-    worktrees: Worktrees,
-    pairs: int,
-    tell: Callable[[str], None],
-    device_held: DeviceHeld,
-    told: Told = NOTHING_TOLD,
-    ways: Sequence[Way] = (),
-) -> dict[str, Judged]:
-    """Judge by key. `pairs` pairs of processes for all measurements together, twice as many where undecided.
-
-    The device is held for each pair, and free between pairs.
-    told: what the other revision said of its code, by label: what is the same needs no process.
-    ways: to settle changed code without pairs, the best first.
+@dataclass(frozen=True, slots=True)
+class RevisionPairs:
+    """Compare measurements with another revision in pairs of new processes; a `Resolver`.
 
     Raises FreshProcessFailed and ForeignImport where a process of either side ran wrong: a comparison that did not take
     place is no pass.
     """
-    same = {key: m for key, m in measurements.items() if is_told(m, told.get(m.label))}
-    counted = all(m.device.counts_only for m in measurements.values())
-    if counted and len(same) < len(measurements):
-        same = {}  # a later launch of a test may count what an earlier one, of other code, left behind
-    judged = {key: _unchanged(key, m, told[m.label], worktrees) for key, m in same.items()}
-    changed = _changed(measurements, judged, told, limits, worktrees.revision) if ways else {}
-    last = settle(changed, ways)
-    for key, verdict in last.verdicts.items():
-        judged[key] = Judged(measurements[key], changed[key].entry, verdict)
-    others = {key: m for key, m in measurements.items() if key not in judged}
-    by_pairs = _judge_by_processes(others, limits, worktrees, pairs, tell, device_held) if others else {}
-    for key, one in by_pairs.items():
-        judged[key] = replace(one, verdict=with_why(one.verdict, last.why_not.get(key)))
-    return {key: judged[key] for key in measurements}
+
+    worktrees: Worktrees
+    limits: Limits
+    tell: Callable[[str], None]
+    device_held: DeviceHeld
+
+    @property
+    def answers(self) -> Ask:
+        return Ask.OLD_CODE
+
+    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+        """Take pairs for all measurements together until each is decided."""
+        del rule  # pairs alone decide: there is no other evidence
+        revision = self.worktrees.revision
+        taken = PairsTaken(
+            self.worktrees,
+            self.tell,
+            self.device_held,
+            can_take_turns([one.measurement for one in asking.values()], revision),
+        )
+        subjects = {
+            key: Subject(one.measurement.label, setup_of(one.measurement), self.limits.marker.judged_on, one.tolerance)
+            for key, one in asking.items()
+        }
+        try:
+            found = compare_timed(subjects, taken, self.limits.looks)
+        except NothingThere as reason:
+            return {key: one.without(Ask.OLD_CODE, str(reason)) for key, one in asking.items()}
+        return {key: _with_pairs(one, found[key]) for key, one in asking.items()}
 
 
-def _changed(
-    measurements: Mapping[str, Measurement],
-    judged: Mapping[str, Judged],
-    told: Told,
-    limits: Limits,
-    revision: Revision,
-) -> dict[str, Suspect]:
-    """Return what is not judged yet and moves as much as what the revision told of, whose code is the entry's."""
+def _with_pairs(evidence: Evidence, paired: Paired) -> Evidence:
+    known = replace(evidence, entry=paired.entry or evidence.entry, compared=paired.compared)
+    return known if paired.compared is not None else known.without(Ask.OLD_CODE, paired.why_not)
+
+
+def against_evidence(
+    measurements: Mapping[str, Measurement], limits: Limits, revision: Revision, told: Told
+) -> dict[str, Evidence]:
+    """Return what one run knows of timed measurements and of a revision's code, by key.
+
+    told: what the revision said of its code, by label: what is the same needs no process.
+    """
     found = {}
     for key, m in measurements.items():
         row = told.get(m.label)
-        if key in judged or row is None or m.invalid is not None:
-            continue
-        entry = replace(_entry(key, [row], revision), method=None)  # nothing was timed for it there
-        if not_comparable(setup_of(m), entry) is None:
-            tolerance = tolerance_of(limits.marker.tolerance, entry, None, limits.tolerance)
-            case = Case(m, metrics_of_measurement(m), None, tolerance, None)
-            found[key] = Suspect(case, entry, Verdict(Status.NO_BASELINE, "changed", f"its code is not {revision}'s"))
+        entry = None if row is None else _entry(key, [row], revision)
+        if entry is not None:
+            entry = replace(entry, method=None)  # nothing was timed for it there
+        tolerance = tolerance_of(limits.marker.tolerance, None, None, limits.tolerance)
+        figures = None if m.gbps is None else metrics_of_measurement(m)
+        same = is_told(m, row)
+        found[key] = Evidence(m, figures, entry, tolerance, revision=str(revision), is_same_code=same)
     return found
-
-
-def _judge_by_processes(
-    others: Mapping[str, Measurement],
-    limits: Limits,
-    worktrees: Worktrees,
-    pairs: int,
-    tell: Callable[[str], None],
-    device_held: DeviceHeld,
-) -> dict[str, Judged]:
-    """Judge by processes of both revisions. Raises as `judge_against` does."""
-    try:
-        if all(m.device.counts_only for m in others.values()):
-            return _judge_counts(others, limits, worktrees, device_held)
-        in_turn = can_take_turns(others.values(), worktrees.revision)
-        taken = PairsTaken(worktrees, tell, device_held, in_turn)
-        subjects = {key: Subject(m.label, setup_of(m), limits) for key, m in others.items()}
-        found = judge_timed(subjects, taken, looks_of(pairs))
-        return {key: Judged(others[key], one.entry, one.verdict) for key, one in found.items()}
-    except NothingThere as reason:
-        return {key: Judged(m, None, _no_baseline(str(reason))) for key, m in others.items()}
-
-
-def _unchanged(key: str, measurement: Measurement, row: Outcome, worktrees: Worktrees) -> Judged:
-    return Judged(measurement, _entry(key, [row], worktrees.revision), unchanged(measurement, str(worktrees.revision)))
 
 
 def can_take_turns(measurements: Collection[Measurement], revision: Revision) -> bool:
@@ -269,27 +259,34 @@ def can_take_turns(measurements: Collection[Measurement], revision: Revision) ->
     return all(needed <= min(limit, one.device.memory_bytes or math.inf) for one in measurements)
 
 
-def with_floors(judged: Mapping[str, Judged], by_floors: Mapping[str, Judged]) -> dict[str, Judged]:
-    """Replace verdicts where a floor of the marker was missed, unless the comparison fails by itself."""
-    return {
-        key: floor if is_by_floor((floor := by_floors[key]).verdict) and not one.verdict.status.always_fails else one
-        for key, one in judged.items()
-    }
-
-
-def _judge_counts(
-    measurements: Mapping[str, Measurement], limits: Limits, worktrees: Worktrees, device_held: DeviceHeld
-) -> dict[str, Judged]:
-    """Judge counts, which are the same in every process: one of the other revision is enough."""
-    with device_held():
-        base = by_label(worktrees.base())
+def decide_counted(
+    measurements: Mapping[str, Measurement],
+    limits: Limits,
+    worktrees: Worktrees,
+    told: Told,
+    device_held: DeviceHeld,
+) -> dict[str, tuple[Decision, Entry | None]]:
+    """Decide counts by those of a revision, by key: one process of it is enough, since they are the same in each."""
+    same = {key: m for key, m in measurements.items() if is_told(m, told.get(m.label))}
+    if len(same) == len(measurements):
+        unchanged = Decision(Status.OK, Rules.CODE_UNCHANGED)
+        return {key: (unchanged, _entry(key, [told[m.label]], worktrees.revision)) for key, m in same.items()}
+    # A later launch of a test may count what an earlier one, of other code, left behind: all are counted.
+    try:
+        with device_held():
+            base = by_label(worktrees.base())
+    except NothingThere as reason:
+        there = Decision(
+            Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(worktrees.revision)}, why_not=(str(reason),)
+        )
+        return dict.fromkeys(measurements, (there, None))
     tolerance = limits.marker.tolerance or 0.0  # no other is granted to what is exact
-    judged = {}
-    for key, m in measurements.items():
-        counted = Counted(setup_of(m), m.traffic, m.counts, m.detail)
-        one = judge_count(key, counted, tolerance, base.get(m.label), worktrees.revision)
-        judged[key] = Judged(m, one.entry, one.verdict)
-    return judged
+    return {
+        key: decide_count(
+            key, Counted(setup_of(m), m.traffic, m.counts), tolerance, base.get(m.label), worktrees.revision
+        )
+        for key, m in measurements.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,31 +296,24 @@ class Counted:
     setup: MeasurementSetup
     traffic: Traffic
     counts: Mapping[str, int]
-    detail: Mapping[str, Any]
 
 
-def judge_count(key: str, counted: Counted, tolerance: float, row: Outcome | None, revision: Revision) -> Paired:
-    """Judge counts by those of the other revision, `row`."""
+def decide_count(
+    key: str, counted: Counted, tolerance: float, row: Outcome | None, revision: Revision
+) -> tuple[Decision, Entry | None]:
+    """Decide counts by those of the other revision, `row`; return its process as a baseline's entry, too."""
     if row is None:
-        return Paired(_no_label(revision), None)
+        return Decision(Status.UNDECIDED, Rules.NOT_THERE, facts={"revision": str(revision)}), None
     entry = _entry(key, [row], revision)
-    lines = counted.detail.get("lines", ())
-    verdict = not_comparable(counted.setup, entry, other=str(revision)) or judge_counts(
-        counted.counts, entry.counts, counted.traffic, lines, tolerance, advice=""
-    )
-    return Paired(verdict, entry)
+    return decide_counts(counted.counts, counted.setup, counted.traffic, entry, tolerance), entry
 
 
-def judge_timed(
-    subjects: Mapping[str, Subject],
-    taken: PairsTaken,
-    looks: Looks,
-) -> dict[str, Paired]:
-    """Judge by key, each by its limits, by pairs for all measurements together; those undecided go on.
+def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Looks) -> dict[str, Paired]:
+    """Compare by key in pairs for all measurements together; those that are not decided go on to the next look.
 
     Raises NothingThere where a revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
     """
-    judged: dict[str, Paired] = {}
+    found: dict[str, Paired] = {}
     open_keys = list(subjects)
     for wanted in looks.after:
         while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(
@@ -332,38 +322,38 @@ def judge_timed(
             taken.take()
             # What the other revision does not measure needs no pairs.
             open_keys = [key for key in open_keys if taken.base(subjects[key].label)]
-        judged.update(
-            {
-                key: _judge_one(key, subject, taken, looks, last=wanted == looks.most)
-                for key, subject in subjects.items()
-                if (key in open_keys and looks.is_due(wanted, alike=taken.are_alike(subject.label)))
-                or (key not in open_keys and key not in judged)
-            }
-        )
-        open_keys = [key for key in open_keys if key not in judged or _is_undecided(judged[key].verdict)]
+        ended = wanted == looks.most
+        found |= {
+            key: _paired(key, one, taken, ended=ended)
+            for key, one in subjects.items()
+            if key in open_keys or key not in found
+        }
+        open_keys = [key for key in open_keys if _needs_more(found[key], subjects[key], looks)]
         if not open_keys:
             break
-    return judged
+    return found
 
 
-def _is_undecided(verdict: Verdict) -> bool:
-    """Return whether more pairs may tell; a share that cannot be believed stays one."""
-    return verdict.status in _UNDECIDED and verdict.code != NO_SHARE
+def _needs_more(paired: Paired, subject: Subject, looks: Looks) -> bool:
+    if paired.compared is None:
+        return paired.different is None
+    return decide_comparison(paired.compared, subject.tolerance, looks) is Ask.OLD_CODE
 
 
-def _judge_one(key: str, subject: Subject, taken: PairsTaken, looks: Looks, *, last: bool) -> Paired:
+def _paired(key: str, subject: Subject, taken: PairsTaken, *, ended: bool) -> Paired:
     rows, revision = taken.base(subject.label), taken.worktrees.revision
     if not rows:
-        return Paired(_no_label(revision), None)
+        return Paired(None, why_not=f"{revision} has the test, and does not measure this in it")
     entry = _entry(key, rows, revision)
+    different = difference_of(subject.setup, entry)
+    if different is not None:
+        return Paired(entry, different=different)
     pairs = taken.of(subject.label)
-    verdict = judge_by_pairs(
-        subject.setup, entry, pairs, subject.limits, rows[-1].regime, str(revision), looks, last=last
-    )
-    if verdict is None:
+    if not pairs:
         reason = next((row.reason for row in rows if not row.is_valid), "nothing was measured")
-        verdict = Verdict(Status.INVALID, "no-pair", f"no pair was valid: {reason}")
-    return Paired(verdict, entry)
+        return Paired(entry, why_not=f"no pair was valid: {reason}")
+    compared = comparison_of_pairs(pairs, subject.judged_on, rows[-1].regime, str(revision), ended=ended)
+    return Paired(entry, compared)
 
 
 def _entry(key: str, rows: Sequence[Outcome], revision: Revision) -> Entry:
@@ -396,11 +386,3 @@ def _figures(row: Outcome | None) -> Metrics | None:
     if row is None or not row.is_valid or not row.gbps:
         return None
     return Metrics(row.gbps, row.relative, row.probe_gbps)
-
-
-def _no_label(revision: Revision) -> Verdict:
-    return _no_baseline(f"{revision} has the test, and does not measure this in it")
-
-
-def _no_baseline(reason: str) -> Verdict:
-    return Verdict(Status.NO_BASELINE, "not-there", reason)

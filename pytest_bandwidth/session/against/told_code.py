@@ -12,10 +12,8 @@ from typing import Any
 from pytest_bandwidth.domain.code.identity import CodeIdentity, identity_of_plain
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.judging.by_code.same_code import SAME_CODE
-from pytest_bandwidth.domain.measured.measurement import INPUTS, UNMEASURED, Measurement
+from pytest_bandwidth.domain.measured.measurement import INPUTS, Measurement
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
-from pytest_bandwidth.domain.verdict import Status, Verdict
 from pytest_bandwidth.session.against.worktrees import Worktrees
 from pytest_bandwidth.storage.baseline.code_files import LARGEST_PTX_BYTES
 
@@ -112,9 +110,3 @@ def _is_same(
         return False
     inputs = detail.get(INPUTS)
     return not counted or (inputs is not None and inputs == row.detail.get(INPUTS))
-
-
-def unchanged(measurement: Measurement, revision: str) -> Verdict:
-    """Return the verdict on code that is the other revision's."""
-    saved = "nothing was measured" if measurement.method == UNMEASURED else "it took no process there"
-    return Verdict(Status.UNCHANGED, SAME_CODE, f"the code is that of {revision}: {saved}")

@@ -1,11 +1,12 @@
-"""Settle suspects whose code changed: their old code, which is at hand as PTX, takes turns with the new."""
+"""Run the old kernel, which the baseline kept, alternately with the changed one, in new processes."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -16,34 +17,25 @@ from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
-from pytest_bandwidth.domain.judging.by_code.old_kernel import (
-    LOOKS,
-    OLD_KERNEL,
-    BesideOld,
-    is_enough,
-    judge_by_old,
-    why_untold,
-)
-from pytest_bandwidth.domain.judging.by_code.other_device import CODE_ALONE, unchanged_but_for_target
 from pytest_bandwidth.domain.judging.causes import recorded_resources
-from pytest_bandwidth.domain.judging.confirmation import FreshRow
-from pytest_bandwidth.domain.judging.judge import Judged
+from pytest_bandwidth.domain.judging.evidence import Ask, Comparison, Evidence
+from pytest_bandwidth.domain.judging.interval import Looks
+from pytest_bandwidth.domain.judging.judge import FreshRow, Judged, Rule
 from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
-from pytest_bandwidth.domain.verdict import Verdict
+from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.session.fresh.ahead import Room, StartedAhead
 from pytest_bandwidth.session.fresh.child import Child, rows_of
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
 
-# So many processes of one test are started at most: those whose figures are invalid tell nothing.
-MOST_PROCESSES = LOOKS.most + 2
-_NOT_BESIDE = "the old kernel did not run beside it"
+# So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
+SPARE_PROCESSES = 2
 
 
 class OldKernels:
-    """Run old kernels beside new ones, in fresh processes that measure nothing else. It is a `Way` (`last_word`).
+    """Run old kernels alternately with new ones, in new processes that measure nothing else; a `Resolver`.
 
     old_ptx: gives the code that entries name. start: starts a process that is to run those old kernels. lock: the
     device's. room: for how many processes to have the device open, before any measures.
@@ -58,40 +50,47 @@ class OldKernels:
         peak: Peak | None,
         timeout_seconds: float,
         room: Room,
+        looks: Looks,
     ) -> None:
         self._old_ptx, self._start, self._lock, self._tell = old_ptx, start, lock, tell
-        self._peak, self._timeout_seconds, self._room = peak, timeout_seconds, room
+        self._peak, self._timeout_seconds, self._room, self._looks = peak, timeout_seconds, room, looks
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
         self._sectors: dict[str | None, Mapping[str, int]] = {}
-        self._seen: dict[str | None, list[BesideOld]] = {}
+        self._seen: dict[str | None, list[_Seen]] = {}
 
-    def __call__(self, suspects: Mapping[str, Suspect]) -> LastWords:
-        """Settle suspects whose old code is at hand, as far as it tells; say why not of others whose code changed."""
-        why_not: dict[str, str] = {}
+    @property
+    def answers(self) -> Ask:
+        return Ask.OLD_CODE
+
+    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+        """Run old kernels next to new ones as far as there are any; say why not of others whose code changed."""
+        known = dict(asking)
         at_hand: dict[str, OldKernel] = {}
-        verdicts: dict[str, Verdict] = {}
-        for key, suspect in suspects.items():
+        for key, one in asking.items():
             try:
-                old = self.at_hand(suspect.case.measurement, suspect.entry)
+                old = None if one.entry is None else self.at_hand(one.measurement, one.entry)
             except BandwidthError as error:
-                why_not[key] = f"{_NOT_BESIDE}: {error}"
+                known[key] = _without(one, str(error))
                 continue
-            if old is not None and _is_same_elsewhere(old, suspect):
-                verdicts[key] = unchanged_but_for_target(suspect.first)
+            if old is not None and _is_same_elsewhere(old, one):
+                known[key] = replace(one, is_same_code=True)
             elif old is not None:
                 at_hand[key] = old
-        trouble = self._measure(at_hand, suspects)
+        trouble = self._measure(at_hand, known, rule)
         for key, old in at_hand.items():
-            seen = self._seen.get(old.label, [])
-            verdict = None if key in trouble else judge_by_old(suspects[key], seen)
-            if verdict is not None:
-                verdicts[key] = verdict
-            elif key in trouble:
-                why_not[key] = f"{_NOT_BESIDE}: {trouble[key]}"
-            else:
-                why_not[key] = f"beside the old kernel {why_untold(seen, suspects[key].case.tolerance)}"
-        return LastWords(verdicts, why_not)
+            compared = self._comparison(old.label, ended=True)
+            known[key] = (
+                _without(known[key], trouble[key]) if key in trouble else replace(known[key], compared=compared)
+            )
+        return known
+
+    def _comparison(self, label: str | None, *, ended: bool) -> Comparison:
+        """Return what the processes have seen so far of the measurement of that label."""
+        seen = self._seen.get(label, [])
+        drops, new = tuple(one.drop for one in seen), tuple(one.figures.gbps for one in seen)
+        old = tuple(gbps * math.exp(drop) for gbps, drop in zip(new, drops, strict=True))
+        return Comparison(Rules.OLD_KERNEL, "gbps", drops, new, old, "the old kernel", ended)
 
     def with_what_they_saw(self, judged: Judged) -> Judged:
         """Return a judged measurement with what its processes saw, before what further ones did."""
@@ -117,21 +116,21 @@ class OldKernels:
             raise BandwidthError(unsafe)
         return OldKernel(measurement.label, old, measurement.ptx, measurement.seconds or 0.0, shape=shape)
 
-    def _measure(self, at_hand: Mapping[str, OldKernel], suspects: Mapping[str, Suspect]) -> dict[str, str]:
-        """Run processes until they tell of each; returns why some cannot, by key."""
+    def _measure(self, at_hand: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Rule) -> dict[str, str]:
+        """Run processes until each is decided; return why some cannot be, by key."""
         trouble: dict[str, str] = {}
         before: set[str] = set()
         with StartedAhead(self._room, self._timeout_seconds) as ahead:
-            for number in range(1, MOST_PROCESSES + 1):
+            for number in range(1, self._looks.most + SPARE_PROCESSES + 1):
                 asked = {
                     key: old
                     for key, old in at_hand.items()
-                    if key not in trouble and not self._is_enough(old.label, suspects[key].case.tolerance)
+                    if key not in trouble and self._asks(known[key], old.label, rule)
                 }
                 if not asked:
                     break
                 fewer, before = asked.keys() != before, set(asked)
-                self._tell(f"fresh process {number} of at most {LOOKS.most}, beside the old kernel")
+                self._tell(f"new process {number} of at most {self._looks.most}, with the old kernel")
                 try:
                     told = self._run(asked.values(), ahead, number, fewer=fewer)
                 except BandwidthError as error:
@@ -139,12 +138,15 @@ class OldKernels:
                     break
                 trouble.update({key: told[old.label] for key, old in asked.items() if old.label in told})
         for key, old in at_hand.items():
-            if len(self._seen.get(old.label, [])) < LOOKS.after[0]:
-                trouble.setdefault(key, f"of {MOST_PROCESSES} fresh processes too few measured it validly")
+            if len(self._seen.get(old.label, [])) < self._looks.first:
+                trouble.setdefault(key, "too few new processes measured it validly")
         return trouble
 
-    def _is_enough(self, label: str | None, tolerance: float) -> bool:
-        return is_enough([one.drop for one in self._seen.get(label, [])], tolerance)
+    def _asks(self, evidence: Evidence, label: str | None, rule: Rule) -> bool:
+        """Return whether the processes so far leave it open."""
+        if len(self._seen.get(label, [])) >= self._looks.most:
+            return False
+        return rule(replace(evidence, compared=self._comparison(label, ended=False))) is Ask.OLD_CODE
 
     def _run(
         self, asked: Collection[OldKernel], ahead: StartedAhead, number: int, *, fewer: bool
@@ -155,7 +157,7 @@ class OldKernels:
         fewer: whether those that wait were asked for more: what faults would end them as well.
         """
         numbers = count(number)
-        needed = next((look for look in LOOKS.after if look >= number), number) + 1 - number
+        needed = (self._looks.following(number - 1) or number) + 1 - number
 
         def start() -> Child:
             counts = next(numbers) == 1
@@ -175,22 +177,38 @@ class OldKernels:
             row = by_label.get(old.label)
             if row is None:
                 continue
-            said = row["detail"].get(OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            said = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
             if said.get(SECTORS):
                 self._sectors[old.label] = said[SECTORS]
             if TROUBLE in said:
                 trouble[old.label] = said[TROUBLE]
             elif why_no_evidence(row, self._peak) is None:
                 figures = figures_of_row(row, self._peak)
-                self._seen.setdefault(old.label, []).append(BesideOld(figures, said[DROP]))
+                self._seen.setdefault(old.label, []).append(_Seen(figures, said[DROP]))
                 self._rows.setdefault(old.label, []).append(FreshRow(figures, seconds))
                 self._resources[old.label] = said[RESOURCES]
         return trouble
 
 
-def _is_same_elsewhere(old: OldKernel, suspect: Suspect) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Hold what one new process saw of a kernel that ran alternately with its old code.
+
+    figures: the kernel's. drop: the median over the rounds of ln(its seconds ÷ the old code's).
+    """
+
+    figures: Metrics
+    drop: float
+
+
+def _without(evidence: Evidence, why: str) -> Evidence:
+    return replace(evidence, why_not=(*evidence.why_not, f"the old kernel did not run: {why}"))
+
+
+def _is_same_elsewhere(old: OldKernel, evidence: Evidence) -> bool:
     """Return whether it is the code of another device's baseline, compiled for this one's architecture."""
-    return suspect.first.code == CODE_ALONE and old.shape is None and is_same_but_for_target(old.old, old.new)
+    elsewhere = evidence.baseline is not None and evidence.baseline.code_of is not None
+    return elsewhere and old.shape is None and is_same_but_for_target(old.old, old.new)
 
 
 def _shape_of_before(measurement: Measurement, entry: Entry) -> LaunchShape:

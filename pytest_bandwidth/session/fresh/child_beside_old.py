@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 from pytest_bandwidth.devices.base import OldCode, OldCodeDevice, Workload
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
 from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost
-from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds
+from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.session.fresh.child import report_to_parent
 from pytest_bandwidth.session.fresh.sectors import sectors_of_both
 
@@ -100,7 +100,7 @@ def _sectors(asked: OldKernel, workload: Workload, old: OldCode) -> Mapping[str,
 
 
 def _told(measurement: Measurement, said: Mapping[str, Any]) -> Measurement:
-    return replace(measurement, detail={**measurement.detail, OLD_KERNEL: said})
+    return replace(measurement, detail={**measurement.detail, Rule.OLD_KERNEL: said})
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _ended_if_it_hangs(asked: OldKernel) -> Iterator[None]:
 
 def _give_up(asked: OldKernel, why: str) -> NoReturn:
     """Report why and end this process at once: to tidy up would wait for the device, or fail on its lost context."""
-    report_to_parent([{"label": asked.label, "detail": {OLD_KERNEL: {TROUBLE: why}}}])
+    report_to_parent([{"label": asked.label, "detail": {Rule.OLD_KERNEL: {TROUBLE: why}}}])
     os._exit(1)
 
 

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.judging.judge import Judged
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.dram import UNCOUNTED
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, ParentLine, tell_counted, tell_reached
 from pytest_bandwidth.session.fresh.child_beside_old import measure_beside, old_kernel_of
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
@@ -103,7 +103,7 @@ class ChildRun(MeasuringRun):
             self.device.release()
             counters = self._counters
             measurements = {key: self._counted(one, counters, test, progress) for key, one in measurements.items()}
-        return {key: Judged(m, None, _no_verdict(m, test.marker, self.settings)) for key, m in measurements.items()}
+        return {key: Judged(m, None, _no_decision(m, test.marker, self.settings)) for key, m in measurements.items()}
 
     @cached_property
     def _counters(self) -> Counters | None:
@@ -152,11 +152,11 @@ class ChildRun(MeasuringRun):
         return super().retries if self._beside is None else 0
 
 
-def _no_verdict(measurement: Measurement, marker: MarkerOptions, settings: Settings) -> Verdict:
-    """Return that there is none: where there is no baseline's, the metric and the tolerance are the test's own."""
+def _no_decision(measurement: Measurement, marker: MarkerOptions, settings: Settings) -> Decision:
+    """Return that there is none: where there is no baseline's, the figure and the tolerance are the test's own."""
     asked = 0.0 if measurement.device.counts_only else settings.tolerance
     tolerance = asked if marker.tolerance is None else marker.tolerance
-    status, code, reason = Status.NO_BASELINE, "fresh-process", "measured for the run that started this process"
+    rule, text = "new-process", "measured for the run that started this process"
     if measurement.invalid is not None:
-        status, code, reason = Status.INVALID, measurement.invalid.code, measurement.invalid.text
-    return Verdict(status, code, reason, figure=marker.judged_on, tolerance=tolerance)
+        rule, text = measurement.invalid.code, measurement.invalid.text
+    return Decision(Status.UNDECIDED, rule, Numbers(figure=marker.judged_on, tolerance=tolerance), {"text": text})

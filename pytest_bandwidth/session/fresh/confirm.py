@@ -1,16 +1,18 @@
-"""Measure a suspect test again in fresh processes: started side by side, measured one by one."""
+"""Measure a slow test again in new processes: started together, measured one by one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
-from pytest_bandwidth.domain.judging.confirmation import Confirmation, FreshMetrics, FreshRow
+from pytest_bandwidth.domain.judging.evidence import Ask, Evidence
+from pytest_bandwidth.domain.judging.judge import FreshRow, Rule
 from pytest_bandwidth.domain.measured.metrics import Metrics
 from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.session.fresh.ahead import Room, StartedAhead
@@ -21,24 +23,8 @@ from pytest_bandwidth.session.fresh.child import Child, FreshProcessFailed, rows
 BEYOND_MAJORITY = 1
 
 
-def measure_again(
-    confirmation: Confirmation, run: Callable[[], FreshMetrics]
-) -> tuple[list[FreshMetrics], BandwidthError | None]:
-    """Run one fresh process after the other until the confirmation needs no more.
-
-    Returns what they measured, and the error that ended them early, if one did.
-    """
-    fresh: list[FreshMetrics] = []
-    while not confirmation.is_complete(fresh):
-        try:
-            fresh.append(run())
-        except BandwidthError as error:
-            return fresh, error
-    return fresh, None
-
-
 class FreshProcesses:
-    """Start the fresh processes of one test. It is a context: those that wait for their turn when it ends are ended.
+    """Start the new processes of one test; a `Resolver`, and a context whose end ends those that still wait.
 
     start: starts one. room: for how many to have the device open, before any measures. lock: the device's; held while
     processes start or one measures, and free in between, also where those that are needed no more end.
@@ -66,16 +52,33 @@ class FreshProcesses:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ahead.__exit__(kind, error, at)
 
-    def measure_again(self, confirmation: Confirmation) -> tuple[list[FreshMetrics], BandwidthError | None]:
-        """Run as many processes as the confirmation needs."""
-        return measure_again(confirmation, self.run)
+    @property
+    def answers(self) -> Ask:
+        return Ask.PROCESSES
 
-    def run(self) -> FreshMetrics:
+    def gather(self, asking: Mapping[str, Evidence], rule: Rule) -> Mapping[str, Evidence]:
+        """Measure again, all at once, until none needs another process or none can be had."""
+        known = dict(asking)
+        while any(rule(one) is Ask.PROCESSES for one in known.values()):
+            try:
+                seen = self.run()
+            except BandwidthError as error:
+                return {key: one.without(Ask.PROCESSES, str(error)) for key, one in known.items()}
+            for key, one in known.items():
+                figures = seen.get(one.measurement.label)
+                if figures is not None:
+                    known[key] = replace(one, fresh=(*one.fresh, figures))
+                elif len(self.rows) >= self._confirm:
+                    why = f"{len(one.fresh)} new processes measured it, and validly; {self._confirm} have to"
+                    known[key] = one.without(Ask.PROCESSES, why)
+        return known
+
+    def run(self) -> Mapping[str | None, Metrics]:
         """Run one more process and return its figures by label.
 
         Raises FreshProcessFailed where it measured nothing valid, DeviceUnavailable where the device stays taken.
         """
-        self._tell(f"suspect: fresh process {len(self.rows) + 1} of at most {self._confirm}")
+        self._tell(f"slow: new process {len(self.rows) + 1} of at most {self._confirm}")
         needed = 1 if self.rows else min(self._confirm, _majority(self._confirm) + BEYOND_MAJORITY)
         with self._lock():
             self.rows.append(self._ahead.measured(self._start, needed, self._rows_by_label))

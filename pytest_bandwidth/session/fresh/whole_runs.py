@@ -34,7 +34,6 @@ def further_runs(
             known_peak = None if peak is None else astuple(peak)
             request = ChildRequest(
                 name_of(identity),
-                rounds_share=settings.rounds_share,
                 peak=known_peak,
                 quiet_wait_seconds=QUIET_WAIT_SECONDS / (wanted - 1),
                 counted_after=True,

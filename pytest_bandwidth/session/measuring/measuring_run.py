@@ -39,7 +39,7 @@ from pytest_bandwidth.session.user.settings import Settings
 INVALID_RETRIES = 2
 # What a baseline is made of waits longer for a machine that others disturb: all measurements of a process together, and
 # what is measured in vain meanwhile is part of it.
-QUIET_WAIT_SECONDS = 60.0
+QUIET_WAIT_SECONDS = 20.0
 NAP_SECONDS = 1.0
 # A fresh process may take so many times as long as its parent's test, and never less than this.
 FRESH_SECONDS_LEAST = 180.0

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.judging import fleet
 from pytest_bandwidth.domain.judging.fleet import Member, model_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.reference import prior_spread
+from pytest_bandwidth.domain.judging.stored import prior_spread
 from pytest_bandwidth.domain.measured.measurement import Finding
 from pytest_bandwidth.domain.outcomes.flatten import flat
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain, from_plain

@@ -14,16 +14,19 @@ import pytest
 from pytest_bandwidth.domain.address import Address
 from pytest_bandwidth.domain.outcomes.run_findings import (
     ABSENT,
+    DEVICE_LOSS,
     MOVED,
-    device_finding,
+    device_loss,
     not_measured_finding,
     shared_causes,
     unjudged_finding,
 )
+from pytest_bandwidth.domain.units import drop_of_log, format_percent
 from pytest_bandwidth.reports.json import document
 from pytest_bandwidth.reports.terminal import Span, TerminalLine, header_line, summary_lines
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.reports.unmeasured import not_measured_lines, skipped_lines, unmeasured_sentence
+from pytest_bandwidth.reports.wording import device_sentence
 from pytest_bandwidth.session.collection.stale_entries import elsewhere_sentence, gone_sentence, moved_sentence
 from pytest_bandwidth.session.publishing.device_report import DeviceReport, fleet_findings, names_of, suffixes_of
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
@@ -65,6 +68,7 @@ def publish(
             _hand_over(reports, card)
     for report in reports:
         _tell_unmeasurable(report, settings, config.rootpath)
+        _tell_device_loss(report, settings)
     if not _is_document_wanted(config, settings):
         return
     run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline)
@@ -100,9 +104,6 @@ def _is_document_wanted(config: pytest.Config, settings: Settings) -> bool:
 def _findings(report: DeviceReport) -> list[dict[str, str]]:
     """Return what the document says of the device's run as a whole."""
     found = [] if report.unlike is None else [asdict(report.unlike)]
-    changed = device_finding(report.outcomes)
-    if changed is not None:
-        found.append(asdict(changed))
     found += [asdict(cause.finding()) for cause in shared_causes(report.outcomes)]
     found += [unjudged_finding(nodeid, said) for nodeid, said in report.unjudged.items()]
     return found + [not_measured_finding(key, why) for key, why in report.not_measured.items()]
@@ -123,6 +124,20 @@ def _tell_unmeasurable(report: DeviceReport, settings: Settings, root: Path) -> 
         told.append(text)
     if entries.not_measured and settings.strict:
         told.append(unmeasured_sentence(entries.not_measured))
+
+
+def _tell_device_loss(report: DeviceReport, settings: Settings) -> None:
+    """Say what unchanged tests lost, where that matters; past --bandwidth-device-tolerance it fails the run."""
+    loss, asked = device_loss(report.outcomes), settings.device_tolerance
+    matters = settings.tolerance if asked is None else asked
+    if loss is None or settings.writes_baseline or drop_of_log(loss.median) <= matters:
+        return
+    text = device_sentence(loss)
+    report.findings.append({"code": DEVICE_LOSS, "text": text})
+    if asked is None:
+        report.notes.append(f"DEVICE {text}")
+    else:
+        report.failures.append(f"{text}, --bandwidth-device-tolerance is {format_percent(asked, 1)}")
 
 
 def _write(
@@ -190,7 +205,7 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
     if report.interrupted:
         _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
     for failure in report.failures:
-        _write_line(reporter, (Span(f"FAILED with --bandwidth-strict: {failure}", ("red", "bold")),))
+        _write_line(reporter, (Span(f"FAILED: {failure}", ("red", "bold")),))
     for problem in report.problems:
         _write_line(reporter, (Span(f"ERROR: {printable(problem)}", ("red", "bold")),))
 

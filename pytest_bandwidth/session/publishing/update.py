@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
 from types import MappingProxyType
 
@@ -17,12 +16,13 @@ from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.device import DeviceIdentity, Peak, identity_of
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.fleet import OUTLIER, model_of
-from pytest_bandwidth.domain.judging.judge import PastRuns, Pools, pools_of, reference_in, tolerance_of
+from pytest_bandwidth.domain.judging.limits import tolerance_of
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.judging.stored import reference_of
 from pytest_bandwidth.domain.judging.update import joined, merged, metric_of_update
 from pytest_bandwidth.domain.outcomes.evidence import entries_of
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, Plain
-from pytest_bandwidth.domain.verdict import NOT_WRITTEN, Status
+from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.reports.changes import change_lines
 from pytest_bandwidth.reports.terminal import TerminalLine
 from pytest_bandwidth.reports.text_safe import printable
@@ -30,7 +30,6 @@ from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.git import current_commit
 from pytest_bandwidth.session.measuring.progress import begin_line
-from pytest_bandwidth.session.past_runs import past_runs
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import now, uncommitted_beside
 from pytest_bandwidth.session.user.settings import Settings
@@ -90,7 +89,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
     ptx: dict[str, str] = {}
     written: list[DeviceReport] = []
     for report in reports:
-        updated = [o for o in report.succeeded if o.status == Status.UPDATED.value]
+        updated = [o for o in report.succeeded if o.status == Status.SAVED.value]
         if not updated:
             continue
         if report.unlike is not None and report.unlike.code == OUTLIER:
@@ -118,13 +117,8 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
     if not evidence:
         return
     identity = identity_of(written[0].device)
-    past: PastRuns = {}
     try:
-        past = past_runs(settings, config.invocation_params.dir, identity, set(chain.from_iterable(evidence)))
-    except (BandwidthError, OSError) as error:
-        written[0].notes.append(f"the history tells nothing of the baseline's noise: {printable(str(error))}")
-    try:
-        summary = update_baseline(settings, identity, evidence, asked, ptx, past)
+        summary = update_baseline(settings, identity, evidence, asked, ptx)
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
@@ -152,7 +146,7 @@ def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:
     named = ", ".join(f"{printable(key)} {runs}" for key, runs in list(short.items())[:MOST_NAMED])
     more = f" and {len(short) - MOST_NAMED} more" if len(short) > MOST_NAMED else ""
     return (
-        f"of this update's {taken} runs not all count, since some were INVALID, failed or beside a hindered probe: "
+        f"of this update's {taken} runs not all count, since some were disturbed or failed: "
         f"{named}{more}; another --bandwidth-update adds runs"
     )
 
@@ -187,21 +181,21 @@ def _not_updated(reports: Sequence[DeviceReport], why: str) -> None:
 
 
 def _as_written(outcome: Outcome, report: DeviceReport) -> Outcome:
-    """Say of a row what became of it: what is not in the baseline is not UPDATED."""
-    if outcome.status != Status.UPDATED.value:
+    """Say of a row what became of it: what is not in the baseline is not SAVED."""
+    if outcome.status != Status.SAVED.value:
         return outcome
     if outcome.nodeid in report.failed:
-        return _told(outcome, Status.NO_BASELINE, NOT_WRITTEN, "not written to the baseline: the test failed")
+        return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, "not saved: the test failed")
     if report.left_out:  # others of its model wrote the entry
-        return _told(outcome, Status.UPDATED, "left-out", f"left out of the baseline's update: {report.left_out}")
+        return _instead(outcome, Status.SAVED, Rule.LEFT_OUT, f"left out of the baseline's update: {report.left_out}")
     if report.not_updated:
-        return _told(outcome, Status.NO_BASELINE, NOT_WRITTEN, f"not written to the baseline: {report.not_updated}")
+        return _instead(outcome, Status.UNDECIDED, Rule.NOT_WRITTEN, f"not saved: {report.not_updated}")
     return outcome
 
 
-def _told(outcome: Outcome, status: Status, code: str, reason: str) -> Outcome:
-    verdict = {**outcome.verdict, "status": status.value, "code": code, "reason": reason}
-    return replace(outcome, status=status.value, code=code, reason=reason, verdict=verdict)
+def _instead(outcome: Outcome, status: Status, rule: str, reason: str) -> Outcome:
+    verdict = {**outcome.verdict, "status": status.value, "rule": rule}
+    return replace(outcome, status=status.value, reason_code=rule, reason=reason, verdict=verdict)
 
 
 def _further(
@@ -242,10 +236,9 @@ def update_baseline(
     evidence: Sequence[Mapping[str, Entry]],
     asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
     ptx: Mapping[str, str] = MappingProxyType({}),
-    past: PastRuns = MappingProxyType({}),
 ) -> Update:
     """Write what devices of one model showed to its file. asked: by key, what the tests' markers say. ptx: by
-    hash, the kernels' modules. past: what a history knows of the tests' noise.
+    hash, the kernels' modules.
 
     Raises BandwidthError; the file is then as it was.
     """
@@ -255,7 +248,7 @@ def update_baseline(
     entries = [joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host) for key in keys]
     path = baseline_files.find_file(settings.baseline, identity)
     summary = baseline_files.update(
-        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked, past), ptx=ptx
+        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked), ptx=ptx
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
     return Update(summary.path, change_lines(str(path), changes))
@@ -266,13 +259,8 @@ def _merge_in(
     settings: Settings,
     identity: DeviceIdentity,
     asked: Mapping[str, MarkerOptions],
-    past: PastRuns,
 ) -> baseline_files.Merge:
     """Return what merges runs into the file's entries by the gate that its tests are judged with."""
-
-    @cache
-    def pools() -> Pools:
-        return pools_of(baseline, past)
 
     def merge(old: Entry | None, new: Entry) -> Entry:
         if settings.update_new and not settings.update and old is not None:
@@ -282,6 +270,6 @@ def _merge_in(
         if old is None or not new.runs:  # nothing to hold to the gate
             return merged(old, new, tolerance, None)
         figure = metric_of_update(old, new, of_marker.judged_on)
-        return merged(old, new, tolerance, reference_in(pools(), old, figure, identity.on_host))
+        return merged(old, new, tolerance, reference_of(old, figure, identity.on_host))
 
     return merge

@@ -18,11 +18,6 @@ from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_posi
 from pytest_bandwidth.session.user.fleet_card import card_places
 from pytest_bandwidth.session.user.options import given
 
-# What is written is what later runs are held against: where a measurement does not become as precise as it should in
-# its time, it may take so many times as long for its rounds (benchmarks/judge_simulation.py --longer has what for).
-BASELINE_ROUNDS_SHARE = 3.0
-
-
 _SETTINGS = pytest.StashKey["Settings"]()
 
 
@@ -35,11 +30,14 @@ class Settings:
     tolerance: float = 0.05
     update: bool = False
     update_new: bool = False
-    runs: int = 1
+    runs: int = 5
     confirm: int = 3
-    settle: str | None = None
+    settle: str = "changed"
+    settle_time: float = 900.0
+    commit: str | None = None
+    device_tolerance: float | None = None
     against: str | None = None
-    pairs: int = 5
+    pairs: int = 4
     strict: bool = False
     only: bool = False
     skip: bool = False
@@ -64,16 +62,6 @@ class Settings:
     @property
     def writes_baseline(self) -> bool:
         return self.update or self.update_new
-
-    @property
-    def settles(self) -> str:
-        """Return what old code settles: "suspects", "unsure" (what stored runs cannot tell as well) or "never"."""
-        return self.settle or ("unsure" if self.strict else "suspects")
-
-    @property
-    def rounds_share(self) -> float:
-        """Return the share of a measurement's time budget that is for rounds (see `Budget`)."""
-        return BASELINE_ROUNDS_SHARE if self.writes_baseline else 1.0
 
 
 def _count(least: int) -> Callable[[str], int]:
@@ -148,8 +136,17 @@ def _ratio(text: str) -> float:
 
 
 def _settle(text: str) -> str:
-    if text not in ("suspects", "unsure", "never"):
-        raise ValueError(f"found {text[:40]!r}, expected suspects, unsure or never")
+    if text not in ("changed", "never"):
+        raise ValueError(f"found {text[:40]!r}, expected changed or never")
+    return text
+
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
+
+
+def _commit(text: str) -> str:
+    if _COMMIT.fullmatch(text) is None:
+        raise ValueError(f"found {text[:80]!r}, expected a commit's full hash")
     return text
 
 
@@ -209,8 +206,11 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "runs": _count(1),
     "confirm": _count(0),
     "settle": _settle,
+    "settle-time": _seconds,
+    "commit": _commit,
+    "device-tolerance": _positive_fraction,
     "against": str,
-    "pairs": _count(2),
+    "pairs": _count(4),
     "max-time": _seconds,
     "min-samples": _count(1),
     "precision": _positive_fraction,
@@ -307,11 +307,9 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
         raise pytest.UsageError(f"{update} needs measurements and {places['disable']} takes none: drop one")
     if settings.writes_baseline and settings.against is not None:
         raise pytest.UsageError(f"{update} writes a baseline and {places['against']} needs none: drop one")
-    if settings.runs > 1 and not settings.writes_baseline:
+    # In an ini file it is the default of the runs that update.
+    if places.get("runs", "").startswith("--") and not settings.writes_baseline:
         raise pytest.UsageError(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
-    # In an ini file it is the default of the runs that have a revision.
-    if settings.against is None and places.get("pairs", "").startswith("--"):
-        raise pytest.UsageError("--bandwidth-pairs goes with --bandwidth-against")
     if settings.history is not None and importlib.util.find_spec("duckdb") is None:
         from pytest_bandwidth.storage.history import MISSING  # kept out of start-up
 

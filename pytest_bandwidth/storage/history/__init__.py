@@ -1,6 +1,6 @@
 """Keep the history: a folder or bucket of Parquet files to which every run adds one, read by DuckDB.
 
-`append` → one more run; `ask` → a `History` to ask; `noise_in` → how each test's figures scattered. DuckDB (the extra
+`append` → one more run; `ask` → a `History` to ask; DuckDB (the extra
 ``history``) is imported when one of them runs, fsspec (the extra ``bucket``) where an address is given.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 from pytest_bandwidth.storage.history.bucket import Bucket
 from pytest_bandwidth.storage.history.columns import COLUMNS
 from pytest_bandwidth.storage.history.database import MISSING
-from pytest_bandwidth.storage.history.noise import noise_in
 from pytest_bandwidth.storage.history.reading import History, Place, ask, known_runs
 from pytest_bandwidth.storage.history.writing import append
 
-__all__ = ["COLUMNS", "MISSING", "Bucket", "History", "Place", "append", "ask", "known_runs", "noise_in"]
+__all__ = ["COLUMNS", "MISSING", "Bucket", "History", "Place", "append", "ask", "known_runs"]

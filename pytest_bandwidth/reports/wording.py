@@ -1,0 +1,455 @@
+"""Put decisions into words: every sentence that a verdict needs, in the terminal, in failures and in documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.judging.counts import COSTS
+from pytest_bandwidth.domain.judging.floors import floor_of
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import is_share_told
+from pytest_bandwidth.domain.measured.validity import OF_OTHERS
+from pytest_bandwidth.domain.outcomes.run_findings import DeviceLoss
+from pytest_bandwidth.domain.units import (
+    counted,
+    digits,
+    drop_of_log,
+    format_bytes,
+    format_gbps,
+    format_percent,
+    format_seconds,
+)
+from pytest_bandwidth.domain.verdict import Decision, Numbers, Rule, Status
+
+_SHARE_OF_FLOOR = {"min_utilization": "of peak", "min_relative": "of the probe"}
+_SINGULAR = {"bandwidth": "bandwidth and no runs", "counts": "counts"}
+# What a verdict is about, in two or three words, by its rule.
+_DETAILS = {
+    Rule.CODE_UNCHANGED: "code unchanged",
+    Rule.NOT_REPRODUCED: "slow once, not reproduced",
+    Rule.FLOORS: "floors hold",
+    Rule.STORED: "stored figures",
+    Rule.COUNTS: "counts",
+    Rule.LESS_WORK: "less work done",
+    Rule.UNGATED: "counts missing",
+    Rule.DRAM: "DRAM bytes",
+    Rule.MAX_DRAM_RATIO: "DRAM bytes",
+    Rule.DRAM_UNCOUNTED: "DRAM not counted",
+    Rule.TOO_NOISY: "too noisy",
+    Rule.NO_PROBE: "no probe",
+    Rule.UNSTEADY: "disturbed",
+    Rule.NOT_RERUN: "could not re-run",
+    Rule.NO_BASELINE: "no baseline",
+    Rule.NO_ENTRY: "no baseline",
+    Rule.EMPTY_ENTRY: "no baseline",
+    Rule.CODE_ALONE: "other device's baseline",
+    Rule.NOT_THERE: "not in that revision",
+    Rule.NOT_WRITTEN: "not saved",
+    Rule.NOTHING_VALID: "disturbed",
+    Rule.LEFT_OUT: "left out",
+}
+
+
+def detail_of(status: Status, rule: str, verdict: Mapping[str, Any]) -> str:
+    """Return what the verdict is about in a few lower-case words; empty where the verdict says all.
+
+    verdict: the numbers, as documents hold them.
+    """
+    if rule in (Rule.OLD_KERNEL, Rule.PAIRS):
+        high = verdict.get("high")
+        if status is Status.OK and isinstance(high, (int, float)):
+            return f"costs at most {format_percent(max(high, 0.0), 1)}"
+        return "time"
+    if status is Status.OK and rule == Rule.STORED:
+        return "within the tolerance"
+    if status in (Status.REGRESSED, Status.IMPROVED) and rule == Rule.STORED:
+        return "time"
+    if floor_of(rule) is not None:
+        return "floor"
+    if status is Status.SAVED and rule == Rule.WRITTEN:
+        return ""
+    if rule in _DETAILS:
+        return _DETAILS[rule]
+    if status is Status.MISMATCH:
+        return "setting" if rule.startswith("setting:") else "impossible figure" if rule not in _SETUP else rule
+    return "disturbed"
+
+
+_SETUP = (Rule.BYTES, Rule.METHOD)
+
+
+def reason_of(decision: Decision) -> str:
+    """Return the decision's reason as one sentence without a full stop."""
+    sentence = _sentence(decision)
+    return "; ".join((sentence, *decision.why_not)) if decision.why_not else sentence
+
+
+def observation(measurement: Measurement) -> str:
+    """Write what was seen: moved 805 MB in 2.91 ms: 277 GB/s (62 % of peak)."""
+    moved = f"moved {format_bytes(measurement.bytes_moved)}"
+    if measurement.seconds is None or measurement.gbps is None:
+        return moved
+    seen = f"{moved} in {format_seconds(measurement.seconds)}: {format_gbps(measurement.gbps)}"
+    shares = []
+    if measurement.peak is not None and measurement.utilization is not None:
+        shares.append(f"{format_percent(measurement.utilization)} of peak")
+    if measurement.relative is not None and measurement.probe_gbps is not None and is_share_told(measurement.relative):
+        shares.append(f"{format_percent(measurement.relative, 1)} of the probe's {format_gbps(measurement.probe_gbps)}")
+    return f"{seen} ({', '.join(shares)})" if shares else seen
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Say what a failure's message needs besides the decision.
+
+    causes: likely ones, the most telling first. command: accepts the new figure when pasted into a shell; None where
+    nothing is to be accepted. place: ``file:line`` of the test. profile: the path of a profiler's report.
+    against_revision: whether the test was compared with a revision in place of a baseline.
+    """
+
+    causes: tuple[str, ...] = ()
+    command: str | None = None
+    place: str | None = None
+    profile: str | None = None
+    against_revision: bool = False
+
+
+def failure_message(
+    measurement: Measurement, decision: Decision, entry: Entry | None, context: Context = Context()
+) -> str:
+    """Write the message of a failing test: verdict, number and limit first, then aligned facts, cause and remedy."""
+    rows = [("measured", observation(measurement))]
+    rows += _fact_rows(measurement, decision, entry)
+    if context.causes:
+        rows.append(("likely cause", "; ".join(context.causes)))
+    rows += [("note", why) for why in decision.why_not]
+    if context.profile is not None:
+        rows.append(("profile", context.profile))
+    if (remedy := remedy_of(decision, context)) is not None:
+        rows.append(remedy)
+    width = max(len(label) for label, _ in rows)
+    lines = [title_of(decision), *(f"    {label:{width}}  {text}" for label, text in rows)]
+    return "\n".join(lines if context.place is None else [*lines, f"{context.place}: {decision.status}"])
+
+
+def untouched_message(measurement: Measurement, place: str | None = None) -> str | None:
+    """Return why a test fails with `strict` where its kernel touches fewer bytes than are declared; else None."""
+    declared = measurement.traffic
+    for verb, said in (("read", declared.bytes_read), ("written", declared.bytes_written)):
+        seen = measurement.counts.get(f"distinct_bytes_{verb}")
+        if seen is not None and seen < said:
+            less = f"{seen:,} of the {said:,} bytes that are declared {verb}"
+            text = f"the kernel touches {less}: declare what one run has to move, or let the kernel do all of its work"
+            return text if place is None else f"{text}\n{place}: declared bytes"
+    return None
+
+
+def title_of(decision: Decision) -> str:
+    """Return the first line of a failure: ``REGRESSED: 25.5 % slower than the old code (tolerance 3 %)``."""
+    detail = detail_of(decision.status, decision.rule, _plain(decision.numbers))
+    named = f" ({detail})" if decision.status in (Status.UNDECIDED, Status.OK) and detail else ""
+    return f"{decision.status}{named}: {_sentence(decision)}"
+
+
+def remedy_of(decision: Decision, context: Context = Context()) -> tuple[str, str] | None:
+    """Return a label and what to do about a verdict; None where there is nothing to do."""
+    status, rule = decision.status, decision.rule
+    if status is Status.REGRESSED and floor_of(rule) is not None:
+        return "accept it", "lower the floor in the test's marker"
+    if rule == Rule.MAX_DRAM_RATIO:
+        return "accept it", "raise max_dram_ratio in the test's marker, or declare what is moved"
+    if (status in (Status.REGRESSED, Status.MISMATCH) and rule in _BY_UPDATE) or rule.startswith("setting:"):
+        if context.against_revision:
+            return "accept it", "in review: --bandwidth-against stores nothing that could be updated"
+        return ("accept it", context.command) if context.command else None
+    if rule in (Rule.NO_ENTRY, Rule.EMPTY_ENTRY, Rule.UNGATED) and context.command and not context.against_revision:
+        return "create it", context.command
+    if rule in OF_OTHERS or rule == Rule.UNSTEADY:
+        return "then", "quiet the machine and run again"
+    return None
+
+
+_BY_UPDATE = (
+    *(Rule.OLD_KERNEL, Rule.PAIRS, Rule.STORED, Rule.COUNTS, Rule.DRAM),
+    *(Rule.BYTES, Rule.METHOD, Rule.LESS_WORK),
+)
+
+
+def _sentence(decision: Decision) -> str:
+    name = decision.rule
+    if (floor := floor_of(name)) is not None:
+        return _floor_sentence(floor, decision)
+    if name.startswith("setting:"):
+        name = "setting"
+    write = _SENTENCES.get(name)
+    return write(decision) if write is not None else str(decision.facts.get("text", decision.rule))
+
+
+def _by_old_code(decision: Decision) -> str:
+    numbers, other = decision.numbers, _other(decision)
+    drop, tolerance = numbers.drop or 0.0, format_percent(numbers.tolerance or 0.0, 1)
+    if decision.status is Status.OK:
+        return f"costs at most {format_percent(max(numbers.high or 0.0, 0.0), 1)}: {_moved(drop, other)}"
+    if decision.status is Status.REGRESSED and drop <= (numbers.tolerance or 0.0):
+        return f"{_moved(drop, other)}, and up to {format_percent(numbers.high or 0.0, 1)} (tolerance {tolerance})"
+    return f"{_moved(drop, other)} (tolerance {tolerance})"
+
+
+def _by_stored(decision: Decision) -> str:
+    numbers = decision.numbers
+    tolerance = f"tolerance {format_percent(numbers.tolerance or 0.0, 1)}"
+    moved = _moved(numbers.drop or 0.0, "the baseline")
+    if decision.status is Status.IMPROVED:
+        return f"{moved}: --bandwidth-update keeps it"
+    return f"{moved} ({tolerance})"
+
+
+def _not_reproduced(decision: Decision) -> str:
+    numbers, first = decision.numbers, decision.facts.get("first_drop", 0.0)
+    count = len(numbers.confirmations)
+    return f"{format_percent(first, 1)} slower here, normal in {counted(count, 're-run')}"
+
+
+def _unchanged(decision: Decision) -> str:
+    if decision.numbers.drop is None:
+        return "code, launch and inputs are the baseline's"
+    return f"code, launch and inputs are the baseline's; {_moved(decision.numbers.drop, 'its figures')}"
+
+
+def _too_noisy(decision: Decision) -> str:
+    numbers = decision.numbers
+    limit = (
+        f"slowdowns below {format_percent(numbers.detects or 0.0, 1)} cannot be detected, the tolerance is "
+        f"{format_percent(numbers.tolerance or 0.0, 1)}"
+    )
+    return f"{limit}; {_noise_remedy(decision)}"
+
+
+def _noise_remedy(decision: Decision) -> str:
+    numbers, needed = decision.numbers, decision.facts.get("runs_needed")
+    quiet = "raise the tolerance or quiet the machine"
+    if decision.facts.get("by") != Rule.STORED:
+        noun = _NOUNS[decision.facts.get("by", Rule.PAIRS)]
+        return f"{counted(numbers.runs or 0, noun)} differ by {_spread(numbers)}: {quiet}"
+    if not numbers.runs:
+        return "the baseline holds no runs, which --bandwidth-update adds"
+    if needed is not None and needed > numbers.runs:
+        return f"{needed} baseline runs would do: --bandwidth-update -o bandwidth_runs={needed}"
+    return f"the baseline's {counted(numbers.runs, 'run')} differ by {_spread(numbers)}: {quiet}"
+
+
+_NOUNS = {Rule.PAIRS: "pair", Rule.OLD_KERNEL: "process"}
+
+
+def _spread(numbers: Numbers) -> str:
+    return format_percent(numbers.spread or 0.0, 1)
+
+
+def _without_entry(decision: Decision) -> str:
+    path, code_of = decision.facts.get("path"), decision.facts.get("code_of")
+    if code_of:
+        return f"{path}, the baseline of {code_of}, has no code of this test"
+    return f"{path} has no entry of this test"
+
+
+def _not_rerun(decision: Decision) -> str:
+    facts, numbers = decision.facts, decision.numbers
+    floor = facts.get("floor")
+    seen = _floor_sentence(floor, decision) if floor else _moved(numbers.drop or 0.0, "the baseline")
+    return f"{seen}, and new processes could not confirm it: {facts.get('why')}"
+
+
+def _different(decision: Decision) -> str:
+    facts = decision.facts
+    name, here, there = facts["name"], facts["here"], facts["there"]
+    if isinstance(here, int) and isinstance(there, int):
+        here, there = f"{here:,} ({format_bytes(here)})", f"{there:,} ({format_bytes(there)})"
+    return f"{name} is {here}, was {there}"
+
+
+def _counts(decision: Decision) -> str:
+    changes: Sequence[tuple[str, int, int]] = decision.facts.get("changes", ())
+    if not changes:
+        return "no count has changed"
+    tolerance = decision.numbers.tolerance or 0.0
+    if decision.status is Status.OK:
+        return f"no count rose by more than {format_percent(tolerance, 1)}"
+    worst = max(changes, key=lambda change: change[2] / change[1] if change[1] else float(change[2]))
+    name, then, now = worst
+    if decision.status is Status.IMPROVED:
+        return f"{', '.join(_change(*change) for change in changes)}"
+    if then and now / then >= 2:
+        return f"{now / then:.3g}× more {COSTS[name]} than the baseline"
+    return f"{COSTS[name]} {then:,} → {now:,}" + (f" (+{format_percent(now / then - 1, 1)})" if then else "")
+
+
+def _change(name: str, then: int, now: int) -> str:
+    factor = f", {now / then:.3g}×" if then else ""
+    return f"{COSTS[name]} {then:,} → {now:,}{factor}"
+
+
+def _less_work(decision: Decision) -> str:
+    name, then, now, declared = decision.facts["change"]
+    return f"{COSTS[name]} {then:,} → {now:,}, of {declared:,} declared: a part of the work is not done"
+
+
+def _ungated(decision: Decision) -> str:
+    return f"the entry's counts hold no {' and no '.join(decision.facts.get('lacks', ()))}, so that nothing gates them"
+
+
+def _empty(decision: Decision) -> str:
+    lacks = str(decision.facts.get("lacks"))
+    return f"the baseline's entry holds no {_SINGULAR.get(lacks, lacks)}"
+
+
+def _no_probe(decision: Decision) -> str:
+    floor = decision.facts.get("floor")
+    what = f"{floor} cannot be checked" if floor else "the share of the probe cannot be compared"
+    return f"{what}: no believable probe ran with the kernel; judged_on=gbps compares without one"
+
+
+def _unsteady(decision: Decision) -> str:
+    facts = decision.facts
+    return (
+        f"{facts.get('compared')} pairs can be compared with {facts.get('other')}: between the processes of "
+        f"{facts.get('uneven')} the probe's GB/s differed by more than 10 %"
+    )
+
+
+def _floor_sentence(floor: str, decision: Decision) -> str:
+    seen, limit = decision.numbers.observed or 0.0, decision.numbers.reference or 0.0
+    return f"{_floor_value(floor, seen)} is below {floor}, {_floor_value(floor, limit)}"
+
+
+def _floor_value(name: str, *values: float) -> str:
+    if name in _SHARE_OF_FLOOR:
+        return f"{', '.join(format_percent(value, 1) for value in values)} {_SHARE_OF_FLOOR[name]}"
+    return f"{', '.join(map(digits, values))} GB/s"
+
+
+_SENTENCES: Mapping[str, Callable[[Decision], str]] = {
+    Rule.WRITTEN: lambda _: "this run saves the entry",
+    Rule.FLOORS: lambda _: "every floor of the marker holds",
+    Rule.CODE_UNCHANGED: _unchanged,
+    Rule.OLD_KERNEL: _by_old_code,
+    Rule.PAIRS: _by_old_code,
+    Rule.STORED: _by_stored,
+    Rule.NOT_REPRODUCED: _not_reproduced,
+    Rule.TOO_NOISY: _too_noisy,
+    Rule.COUNTS: _counts,
+    Rule.LESS_WORK: _less_work,
+    Rule.UNGATED: _ungated,
+    Rule.EMPTY_ENTRY: _empty,
+    Rule.BYTES: _different,
+    Rule.METHOD: _different,
+    "setting": _different,
+    Rule.NO_PROBE: _no_probe,
+    Rule.UNSTEADY: _unsteady,
+    Rule.NOT_RERUN: _not_rerun,
+    Rule.NO_BASELINE: lambda _: "no baseline was given: measured only",
+    Rule.NO_ENTRY: _without_entry,
+    Rule.CODE_ALONE: lambda d: f"the baseline is of {d.facts.get('code_of')}, and its code is not this test's",
+    Rule.NOT_THERE: lambda d: f"{d.facts.get('revision')} does not measure this",
+    Rule.DRAM_UNCOUNTED: lambda d: f"max_dram_ratio cannot be checked: {d.facts.get('text')}",
+    Rule.NOTHING_VALID: lambda d: f"{d.facts.get('text')} measured nothing valid",
+}
+
+
+def device_sentence(loss: DeviceLoss) -> str:
+    """Say what unchanged tests lost against the baseline, and what else differs from it."""
+    least, most = (format_percent(drop_of_log(bound), 1) for bound in (loss.least, loss.most))
+    lost = drop_of_log(loss.median)
+    below = f"{format_percent(abs(lost), 1)} {'below' if lost >= 0 else 'above'} the baseline"
+    changes = f": {', '.join(loss.changes)}" if loss.changes else ""
+    return f"unchanged tests run {below} (median of {loss.tests}, from {least} to {most}){changes}"
+
+
+def _fact_rows(measurement: Measurement, decision: Decision, entry: Entry | None) -> list[tuple[str, str]]:
+    """Return what a failure compares: this against that, in one unit."""
+    numbers, rule = decision.numbers, decision.rule
+    if floor_of(rule) is not None and numbers.confirmations:
+        return [("re-runs", _floor_value(floor_of(rule) or "", *numbers.confirmations))]
+    if rule == Rule.COUNTS:
+        return _count_rows(measurement, decision)
+    if numbers.observed is None or numbers.reference is None:
+        return []
+    rows = [("this code", _value(numbers, numbers.observed)), (_base_label(decision), _base_value(decision))]
+    if decision.rule == Rule.STORED and numbers.confirmations:
+        rows.append(("re-runs", ", ".join(_value(numbers, value) for value in numbers.confirmations)))
+    if (
+        numbers.figure == "gbps"
+        and measurement.relative is not None
+        and entry is not None
+        and decision.rule != Rule.STORED
+    ):
+        shares = [run.relative for run in entry.runs if run.relative is not None]
+        if shares:
+            then = sorted(shares)[len(shares) // 2]
+            now, before = format_percent(measurement.relative, 1), format_percent(then, 1)
+            rows.append(("vs. probe", f"{now}, was {before}"))
+    return rows
+
+
+def _base_label(decision: Decision) -> str:
+    return "baseline" if decision.rule == Rule.STORED or decision.facts.get("by") == Rule.STORED else "old code"
+
+
+def _base_value(decision: Decision) -> str:
+    numbers = decision.numbers
+    value = _value(numbers, numbers.reference or 0.0)
+    if numbers.low is not None and numbers.drop is not None:
+        noun = _NOUNS.get(str(decision.facts.get("by")), "pair")
+        reach = format_percent(numbers.drop - numbers.low, 1)
+        other = decision.facts.get("other")
+        named = f"{other}, " if other else ""
+        return f"{value} ({named}{counted(numbers.runs or 0, noun)}, ± {reach})"
+    runs = counted(numbers.runs, "run") if numbers.runs else "written by hand"
+    return f"{value} ({runs}, spread {_spread(numbers)})"
+
+
+def _count_rows(measurement: Measurement, decision: Decision) -> list[tuple[str, str]]:
+    rows = [(COSTS[name], f"{now:,}, was {then:,}") for name, then, now in decision.facts.get("changes", ())]
+    if (line := worst_line(measurement.detail.get("lines", ()))) is not None:
+        rows.append(("at", line))
+    if decision.facts.get("pattern"):
+        rows.append(("baseline", str(decision.facts["pattern"])))
+    if decision.facts.get("same_code"):
+        rows.append(("note", "the code is the baseline's, so the test's data are others"))
+    return rows
+
+
+def worst_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
+    """Say which line is furthest from coalesced, as ``K.cu:12 loads strided (32 bytes), 32.0 sectors a request``."""
+    worst: tuple[float, str] | None = None
+    for line in lines:
+        for kind in ("loads", "stores", "atomics"):
+            access = line.get(kind) or {}
+            if not access.get("requests") or not access.get("coalescing"):
+                continue
+            wasted = access["sectors"] * (1 - access["coalescing"])
+            text = (
+                f"{line['file']}:{line['line']} {kind} {access['pattern']}, "
+                f"{access['sectors_per_request']:.1f} sectors a request"
+            )
+            if wasted > 0 and (worst is None or wasted > worst[0]):
+                worst = (wasted, text)
+    return None if worst is None else worst[1]
+
+
+def _other(decision: Decision) -> str:
+    return str(decision.facts.get("other") or "the old code")
+
+
+def _moved(drop: float, other: str) -> str:
+    return f"{format_percent(abs(drop), 1)} {'slower' if drop >= 0 else 'faster'} than {other}"
+
+
+def _value(numbers: Numbers, value: float) -> str:
+    return format_gbps(value) if numbers.figure == "gbps" else f"{format_percent(value, 1)} of the probe"
+
+
+def _plain(numbers: Numbers) -> Mapping[str, Any]:
+    return {"high": numbers.high}
