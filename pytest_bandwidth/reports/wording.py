@@ -189,7 +189,7 @@ def _sentence(decision: Decision) -> str:
 
 
 def _by_old_code(decision: Decision) -> str:
-    numbers, other = decision.numbers, _other(decision)
+    numbers, other = decision.numbers, "the old code"
     drop, tolerance = numbers.drop or 0.0, format_percent(numbers.tolerance or 0.0, 1)
     if decision.status is Status.OK:
         return f"costs at most {format_percent(max(numbers.high or 0.0, 0.0), 1)}: {_moved(drop, other)}"
@@ -437,10 +437,6 @@ def worst_line(lines: Sequence[Mapping[str, Any]]) -> str | None:
             if wasted > 0 and (worst is None or wasted > worst[0]):
                 worst = (wasted, text)
     return None if worst is None else worst[1]
-
-
-def _other(decision: Decision) -> str:
-    return str(decision.facts.get("other") or "the old code")
 
 
 def _moved(drop: float, other: str) -> str:
