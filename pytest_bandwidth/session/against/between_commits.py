@@ -15,10 +15,11 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.comparable import MeasurementSetup
 from pytest_bandwidth.domain.judging.interval import Looks
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.reports.wording import reason_of
-from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
+from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.against.pairs_loop import (
     Counted,
     PairsTaken,
