@@ -108,6 +108,15 @@ def header_line(
     return f"bandwidth: {printable(device)}; {peak}; baseline: {judged_by}"
 
 
+def uncommitted_line(files: Sequence[str]) -> str:
+    """Say, before an update measures, that its runs will belong to no commit."""
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return (
+        f"bandwidth: {printable(files[0])}{more} is not committed: commit it before this update, so that later runs can "
+        "compare with this code"
+    )
+
+
 def disabled_line(device: str, kind: str) -> str:
     """Write the first line of a run that measures nothing (--bandwidth-disable)."""
     once = "kernels are executed once, uncounted" if kind in COUNTING_KINDS else "bodies run once, untimed"

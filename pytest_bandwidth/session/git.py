@@ -56,6 +56,9 @@ _CONFIG = (
     "maintenance.auto=false",
 )
 SHORTEST_HASH = 7
+# How a line's record begins in `git blame --porcelain`.
+_BLAMED = re.compile(r"[0-9a-f]{40,64} \d+ \d+", re.ASCII)
+_DEFAULT_BRANCHES = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master", "refs/remotes/origin/main")
 # The digits of a hash, and what follows them to name a commit near it.
 _HASH = re.compile(rf"([0-9a-f]{{{SHORTEST_HASH},64}})(|[~^].*)", re.ASCII | re.DOTALL)
 
@@ -140,6 +143,46 @@ def has_file(tree: Path, commit: str, path: Path) -> bool:
     except UsageError:
         return False
     return True
+
+
+def has_changes(tree: Path) -> bool:
+    """Return whether tracked files differ from the commit that is checked out."""
+    return bool(_changed(tree))
+
+
+def is_shallow(folder: Path) -> bool:
+    """Return whether the repository lacks history that it was cloned without."""
+    return _said(folder, "rev-parse", "--is-shallow-repository") == "true"
+
+
+def last_commit_of_lines(tree: Path, path: Path, first: int, last: int | None) -> str:
+    """Return the full hash of the newest commit that touched lines of a file, as it lies in the tree.
+
+    path: from the tree's top. last: None for the file's end. Raises UsageError where one of the lines is not committed.
+    """
+    said = git(tree, "blame", "--porcelain", f"-L{first},{last or ''}", "--", path.as_posix(), seconds=_SHORT_SECONDS)
+    times: dict[str, int] = {}
+    commit = ""
+    for line in said.splitlines():
+        if _BLAMED.match(line):
+            commit = line.split()[0]
+        elif line.startswith("committer-time "):
+            times[commit] = int(line.split()[1])
+    newest = max(times, key=lambda one: times[one], default="")
+    if not newest.strip("0"):
+        raise UsageError(f"{path}:{first} is not committed")
+    return newest
+
+
+def merge_base_with_default(tree: Path) -> str:
+    """Return the full hash of the commit at which this branch left the default branch. Raises UsageError."""
+    for name in _DEFAULT_BRANCHES:
+        try:
+            branch = git(tree, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+            return git(tree, "merge-base", "HEAD", branch).strip()
+        except UsageError:
+            continue
+    raise UsageError("the clone has no default branch (origin/HEAD, main or master)")
 
 
 def current_commit(folder: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, replace
 from functools import cached_property, partial
@@ -15,7 +16,7 @@ from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
 from pytest_bandwidth.domain.judging import dram
-from pytest_bandwidth.domain.judging.evidence import first_evidence
+from pytest_bandwidth.domain.judging.evidence import first_evidence, of_old_code_alone
 from pytest_bandwidth.domain.judging.interval import Looks
 from pytest_bandwidth.domain.judging.judge import ROUNDS_SHARE, Judged, Resolver, judge
 from pytest_bandwidth.domain.judging.limits import Limits
@@ -35,6 +36,7 @@ from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start
 from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
+from pytest_bandwidth.session.git import is_shallow
 from pytest_bandwidth.session.measuring.measuring_run import (
     FRESH_SECONDS_LEAST,
     QUIET_WAIT_SECONDS,
@@ -45,7 +47,8 @@ from pytest_bandwidth.session.measuring.measuring_run import (
     no_hook,
 )
 from pytest_bandwidth.session.measuring.progress import Progress
-from pytest_bandwidth.session.user.settings import Settings
+from pytest_bandwidth.session.old_code_time import OldCodeTime, Timed
+from pytest_bandwidth.session.user.settings import ANCHOR, Settings
 from pytest_bandwidth.storage import baseline as baseline_files
 from pytest_bandwidth.storage.baseline.code_files import needed_ptx
 
@@ -72,11 +75,16 @@ class Run(MeasuringRun):
         self.revision = revision
         self._invocation = invocation
         self._told = ToldCode()
-        self._commits = BaselineCommits(root)
+        self._old_code_time = OldCodeTime(settings.settle_time)
 
     def close(self) -> None:
-        """Remove what was checked out for suspects."""
-        self._commits.close()
+        """Remove what was checked out of old code."""
+        if "_commits" in vars(self):
+            self._commits.close()
+
+    @cached_property
+    def _commits(self) -> BaselineCommits:
+        return BaselineCommits(self.root, self._whole_baseline, anchors=self.settings.against == ANCHOR)
 
     @property
     def judged_by(self) -> str | None:
@@ -108,7 +116,18 @@ class Run(MeasuringRun):
 
     @cached_property
     def baseline(self) -> Baseline | None:
-        """Return the baseline. Raises BaselineError for a file that is missing, bad, or another device's."""
+        """Return the baseline, another device's without its figures.
+
+        Raises BaselineError for a file that is missing, bad, or of another kind of device.
+        """
+        baseline = self._whole_baseline
+        if baseline is None or baseline.device is None or baseline.device.matches(self.device.identity):
+            return baseline
+        return code_alone(baseline)
+
+    @cached_property
+    def _whole_baseline(self) -> Baseline | None:
+        """Return the baseline as its file has it. Raises BaselineError."""
         file = self.baseline_file
         if file is None:
             return None
@@ -129,14 +148,15 @@ class Run(MeasuringRun):
         header, here = baseline.device, self.device.identity
         theirs = header is not None and header.is_of_kind(here) and not header.matches(here)
         if theirs and self._runs_old_code and has_code(baseline):
-            return code_alone(baseline)
+            return baseline
         baseline_files.check_device(baseline, self.device.identity)
         return baseline
 
     @property
     def _runs_old_code(self) -> bool:
-        """Return whether another device's baseline is of use: its PTX runs here, and it is not to be written."""
-        return self._launches_old_code and not self.settings.writes_baseline
+        """Return whether another device's baseline is of use: its code runs here, and it is not to be written."""
+        comparable = self._launches_old_code or self.device.identity.on_host
+        return comparable and not self.settings.writes_baseline
 
     @cached_property
     def _launches_old_code(self) -> bool:
@@ -160,11 +180,26 @@ class Run(MeasuringRun):
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         super().prepare()
         _ = self.baseline
+        self._refuse_shallow_clone()
         if self.settings.counters not in ("auto", "off") and not self.settings.disable:
             try:
                 self._counters.check()
             except CountersFailed as error:
                 raise UsageError(f"--bandwidth-counters: {error}") from None
+
+    def _refuse_shallow_clone(self) -> None:
+        """Raise UsageError in CI where the clone holds no commit to compare changed code with."""
+        baseline, settings = self._whole_baseline, self.settings
+        in_ci = os.environ.get("CI", "").lower() in ("true", "1")
+        compares = baseline is not None and not settings.writes_baseline and settings.settle != "never"
+        if not in_ci or not compares or self.device.identity.counts_only or not is_shallow(self.root):
+            return
+        if baseline is not None and baseline.entries and not self._commits.has_any():
+            raise UsageError(
+                "found a shallow clone without the commits that the baseline's runs name, expected the history, for "
+                "changed code is compared with its old code: check out with fetch-depth: 0 (GitHub) or GIT_DEPTH: 0 "
+                "(GitLab)"
+            )
 
     def judge(
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress
@@ -187,7 +222,10 @@ class Run(MeasuringRun):
         with self._fresh_processes(test, timeout, progress) as fresh:
             if self.revision is None:
                 resolvers = self._resolvers(old_kernels, limits, test, timeout, progress)
-                judged = judge(first_evidence(measurements, self.baseline, limits), limits, (*resolvers, fresh))
+                evidence = first_evidence(measurements, self.baseline, limits)
+                if self._is_anchored:
+                    evidence = {key: of_old_code_alone(one) for key, one in evidence.items()}
+                judged = judge(evidence, limits, (*resolvers, fresh))
             else:
                 judged = self._against(measurements, limits, test, timeout, progress, self.revision, old_kernels, fresh)
             judged = {key: replace(one, fresh=fresh.of(one.measurement.label)) for key, one in judged.items()}
@@ -278,7 +316,13 @@ class Run(MeasuringRun):
             return ()
         at, held = partial(self._worktrees, test, timeout), partial(self.locked, progress)
         pairs = CommitPairs(self._commits, _file_of(test), at, limits, progress.show, held)
-        return (pairs,) if old_kernels is None else (old_kernels, pairs)
+        found: tuple[Resolver, ...] = (pairs,) if old_kernels is None or self._is_anchored else (old_kernels, pairs)
+        return found if self._is_anchored else tuple(Timed(one, self._old_code_time) for one in found)
+
+    @property
+    def _is_anchored(self) -> bool:
+        """Return whether tests are compared with the commits of their entries' anchors."""
+        return self.settings.against == ANCHOR
 
     def _worktrees(
         self, test: MeasuredTest, timeout: float, revision: Revision, rounds_share: float = 1.0

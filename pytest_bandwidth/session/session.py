@@ -31,7 +31,7 @@ from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.reports import wording
-from pytest_bandwidth.reports.terminal import disabled_line, header_line
+from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
@@ -43,6 +43,7 @@ from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
 from pytest_bandwidth.session.measuring.progress import ProgressLine
 from pytest_bandwidth.session.publishing.device_report import Row
+from pytest_bandwidth.session.publishing.environment import uncommitted_beside
 from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
@@ -79,14 +80,18 @@ class BandwidthSession:
         # Node ids of the bandwidth tests by file, once one asks for the fixture.
         self._by_file: dict[Path, list[str]] | None = None
 
-    def header(self) -> str:
-        """Name device, peak and baseline in a line."""
+    def header(self) -> list[str]:
+        """Name device, peak and baseline in a line; of an update, say what to commit first, before it measures."""
         run = self._run
         identity, peak = run.device.identity, run.peak
         if run.settings.disable:
-            return disabled_line(identity.name, identity.kind)
+            return [disabled_line(identity.name, identity.kind)]
         gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
-        return header_line(identity.name, gbps, source, run.judged_by, identity.kind)
+        lines = [header_line(identity.name, gbps, source, run.judged_by, identity.kind)]
+        if run.settings.writes_baseline and not identity.counts_only:
+            uncommitted = uncommitted_beside(self._config.rootpath, run.settings.baseline)
+            lines += [uncommitted_line(uncommitted)] if uncommitted else []
+        return lines
 
     def wait_for_turn(self) -> None:
         """Wait, in a fresh process, until it may measure: before any fixture of a test is set up."""

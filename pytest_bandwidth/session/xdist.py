@@ -16,7 +16,7 @@ from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.user.options import RUNS_NOTHING
-from pytest_bandwidth.session.user.settings import settings_of
+from pytest_bandwidth.session.user.settings import ANCHOR, settings_of
 
 _REVISION = pytest.StashKey[Revision]()
 
@@ -69,7 +69,7 @@ def _check_out(config: pytest.Config) -> Revision | None:
     settings = settings_of(config)
     name = settings.against
     runs_nothing = any(config.getoption(option, False) for option in RUNS_NOTHING)
-    if name is None or runs_nothing or settings.disable or settings.skip:
+    if name in (None, ANCHOR) or runs_nothing or settings.disable or settings.skip:
         return None
     if _REVISION in config.stash:
         return config.stash[_REVISION]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.baseline import Baseline, Entry
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.comparable import setup_of
 from pytest_bandwidth.domain.judging.evidence import Ask, Evidence
@@ -26,7 +26,16 @@ from pytest_bandwidth.session.against.pairs_loop import (
 )
 from pytest_bandwidth.session.against.worktrees import ForeignImport, Worktrees
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.git import SHORTEST_HASH, commit_of_hash, has_file, tree_of
+from pytest_bandwidth.session.git import (
+    SHORTEST_HASH,
+    commit_of_hash,
+    current_commit,
+    has_changes,
+    has_file,
+    last_commit_of_lines,
+    merge_base_with_default,
+    tree_of,
+)
 
 NAME = "the baseline's commit"
 LONGEST_REASON = 300
@@ -39,11 +48,18 @@ class NotAtHand(BandwidthError):
 
 
 class BaselineCommits:
-    """Find and check out the commits that a baseline's runs name, each once; they go with `close`."""
+    """Find the commit that an entry's figures belong to, and check it out once; what was checked out goes with `close`.
 
-    def __init__(self, root: Path) -> None:
-        """Check nothing out yet. root: any folder, of a repository or of none."""
-        self._root = root
+    It is the first of these that the clone has and that holds the test's file: the commit that the entry's runs
+    recorded; the last one that touched the entry's lines in the baseline; where this branch left the default branch.
+    """
+
+    def __init__(self, root: Path, baseline: Baseline | None = None, *, anchors: bool = False) -> None:
+        """Check nothing out yet. root: any folder, of a repository or of none. baseline: with its runs and lines.
+
+        anchors: whether to take the commit of each entry's anchor alone.
+        """
+        self._root, self._baseline, self._anchors = root, baseline, anchors
         self._stack = ExitStack()
         self._revisions: dict[str, Revision] = {}
         # Commits at which no test can be run, with the reason.
@@ -54,38 +70,84 @@ class BaselineCommits:
         self._stack.close()
         self._revisions.clear()
 
-    def commit_of(self, entry: Entry, file: Path) -> str:
-        """Return the newest commit of the entry's runs that has the test's file. Raises NotAtHand."""
-        recorded = [(run.commit, run.dirty) for run in reversed(entry.runs) if run.commit is not None]
-        if not recorded:
-            raise NotAtHand("no commit is known of the baseline's runs")
-        clean = dict.fromkeys(name for name, dirty in recorded if not dirty)
-        if not clean:
-            raise NotAtHand("the baseline's runs are of a tree with changes or sources that were not committed")
+    def commit_of(self, key: str, file: Path) -> str:
+        """Return the full hash of an entry's commit that has the test's file. Raises NotAtHand."""
         try:
             top = tree_of(self._root)
             path = file.resolve().relative_to(top)
         except UsageError as error:
-            raise NotAtHand(f"git is not to be had: {_in_a_line(error)}") from None
+            raise NotAtHand(f"git cannot be used here: {_in_a_line(error)}") from None
         except ValueError:
             raise NotAtHand(f"{file.name} lies outside of the repository") from None
         whys: list[str] = []
-        for name in clean:
-            if _HASH.fullmatch(name) is None:
-                whys.append("the baseline's runs name no commit by its hash")
-                continue
+        for find in (self._anchored,) if self._anchors else (self._recorded, self._blamed, self._left_default):
             try:
-                commit = commit_of_hash(top, name)
-            except UsageError:
-                whys.append(f"{_shown(name)} is not in this repository: fetch it (shallow clones hold the newest only)")
-                continue
-            if commit in self._useless:
-                whys.append(self._useless[commit])
-            elif has_file(top, commit, path):
-                return commit
-            else:
-                whys.append(f"{_shown(commit)} has no {path.name}")
-        raise NotAtHand(whys[0])
+                for commit in find(top, key):
+                    if commit in self._useless:
+                        whys.append(self._useless[commit])
+                    elif has_file(top, commit, path):
+                        return commit
+                    else:
+                        whys.append(f"{commit[:SHORT_HASH]} has no {path.name}")
+            except UsageError as why:
+                whys.append(_in_a_line(why))
+        raise NotAtHand("; ".join(dict.fromkeys(whys)))
+
+    def has_any(self) -> bool:
+        """Return whether the clone holds a commit that an entry's runs name."""
+        names = (
+            {run.commit for entry in self._baseline.entries.values() for run in entry.runs} if self._baseline else ()
+        )
+        try:
+            top = tree_of(self._root)
+        except UsageError:
+            return False
+        for name in names:
+            with suppress(UsageError):
+                if name is not None and _existing(top, name):
+                    return True
+        return False
+
+    def _entry(self, key: str) -> Entry | None:
+        return None if self._baseline is None else self._baseline.find(key)
+
+    def _anchored(self, top: Path, key: str) -> Iterator[str]:
+        entry = self._entry(key)
+        anchor = None if entry is None else entry.anchor
+        if anchor is None or anchor.commit is None or anchor.dirty:
+            raise UsageError("the entry has no anchor with a commit")
+        yield _existing(top, anchor.commit)
+
+    def _recorded(self, top: Path, key: str) -> Iterator[str]:
+        """Yield the commits of the entry's runs, the newest first, that have no changes of their own."""
+        entry = self._entry(key)
+        recorded = [(run.commit, run.dirty) for run in reversed(entry.runs)] if entry else []
+        clean = list(dict.fromkeys(name for name, dirty in recorded if name is not None and not dirty))
+        if not clean:
+            what = "were taken with uncommitted changes" if any(name for name, _ in recorded) else "name no commit"
+            raise UsageError(f"the baseline's runs {what}")
+        for name in clean:
+            yield _existing(top, name)
+
+    def _blamed(self, top: Path, key: str) -> Iterator[str]:
+        """Yield the last commit that touched the entry's lines: it brought the code that they belong to."""
+        entry, baseline = self._entry(key), self._baseline
+        if entry is None or entry.line is None or baseline is None or baseline.path is None:
+            return
+        resolved = Path(baseline.path).resolve()
+        if not resolved.is_relative_to(top):
+            raise UsageError("the baseline lies outside of the repository")
+        later = [one.line for one in baseline.entries.values() if one.line is not None and one.line > entry.line]
+        last = min(later) - 1 if later else None
+        yield last_commit_of_lines(top, resolved.relative_to(top), entry.line, last)
+
+    def _left_default(self, top: Path, key: str) -> Iterator[str]:
+        """Yield the commit at which this branch left the default branch, unless that is what lies here."""
+        del key
+        base = merge_base_with_default(top)
+        if base == current_commit(top) and not has_changes(top):
+            raise UsageError("this is the default branch itself")
+        yield base
 
     def revision(self, commit: str) -> Revision:
         """Return the commit, checked out. Raises UsageError where git cannot."""
@@ -129,7 +191,7 @@ class CommitPairs:
             if one.entry is None:
                 continue
             try:
-                of_commit.setdefault(self.commits.commit_of(one.entry, self.file), {})[key] = one
+                of_commit.setdefault(self.commits.commit_of(key, self.file), {})[key] = one
             except NotAtHand as why:
                 known[key] = _without(one, str(why))
         for commit, alike in of_commit.items():
@@ -180,5 +242,11 @@ def _in_a_line(error: Exception) -> str:
     return " ".join(f"{first} {failed[-1] if failed else ' '.join(others)}".split())[:LONGEST_REASON]
 
 
-def _shown(commit: str) -> str:
-    return f"{NAME} ({commit[:SHORT_HASH]})"
+def _existing(top: Path, name: str) -> str:
+    """Return the full hash of a recorded commit. Raises UsageError where the clone lacks it."""
+    if _HASH.fullmatch(name) is None:
+        raise UsageError("the baseline's runs name no commit by its hash")
+    try:
+        return commit_of_hash(top, name)
+    except UsageError:
+        raise UsageError(f"{name[:SHORT_HASH]} is not in this clone") from None

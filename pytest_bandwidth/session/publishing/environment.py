@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from datetime import datetime, timezone
 from importlib import metadata
@@ -16,13 +17,15 @@ from pytest_bandwidth.session.git import current_commit, uncommitted_files
 from pytest_bandwidth.session.user.command_line import own_command
 from pytest_bandwidth.storage.baseline.code_files import is_written_by_updates
 
+_COMMIT_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _PACKAGES = ("pytest", "numpy", "numba", "cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0", "torch", "nvidia-ml-py")
 
 
-def describe(root: Path, started: float, baseline: Path | None = None) -> dict[str, object]:
+def describe(root: Path, started: float, baseline: Path | None = None, commit: str | None = None) -> dict[str, object]:
     """Gather JSON-ready facts about the software around a run that began at `started`, in seconds since the epoch.
 
-    baseline: what the run may have written, a file or a folder.
+    baseline: what the run may have written, a file or a folder. commit: as in `commit_of_run`.
     """
     return {
         "plugin": __version__,
@@ -30,12 +33,21 @@ def describe(root: Path, started: float, baseline: Path | None = None) -> dict[s
         "packages": _versions(),
         "os": platform.platform(),
         "host": platform.node(),
-        "commit": current_commit(root),
+        "commit": commit_of_run(root, commit),
         "uncommitted_changes": None if (files := uncommitted_beside(root, baseline)) is None else bool(files),
         "command": own_command(sys.argv),
         "ci": bool(os.environ.get("CI")),
         "started_at": format_moment(datetime.fromtimestamp(started, timezone.utc)),
     }
+
+
+def commit_of_run(root: Path, given: str | None) -> str | None:
+    """Return the full hash of the commit that runs; None where nothing says it.
+
+    Where there is no repository, as in a container: given (ini bandwidth_commit), or what GitHub or GitLab say.
+    """
+    said = (given, *(os.environ.get(name) for name in _COMMIT_VARIABLES))
+    return current_commit(root) or next((one for one in said if one and _COMMIT.fullmatch(one)), None)
 
 
 def uncommitted_beside(root: Path, baseline: Path | None) -> list[str] | None:

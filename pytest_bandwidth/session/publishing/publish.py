@@ -71,7 +71,7 @@ def publish(
         _tell_device_loss(report, settings)
     if not _is_document_wanted(config, settings):
         return
-    run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline)
+    run_id, environment = new_run_id(), describe(config.rootpath, started, settings.baseline, settings.commit)
     changed = dict(environment)
     try:
         called_hook(config, "pytest_bandwidth_environment", environment=changed)

@@ -31,7 +31,7 @@ from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.git import current_commit
 from pytest_bandwidth.session.measuring.progress import begin_line
 from pytest_bandwidth.session.publishing.device_report import DeviceReport
-from pytest_bandwidth.session.publishing.environment import now, uncommitted_beside
+from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -80,10 +80,9 @@ def _update_files(config: pytest.Config, settings: Settings, reports: Sequence[D
 
 
 def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[DeviceReport], *, alone: bool) -> None:
-    known_commit = current_commit(config.rootpath)
-    # What git does not tell in time may be: nobody is to take the commit for what ran.
-    uncommitted = uncommitted_beside(config.rootpath, settings.baseline)
-    dirty = known_commit is not None and uncommitted != []
+    known_commit = commit_of_run(config.rootpath, settings.commit)
+    # Where git does not answer in time, the commit may not be what ran.
+    dirty = current_commit(config.rootpath) is not None and uncommitted_beside(config.rootpath, settings.baseline) != []
     evidence: list[Mapping[str, Entry]] = []
     asked: dict[str, MarkerOptions] = {}
     ptx: dict[str, str] = {}
@@ -122,20 +121,9 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
-    if dirty and uncommitted and not identity.counts_only:
-        written[0].notes.append(_of_no_commit(uncommitted, known_commit))
     for report in written:
         report.baseline = summary.path
     written[-1].changes = summary.lines
-
-
-def _of_no_commit(uncommitted: Sequence[str], commit: str | None) -> str:
-    """Say that these runs are held to no commit, for which files, and what would be."""
-    more = f" and {len(uncommitted) - 1} more" if len(uncommitted) > 1 else ""
-    return (
-        f"this update's runs are of no commit: {printable(uncommitted[0])}{more} differs from {commit} or is not in "
-        "it; commit it and update again, so that pairs with that commit can settle suspects"
-    )
 
 
 def _fewer_runs(entries: Mapping[str, Entry], taken: int) -> str | None:

@@ -18,6 +18,8 @@ from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_posi
 from pytest_bandwidth.session.user.fleet_card import card_places
 from pytest_bandwidth.session.user.options import given
 
+# In place of a revision: the commit of each entry's first runs.
+ANCHOR = "anchor"
 _SETTINGS = pytest.StashKey["Settings"]()
 
 
@@ -310,6 +312,8 @@ def _refuse_contradictions(settings: Settings, places: Mapping[str, str]) -> Non
     # In an ini file it is the default of the runs that update.
     if places.get("runs", "").startswith("--") and not settings.writes_baseline:
         raise pytest.UsageError(f"{places['runs']} goes with --bandwidth-update or --bandwidth-update-new")
+    if settings.against == ANCHOR and settings.baseline is None:
+        raise pytest.UsageError(f"{places['against']}={ANCHOR} needs --bandwidth-baseline, whose entries have anchors")
     if settings.history is not None and importlib.util.find_spec("duckdb") is None:
         from pytest_bandwidth.storage.history import MISSING  # kept out of start-up
 
