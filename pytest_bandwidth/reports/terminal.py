@@ -112,8 +112,8 @@ def uncommitted_line(files: Sequence[str]) -> str:
     """Say, before an update measures, that its runs will belong to no commit."""
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return (
-        f"bandwidth: {printable(files[0])}{more} is not committed: commit it before this update, so that later runs can "
-        "compare with this code"
+        f"bandwidth: {printable(files[0])}{more} is not committed: commit it before this update, so that later "
+        "runs can compare with this code"
     )
 
 

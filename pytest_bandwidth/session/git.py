@@ -161,17 +161,11 @@ def last_commit_of_lines(tree: Path, path: Path, first: int, last: int | None) -
     path: from the tree's top. last: None for the file's end. Raises UsageError where one of the lines is not committed.
     """
     said = git(tree, "blame", "--porcelain", f"-L{first},{last or ''}", "--", path.as_posix(), seconds=_SHORT_SECONDS)
-    times: dict[str, int] = {}
-    commit = ""
-    for line in said.splitlines():
-        if _BLAMED.match(line):
-            commit = line.split()[0]
-        elif line.startswith("committer-time "):
-            times[commit] = int(line.split()[1])
-    newest = max(times, key=lambda one: times[one], default="")
-    if not newest.strip("0"):
+    commits = dict.fromkeys(line.split()[0] for line in said.splitlines() if _BLAMED.match(line))
+    if not commits or any(not one.strip("0") for one in commits):
         raise UsageError(f"{path}:{first} is not committed")
-    return newest
+    # Of commits that touched them the one that no other follows.
+    return git(tree, "merge-base", "--independent", *commits, seconds=_SHORT_SECONDS).split()[0]
 
 
 def merge_base_with_default(tree: Path) -> str:

@@ -42,7 +42,7 @@ def bandwidth(tmp_path, monkeypatch):
 def status(run, measurement):
     """What stands in the document of the verdict."""
     judged = run.judge({"k": measurement}, MeasuredTest("t.py::t", "t.py::t", MarkerOptions(), 1.0), Progress())["k"]
-    return outcome_of("t.py::t", "k", judged.measurement, judged.verdict).status
+    return outcome_of("t.py::t", "k", judged.measurement, judged.decision, "").status
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_only_the_one_that_is_wrong_is_invalid(bandwidth, slow, wrong, code):
     seconds = {"first": wrong, "second": wrong, slow: 1e-3}
     run, compared = bandwidth(**seconds)
     (other,) = seconds.keys() - {slow}
-    assert (compared[slow].invalid, status(run, compared[slow])) == (None, "NO_BASELINE")
+    assert (compared[slow].invalid, status(run, compared[slow])) == (None, "UNDECIDED")
     assert [finding.code for finding in compared[slow].findings] == []
     assert compared[other].invalid.code == code
-    assert status(run, compared[other]) == "INVALID"
+    assert status(run, compared[other]) == "MISMATCH"
 
 
 def test_a_ratio_of_samples_that_took_no_time_is_refused(bandwidth):

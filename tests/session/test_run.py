@@ -18,8 +18,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import TAKEN_AGAIN
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status
-from pytest_bandwidth.session import run as running
+from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation
 from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
@@ -88,7 +87,7 @@ def a_test(**marker):
 
 
 def fresh_row(**more):
-    row = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+    row = {"label": None, "status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
     return {**row, **more}
 
 
@@ -115,59 +114,54 @@ def test_others_may_measure_between_fresh_processes_and_not_during_one(run, tmp_
     free = []
     progress = Telling(lambda _: free.append(is_free(run)))
     judged = run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), progress)
-    assert judged["t"].verdict.status is Status.REGRESSED
+    assert judged["t"].decision.status is Status.REGRESSED
     assert free == [True, True]
     assert (tmp_path / "seen").read_text().split() == ["held", "held"]
 
 
-@pytest.mark.parametrize("busy_processors", [None, 2.0])
-def test_nobody_measures_beside_the_probe_alone_which_tolerates_what_the_run_does(run, monkeypatch, busy_processors):
-    free = []
-    run.settings = replace(run.settings, busy_processors=busy_processors)
+def entry_of(runs, **fields):
+    return Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * runs, **fields)
 
-    def probe_alone(*_, tolerates_run_delay):
-        free.append(is_free(run))
-        assert tolerates_run_delay == (busy_processors is not None)
-        return 66.0
 
-    monkeypatch.setattr(running, "probe_alone", probe_alone)
-    entry = Entry("t", gbps=90.0, runs=(Run(gbps=90.0, probe_gbps=100.0, relative=0.9),) * 5)
-    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry}, path="b.yaml")
-    judged = run.judge({"t": measured(60.0, 66.7)}, a_test(), SEEN)
-    assert judged["t"].verdict.status is Status.DEVICE
-    assert free == [False]
+def test_a_slow_test_without_old_code_is_measured_again(run, tmp_path):
+    run.baseline = Baseline(BaselineDevice("A host"), {"t": entry_of(5)}, path="b.yaml")
+    run._whole_baseline = run.baseline
+    decision = run.judge({"t": measured(80.0, 100.0)}, a_test(), SEEN)["t"].decision
+    assert (decision.status, decision.rule) == (Status.REGRESSED, Rule.STORED)
+    assert decision.numbers.confirmations == (0.8, 0.8)
+    # tmp_path is in no repository: so nothing could be compared with old code.
+    assert any("git" in why for why in decision.why_not)
+    assert (tmp_path / "seen").read_text().split() == ["held", "held"]
 
 
 def test_a_device_that_stays_taken_confirms_nothing(run):
     run.settings = replace(run.settings, lock_timeout=0.1)
     with DeviceLock(run.device.identity, 30.0).held():
         judged = run.judge({"t": measured(80.0, 100.0)}, a_test(min_gbps=90.0), SEEN)
-    verdict = judged["t"].verdict
-    assert verdict.status is Status.UNCONFIRMED
-    assert "is being measured by process" in verdict.reason
+    decision = judged["t"].decision
+    assert (decision.status, decision.rule) == (Status.UNDECIDED, Rule.NOT_RERUN)
+    assert "is being measured by process" in decision.facts["why"]
 
 
 def judged_by_floor(run, *labels):
     measurements = {str(label): measured(80.0, 100.0, label) for label in labels}
     found = run.judge(measurements, a_test(min_gbps=90.0), SEEN)
-    return {key: one.verdict for key, one in found.items()}
+    return {key: one.decision for key, one in found.items()}
 
 
-@pytest.mark.parametrize("wrong", [{"status": "INVALID", "reason": "throttled"}, {"gbps": None}, {"gbps": 2001.0}])
+@pytest.mark.parametrize("wrong", [{"is_valid": False, "reason": "throttled"}, {"gbps": None}, {"gbps": 2001.0}])
 def test_one_label_that_is_invalid_in_fresh_processes_takes_no_evidence_from_another(run, tmp_path, wrong):
     run.peak = Peak(2000e9, "test")
     fresh_rows(tmp_path, fresh_row(label="a", **wrong), fresh_row(label="b"))
     found = judged_by_floor(run, "a", "b")
-    assert (found["a"].status, found["b"].status) == (Status.UNCONFIRMED, Status.REGRESSED)
-    assert found["a"].reason.endswith("not confirmed: 0 fresh processes measured it, and validly; 2 have to")
+    assert (found["a"].status, found["b"].status) == (Status.UNDECIDED, Status.REGRESSED)
+    assert found["a"].facts["why"] == "0 new processes measured it, and validly; 2 have to"
 
 
 def test_fresh_processes_without_anything_valid_say_why(run, tmp_path):
-    fresh_rows(tmp_path, *(fresh_row(label=label, status="INVALID", reason=f"hot {label}") for label in "ab"))
-    reasons = [verdict.reason for verdict in judged_by_floor(run, "a", "b").values()]
-    assert [reason.partition("not confirmed: ")[2] for reason in reasons] == [
-        "a fresh process measured nothing valid: hot a"
-    ] * 2
+    fresh_rows(tmp_path, *(fresh_row(label=label, is_valid=False, reason=f"hot {label}") for label in "ab"))
+    whys = [decision.facts["why"] for decision in judged_by_floor(run, "a", "b").values()]
+    assert whys == ["a fresh process measured nothing valid: hot a"] * 2
 
 
 def test_a_measurement_inside_another_is_refused_and_later_ones_are_not(run):
@@ -195,7 +189,7 @@ def test_invalid_tries_are_told_beside_the_one_that_stands(run, busy, invalid):
 
 # What is measured in vain counts as waited: 0.01 s a measurement, or about 2.
 @pytest.mark.parametrize("max_time", [0.01, 2.0])
-@pytest.mark.parametrize(("disturbed_seconds", "invalid"), [(5.0, False), (55.0, False), (65.0, True)])
+@pytest.mark.parametrize(("disturbed_seconds", "invalid"), [(5.0, False), (15.0, False), (25.0, True)])
 def test_an_update_waits_for_a_quiet_moment_and_says_so_once(
     tmp_path, monkeypatch, disturbed_seconds, invalid, max_time
 ):
@@ -220,7 +214,7 @@ def test_an_update_waits_for_a_quiet_moment_and_says_so_once(
     assert now() == pytest.approx(min(disturbed_seconds, measuring.QUIET_WAIT_SECONDS), abs=1.0 + 3 * max_time)
     (line,) = told
     assert re.match(
-        r"waits up to 60 s for a quiet moment: its threads waited for a processor in \d+ of \d+ rounds", line
+        r"waits up to 20 s for a quiet moment: its threads waited for a processor in \d+ of \d+ rounds", line
     )
 
 
@@ -250,19 +244,18 @@ def rounds(run, request=None):
 
 
 @pytest.mark.parametrize("writes", ["update", "update_new"])
-def test_what_a_baseline_is_written_of_takes_rounds_for_three_times_as_long(run, writes):
+def test_an_update_takes_no_longer_than_a_judged_run(run, writes):
     judged = rounds(run)
     run.settings = replace(run.settings, **{writes: True})
-    assert rounds(run) == pytest.approx(3 * judged, abs=2)
-    assert rounds(run, ChildRequest("cpu")) == judged  # its request says how long
+    assert rounds(run) == judged
 
 
-def test_further_runs_of_an_update_take_as_long_and_share_a_minute_of_waiting(run, tmp_path):
+def test_further_runs_of_an_update_share_the_time_of_waiting(run, tmp_path):
     settings = replace(run.settings, update=True, runs=3)
     further_runs(
         settings, Invocation((), tmp_path, as_module=True), run.device.identity, Peak(7e9, "b.yaml"), lambda _: None
     )
-    assert times_told(tmp_path) == [[3.0, measuring.QUIET_WAIT_SECONDS / 2]] * 2
+    assert times_told(tmp_path) == [[1.0, measuring.QUIET_WAIT_SECONDS / 2]] * 2
 
 
 def times_told(folder):

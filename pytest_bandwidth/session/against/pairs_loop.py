@@ -314,22 +314,21 @@ def compare_timed(subjects: Mapping[str, Subject], taken: PairsTaken, looks: Loo
     Raises NothingThere where a revision measures nothing in the first pair, FreshProcessFailed, ForeignImport.
     """
     found: dict[str, Paired] = {}
-    open_keys = list(subjects)
+    undecided = list(subjects)
+
+    def lacks(key: str, wanted: int) -> bool:
+        """Return whether more pairs are needed; what the other revision does not measure needs none."""
+        label = subjects[key].label
+        is_there = not taken.pairs or bool(taken.base(label))
+        return is_there and sum(pair.even for pair in taken.of(label)) < wanted
+
     for wanted in looks.after:
-        while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(
-            sum(pair.even for pair in taken.of(subjects[key].label)) < wanted for key in open_keys
-        ):
+        while len(taken.pairs) < ATTEMPTS_FACTOR * wanted and any(lacks(key, wanted) for key in undecided):
             taken.take()
-            # What the other revision does not measure needs no pairs.
-            open_keys = [key for key in open_keys if taken.base(subjects[key].label)]
         ended = wanted == looks.most
-        found |= {
-            key: _paired(key, one, taken, ended=ended)
-            for key, one in subjects.items()
-            if key in open_keys or key not in found
-        }
-        open_keys = [key for key in open_keys if _needs_more(found[key], subjects[key], looks)]
-        if not open_keys:
+        found |= {key: _paired(key, subjects[key], taken, ended=ended) for key in undecided}
+        undecided = [key for key in undecided if _needs_more(found[key], subjects[key], looks)]
+        if not undecided:
             break
     return found
 

@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Status
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, ToldCode, is_told
 from pytest_bandwidth.session.against.worktrees import ForeignImport, NothingThere
 from pytest_bandwidth.session.fresh.child import ChildRequest, FreshProcessFailed
@@ -29,7 +29,7 @@ COUNTED = Measurement(
 
 
 def row(measurement, nodeid="t.py::t"):
-    return outcome_of(nodeid, nodeid, measurement, Verdict(Status.NO_BASELINE, "", ""))
+    return outcome_of(nodeid, nodeid, measurement, Decision(Status.UNDECIDED, "new-process"), "")
 
 
 @pytest.mark.parametrize("measurement", [TIMED, COUNTED])

@@ -2,16 +2,27 @@
 
 import itertools
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
-from pytest_bandwidth.domain.judging.by_code.old_kernel import OLD_KERNEL
+from pytest_bandwidth.domain.baseline import Entry
+from pytest_bandwidth.domain.device import DeviceIdentity
+from pytest_bandwidth.domain.judging.decide import decide
+from pytest_bandwidth.domain.judging.evidence import Evidence
+from pytest_bandwidth.domain.judging.interval import Looks
+from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.judging.marker import MarkerOptions
+from pytest_bandwidth.domain.measured.measurement import Measurement
+from pytest_bandwidth.domain.measured.rounds import Rounds
+from pytest_bandwidth.domain.traffic import Traffic
+from pytest_bandwidth.domain.verdict import Rule
 from pytest_bandwidth.session.fresh.ahead import Room
 from pytest_bandwidth.session.fresh.beside_old import OldKernels
 from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
 
-FIGURES = {"status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+FIGURES = {"status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 # What a process sees of a label, by the number of the process.
 SURE = itertools.repeat({DROP: 0.0, RESOURCES: {}})
 
@@ -22,6 +33,15 @@ def noisy():
 
 def faults():
     return itertools.repeat({TROUBLE: "it faults"})
+
+
+GPU = DeviceIdentity("cuda", "A device", 2**34, "1")
+LIMITS = Limits(MarkerOptions(), 0.05, 3)
+
+
+def changed(label):
+    """What is known of a kernel whose code is not the entry's."""
+    return Evidence(Measurement(label, Traffic(64, 32), GPU, "events", Rounds()), None, Entry(label), 0.05)
 
 
 class Process:
@@ -42,7 +62,7 @@ class Process:
         rows = []
         for old in self.asked:
             said = dict(next(self._sees[old.label]))
-            rows.append({"label": old.label, **FIGURES, "detail": {OLD_KERNEL: said}})
+            rows.append({"label": old.label, **FIGURES, "detail": {Rule.OLD_KERNEL: said}})
             if old.counts:
                 said[SECTORS] = sectors
         return SimpleNamespace(rows=rows)
@@ -54,7 +74,7 @@ class Session:
     def __init__(self, room, **sees):
         self.asked, self.ended = [], []
         self._sees = {label: iter(seen) for label, seen in sees.items()}
-        self.kernels = OldKernels(dict.get, self._start, nullcontext, lambda _: None, None, 60.0, room)
+        self.kernels = OldKernels(dict.get, self._start, nullcontext, lambda _: None, None, 60.0, room, Looks())
         self.at_hand = {label: OldKernel(label, "old", "new", 0.001) for label in sees}
 
     def _start(self, asked):
@@ -62,8 +82,8 @@ class Session:
         return Process(asked, self._sees, self.ended)
 
     def run(self):
-        suspects = dict.fromkeys(self.at_hand, SimpleNamespace(case=SimpleNamespace(tolerance=0.05)))
-        return self.kernels._measure(self.at_hand, suspects)
+        known = {label: changed(label) for label in self.at_hand}
+        return self.kernels._measure(self.at_hand, known, partial(decide, limits=LIMITS))
 
     def labels(self):
         return ["".join(old.label for old in asked) for asked in self.asked]
@@ -83,14 +103,14 @@ def test_of_all_labels_the_first_process_alone_counts_sectors(most):
 def test_who_is_settled_is_asked_for_no_more(most):
     session = Session(Room(most), a=SURE, b=noisy())
     assert session.run() == {}
-    assert {label: len(seen) for label, seen in session.kernels._seen.items()} == {"a": 3, "b": 8}
-    assert session.labels() == ["ab"] * 3 + ["b"] * 5
+    assert {label: len(seen) for label, seen in session.kernels._seen.items()} == {"a": 4, "b": 12}
+    assert session.labels() == ["ab"] * 4 + ["b"] * 8
     assert len(session.ended) == len(session.asked)
 
 
 def test_what_faults_is_asked_for_no_more_by_those_that_waited_either():
     session = Session(Room(8), a=faults(), b=SURE)
     assert session.run() == {"a": "it faults"}
-    # Three started with it, of which two are ended before they measure.
-    assert session.labels() == ["ab"] * 3 + ["b"] * 2
-    assert len(session.kernels._seen["b"]) == 3
+    # Three more started with it, which are ended before they measure.
+    assert session.labels() == ["ab"] * 4 + ["b"] * 3
+    assert len(session.kernels._seen["b"]) == 4

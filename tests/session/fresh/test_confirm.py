@@ -49,7 +49,7 @@ start = lambda: start_fresh(invocation, ChildRequest("cpu"))
 with FreshProcesses(start, nullcontext, print, **budget) as processes:
     processes.run()
 """
-ROW = {"label": None, "status": "NO_BASELINE", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
+ROW = {"label": None, "status": "UNDECIDED", "gbps": 80.0, "relative": 0.8, "probe_gbps": 100.0}
 TURN = ["measures", "reported"]
 
 
@@ -150,7 +150,7 @@ def test_none_starts_while_somebody_else_measures(fresh):
 
 
 def test_what_each_saw_is_kept_by_label(fresh):
-    rows = [{**ROW, "label": "a"}, {**ROW, "label": "b", "status": "INVALID", "reason": "hot"}]
+    rows = [{**ROW, "label": "a"}, {**ROW, "label": "b", "is_valid": False, "reason": "hot"}]
     Path("rows.json").write_text(json.dumps(rows))
     with fresh() as processes:
         figures = processes.run()

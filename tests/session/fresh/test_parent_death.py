@@ -38,7 +38,6 @@ revision = Revision(**{REVISION})
 Worktrees(Invocation(("--rootdir=.",), Path.cwd(), True), revision, "cpu", "test_endless.py::test_endless",
           Path("test_endless.py").resolve(), 600).head()
 """
-STARTS_A_PROBE = "from pytest_bandwidth.session.fresh.probe import probe_alone\nprobe_alone('cpu', 8, 8)\n"
 STARTS_A_SELFTEST = "from pytest_bandwidth.cli.main import main\nmain(['selftest', '--device=cpu', '--mib=1'])\n"
 # Found by the interpreter at its start: a device that never opens.
 STUCK_DEVICE = """
@@ -95,11 +94,6 @@ def test_a_process_of_a_tree_ends_with_its_parent(tmp_path):
     (tmp_path / "test_endless.py").write_text(ENDLESS)
     revision = {"name": "HEAD", "commit": "0" * 40, "top": str(tmp_path), "tree": str(tmp_path / "elsewhere")}
     assert ends_with(STARTS_A_TREE.replace("{REVISION}", repr(revision)), tmp_path, signal.SIGKILL)
-
-
-def test_a_probe_alone_ends_with_its_parent(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(STUCK_DEVICE)
-    assert ends_with(STARTS_A_PROBE, tmp_path, signal.SIGKILL, PYTHONPATH=str(tmp_path))
 
 
 def test_a_process_of_the_selftest_ends_with_its_parent(tmp_path):

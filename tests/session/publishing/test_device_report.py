@@ -25,8 +25,8 @@ def device(name, serial, kind="cuda"):
     return {"kind": kind, "name": name, "serial": serial, "memory_gib": 80, "peak": None}
 
 
-def measured(gbps, status="UPDATED"):
-    return Outcome("t.py::t", "t.py::t", None, status, "", "", gbps=gbps, bytes_read=8, method="events")
+def measured(gbps, status="SAVED", **more):
+    return Outcome("t.py::t", "t.py::t", None, status, "", "", gbps=gbps, bytes_read=8, method="events", **more)
 
 
 def test_the_serial_tells_devices_of_one_name_apart():
@@ -64,12 +64,12 @@ def test_only_valid_figures_of_one_model_are_compared():
     alike = [measured(100.0), measured(100.0), measured(50.0), measured(10.0)]
     found = fleet_findings(devices, [[one] for one in alike], 0.05)
     assert [finding and finding.code for finding in found] == [None, None, "outlier", None]
-    alike[2] = measured(50.0, "INVALID")
+    alike[2] = measured(50.0, "UNDECIDED", is_valid=False)
     assert fleet_findings(devices, [[one] for one in alike], 0.05) == [None] * 4
 
 
 def row(key, gbps):
-    return Row(Outcome(key, key, None, "WITHIN", "", "", gbps=gbps)).to_plain()
+    return Row(Outcome(key, key, None, "OK", "", "", gbps=gbps)).to_plain()
 
 
 def test_the_last_report_of_a_test_on_a_device_counts_whichever_worker_gave_it():
@@ -104,7 +104,7 @@ def problems(pytestconfig, settings, devices):
 
 
 def test_one_file_for_two_models_is_one_error_that_says_to_use_a_folder(pytestconfig, tmp_path):
-    settings = Settings(baseline=tmp_path / "b.yaml", update=True)
+    settings = Settings(baseline=tmp_path / "b.yaml", update=True, runs=1)
     (problem,) = problems(pytestconfig, settings, [device("a", "1"), device("b", "2")])
     assert "one file, and the devices a, b, expected a folder" in problem
     assert list(tmp_path.iterdir()) == []
@@ -121,14 +121,13 @@ def test_further_runs_of_several_devices_need_workers_that_run_every_test(pytest
 
 def told(report):
     (outcome,) = report.outcomes
-    assert outcome.verdict.get("reason", "") == outcome.reason
     return outcome.status, outcome.reason
 
 
 def test_an_interrupted_run_leaves_every_file_as_it_is(pytestconfig, tmp_path):
     reports = [DeviceReport(device(name, "1"), [Row(measured(100.0))], name=name) for name in ("a", "b")]
-    update_baselines(pytestconfig, Settings(baseline=tmp_path / "folder", update=True), reports, interrupted=True)
-    said = ("NO_BASELINE", "not written to the baseline: the run was interrupted")
+    update_baselines(pytestconfig, Settings(baseline=tmp_path / "folder", update=True, runs=1), reports, interrupted=True)
+    said = ("UNDECIDED", "not saved: the run was interrupted")
     assert [told(report) for report in reports] == [said, said]
     assert [report.interrupted for report in reports] == [True, False]  # it is said once
     assert list(tmp_path.iterdir()) == []
@@ -137,18 +136,18 @@ def test_an_interrupted_run_leaves_every_file_as_it_is(pytestconfig, tmp_path):
 def test_an_outlier_does_not_enter_what_others_of_its_model_write(pytestconfig, tmp_path):
     reports = [DeviceReport(device("a", str(n)), [Row(measured(100.0 - n))], name=f"a ({n})") for n in range(2)]
     reports[1].unlike = Finding(OUTLIER, "a (1) is slower")
-    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True), reports)
+    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True, runs=1), reports)
     (file,) = tmp_path.glob("*.yaml")
     assert [run.gbps for run in baseline_files.load(file).entries["t.py::t"].runs] == [100.0]
-    assert told(reports[0]) == ("UPDATED", "")
-    assert told(reports[1]) == ("UPDATED", "left out of the baseline's update: it is an outlier")
+    assert told(reports[0]) == ("SAVED", "")
+    assert told(reports[1]) == ("SAVED", "left out of the baseline's update: it is an outlier")
     assert reports[1].notes == ["a (1) was left out of the baseline's update: it is an outlier"]
 
 
-def test_what_failed_is_not_written_and_is_not_called_updated(pytestconfig, tmp_path):
+def test_what_failed_is_not_written_and_is_not_called_saved(pytestconfig, tmp_path):
     failed = DeviceReport(device("a", "1"), [Row(measured(100.0))], failed=frozenset({"t.py::t"}), name="a")
-    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True), [failed])
-    assert told(failed) == ("NO_BASELINE", "not written to the baseline: the test failed")
+    update_baselines(pytestconfig, Settings(baseline=tmp_path, update=True, runs=1), [failed])
+    assert told(failed) == ("UNDECIDED", "not saved: the test failed")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,10 +156,10 @@ def test_an_update_that_fails_says_why_and_leaves_the_file(pytestconfig, tmp_pat
     file = tmp_path / "b.yaml"
     file.write_text("schema: 7\n", encoding="utf-8")
     report = DeviceReport(device("a", "1"), [Row(measured(100.0))], trouble=trouble, name="a")
-    update_baselines(pytestconfig, Settings(baseline=file, update=True), [report])
+    update_baselines(pytestconfig, Settings(baseline=file, update=True, runs=1), [report])
     (problem,) = report.problems
     assert problem.startswith("the baseline was not updated: ")
     assert (trouble or "found schema 7, expected at most 1") in problem
     assert report.findings == [{"code": "not-updated", "text": problem}]
-    assert told(report) == ("NO_BASELINE", "not written to the baseline: the update failed")
+    assert told(report) == ("UNDECIDED", "not saved: the update failed")
     assert file.read_text(encoding="utf-8") == "schema: 7\n"

@@ -9,7 +9,7 @@ import pytest
 from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Run
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
-from pytest_bandwidth.domain.judging.reference import PRIOR_SPREAD, reference_of
+from pytest_bandwidth.domain.judging.stored import PRIOR_SPREAD, reference_of
 from pytest_bandwidth.domain.judging.update import merged
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.outcomes.evidence import entries_of
 from pytest_bandwidth.domain.outcomes.flatten import outcome_of
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.traffic import Traffic
-from pytest_bandwidth.domain.verdict import Status, Verdict
+from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.session.publishing.update import update_baseline
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -26,12 +26,13 @@ NOW = "2026-11-21T04:00:00Z"
 KEY, OTHER = "tests/test_a.py::test_copy", "tests/test_a.py::test_other"
 BYTES = 10**9
 GPU = DeviceIdentity("cuda", "A device", 2**34, "1")
-WRITTEN = Verdict(Status.UPDATED, "update", "this run writes the entry")
+WRITTEN = Decision(Status.SAVED, Rule.WRITTEN)
+FRESH = Decision(Status.UNDECIDED, "new-process")
 # One run and another, five degrees of freedom: what a GPU's prior explains, and what a host's does.
 OF_GPU, OF_HOST = (t_quantile(0.999, 5) * PRIOR_SPREAD[prior] * math.sqrt(2) for prior in ("gbps", "gbps:host"))
 
 
-def row(gbps: float, identity: DeviceIdentity = GPU, probe_gbps: float | None = None, verdict: Verdict = WRITTEN):
+def row(gbps: float, identity: DeviceIdentity = GPU, probe_gbps: float | None = None, decision=WRITTEN):
     """One process's row; without a probe it is judged on GB/s."""
     seconds = (BYTES / gbps / 1e9,)
     rounds = Rounds(kernel_seconds=seconds, host_kernel_seconds=seconds)
@@ -39,7 +40,7 @@ def row(gbps: float, identity: DeviceIdentity = GPU, probe_gbps: float | None = 
         beside = (BYTES / probe_gbps / 1e9,)
         rounds = replace(rounds, probe_seconds=beside, kernel_first=(True,), probe_bytes=BYTES)
     measurement = Measurement(None, Traffic(BYTES // 2, BYTES // 2), identity, "clock", rounds)
-    return outcome_of(KEY, KEY, measurement, verdict)
+    return outcome_of(KEY, KEY, measurement, decision, "")
 
 
 def update(
@@ -98,17 +99,7 @@ def test_runs_are_held_to_the_old_ones_by_the_markers_figure(path, asked, runs):
     assert len(update(path, 100.0, probe_gbps=130.0, asked=MarkerOptions(judged_on=asked)).runs) == runs
 
 
-@pytest.mark.parametrize(("other", "runs"), [((100.0,) * 6, 1), ((80.0, 90.0, 100.0, 110.0, 120.0, 130.0), 2)])
-def test_runs_are_held_to_the_spread_that_the_files_other_entries_show(path, other, runs):
-    entry = Entry(OTHER, judged_on="gbps", runs=tuple(Run(gbps) for gbps in other))
-    device = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
-    path.write_text(baseline_files.dumps(Baseline(device, {OTHER: replace(entry, gbps=sum(other) / 6)})))
-    update(path, 100.0)
-    assert len(update(path, 80.0).runs) == runs
-
-
-def test_an_entrys_own_runs_are_no_other_entrys(path):
-    """They scatter as widely as above; only what they weigh beside the prior counts."""
+def test_runs_are_held_to_the_entrys_own_spread(path):
     device = BaselineDevice(GPU.name, GPU.memory_gib, GPU.kind)
     setup = {"bytes_read": BYTES // 2, "bytes_written": BYTES // 2, "method": "clock"}
     runs = tuple(Run(gbps) for gbps in (80.0, 90.0, 100.0, 110.0, 120.0, 130.0))
@@ -130,24 +121,22 @@ def test_an_update_keeps_what_people_wrote(gbps, runs):
     by_hand = {"tolerance": 0.03, "xfail": "waits for the driver", "note": "ECC on"}
     old = Entry(KEY, gbps=100.0, judged_on="gbps", runs=(Run(100.0),), **by_hand)
     after = merged(
-        old, Entry(KEY, gbps=gbps, judged_on="gbps", runs=(Run(gbps),)), 0.03, reference_of(old, "gbps", 0.01)
+        old, Entry(KEY, gbps=gbps, judged_on="gbps", runs=(Run(gbps),)), 0.03, reference_of(old, "gbps", False)
     )
     assert {name: getattr(after, name) for name in by_hand} == by_hand
     assert len(after.runs) == runs
 
 
 def test_invalid_further_runs_are_no_evidence():
-    invalid = Verdict(Status.INVALID, "others", "others kept 1.0 processors busy meanwhile")
-    fresh = Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
-    further = [[row(90.0, verdict=invalid).to_plain()], [row(101.0, verdict=fresh).to_plain()]]
+    invalid = replace(row(90.0, decision=FRESH), is_valid=False)
+    further = [[invalid.to_plain()], [row(101.0, decision=FRESH).to_plain()]]
     entry = entries_of(GPU, [row(100.0)], further, None, NOW)[KEY]
     assert [round(run.gbps, 6) for run in entry.runs] == [100.0, 101.0]
 
 
 def test_the_share_of_a_hindered_probe_is_no_evidence_beside_others():
     """A probe of a hundredth of its speed, where a host's user lets others in."""
-    fresh = Verdict(Status.NO_BASELINE, "fresh-process", "measured for the run that started this process")
-    further = [[row(gbps, GPU, probe, fresh).to_plain()] for gbps, probe in ((99.0, 1.0), (98.0, 100.0))]
+    further = [[row(gbps, GPU, probe, FRESH).to_plain()] for gbps, probe in ((99.0, 1.0), (98.0, 100.0))]
     entry = entries_of(GPU, [row(100.0, GPU, 1.0)], further, None, NOW)[KEY]
     assert [(round(run.gbps, 6), run.relative, run.probe_gbps) for run in entry.runs[:2]] == [
         (100.0, None, None),
@@ -156,7 +145,7 @@ def test_the_share_of_a_hindered_probe_is_no_evidence_beside_others():
     assert entry.runs[2].relative == pytest.approx(0.98)
     assert merged(None, entry, 0.03, None).anchor.relative == pytest.approx(0.98)
     # Where each process says the same, the probe may be one thread's, and tells of the device.
-    alike = entries_of(GPU, [row(100.0, GPU, 30.0)], [[row(99.0, GPU, 30.0, fresh).to_plain()]], None, NOW)[KEY]
+    alike = entries_of(GPU, [row(100.0, GPU, 30.0)], [[row(99.0, GPU, 30.0, FRESH).to_plain()]], None, NOW)[KEY]
     assert [round(run.probe_gbps, 6) for run in alike.runs] == [30.0, 30.0]
     assert alike.judged_on == "gbps"
 
