@@ -23,8 +23,8 @@ NARROW_LEVEL = 0.99
 NUMBER_OF_LOOKS = 3
 # Of so many drops one may be left out at each end: a process that is 10 or 20 % slower than its twin by chance.
 DROPS_PER_TRIM = 6
-# Drops that are found with this chance have this normal quantile.
-DETECTION_QUANTILE = 1.6449
+# The chance with which a drop of the size that a row names as `detects` is found.
+DETECTION_LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Interval:
     def detects(self, allowed: float, most: int) -> float:
         """Return the log drop that `most` comparisons with this spread find 95 times in 100."""
         last = interval_of_spread(self.spread, max(most, self.count))
-        return max(allowed, last.loss_reach + DETECTION_QUANTILE * last.error)
+        return max(allowed, last.loss_reach + t_quantile(DETECTION_LEVEL, last.degrees) * last.error)
 
 
 def interval_of(drops: Sequence[float]) -> Interval:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from pytest_bandwidth.domain.baseline import Entry, Metric, Run
-from pytest_bandwidth.domain.judging.interval import DETECTION_QUANTILE
+from pytest_bandwidth.domain.judging.interval import DETECTION_LEVEL
 from pytest_bandwidth.domain.measured.metrics import Metrics, metrics_of_run, middle_of, steadier_metric, value_of_run
 from pytest_bandwidth.domain.statistics import t_quantile
 from pytest_bandwidth.domain.units import log_of_drop
@@ -57,10 +57,11 @@ class Reference:
 
     def detects(self, tolerance: float, processes: int) -> float:
         """Return the log drop that is found 95 times in 100: past the gate, and slow enough in the first process."""
+        reach = t_quantile(DETECTION_LEVEL, self.degrees) * self.spread
+        # The median of a normal sample scatters by √(π/2) as much as its mean.
         of_median = math.sqrt((math.pi / 2 if processes > 1 else 1.0) / processes + _inverse(self.runs))
-        past_gate = self.gate(tolerance, processes) + DETECTION_QUANTILE * self.spread * of_median
-        first = math.sqrt(1.0 + _inverse(self.runs))
-        slow_at_first = SLOW_SHARE * log_of_drop(tolerance) + DETECTION_QUANTILE * self.spread * first
+        past_gate = self.gate(tolerance, processes) + reach * of_median
+        slow_at_first = SLOW_SHARE * log_of_drop(tolerance) + reach * math.sqrt(1.0 + _inverse(self.runs))
         return max(past_gate, slow_at_first)
 
 

@@ -126,7 +126,9 @@ def told(report):
 
 def test_an_interrupted_run_leaves_every_file_as_it_is(pytestconfig, tmp_path):
     reports = [DeviceReport(device(name, "1"), [Row(measured(100.0))], name=name) for name in ("a", "b")]
-    update_baselines(pytestconfig, Settings(baseline=tmp_path / "folder", update=True, runs=1), reports, interrupted=True)
+    update_baselines(
+        pytestconfig, Settings(baseline=tmp_path / "folder", update=True, runs=1), reports, interrupted=True
+    )
     said = ("UNDECIDED", "not saved: the run was interrupted")
     assert [told(report) for report in reports] == [said, said]
     assert [report.interrupted for report in reports] == [True, False]  # it is said once
