@@ -17,9 +17,12 @@ from pytest_bandwidth.domain.code.identity import digest
 # Returns the module in normal form of a hash (`ptx_digest`), or raises BandwidthError where it is not to be had.
 PtxSource = Callable[[str], str]
 FILES_KEPT = 8
+# A text in quotes; compilers put a backslash before a quote in a file's path.
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_VERSION = re.compile(r"\.version \d{1,3}\.\d{1,3}", re.ASCII)
 # What stands between an item and the next, at the top of a module or in a function: braces and the end of a statement.
-_MARKS = re.compile(r'"[^"\n]*"|[{};]')
-_COMMENT = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_MARKS = re.compile(rf"{_STRING}|[{{}};]")
+_COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
 # Lines that end without a semicolon, at the top of a module.
 _HEADER = re.compile(r"^[ \t]*\.(version|target|address_size)\b[^\n]*$", re.MULTILINE)
 _OF_FILES = re.compile(r"^[ \t]*(?:\.file\b|\.loc\b|@@DWARF\b)[^\n]*$", re.MULTILINE)
@@ -78,8 +81,9 @@ def _divided(ptx: str) -> tuple[Mapping[str, str], Mapping[str, Sequence[_Item]]
 
 
 def ptx_digest(text: str) -> str:
-    """Return the hash of a module in normal form; which version of the language it says it is in does not count."""
-    return digest("\n".join(line for line in text.split("\n") if not line.startswith(".version ")))
+    """Return the hash of a module in normal form, without a first line that holds the language's version alone."""
+    first, _, rest = text.partition("\n")
+    return digest(rest if _VERSION.fullmatch(first) else text)
 
 
 @dataclass(frozen=True, slots=True)

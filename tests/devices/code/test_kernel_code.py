@@ -117,6 +117,7 @@ def test_options_change_the_code_or_do_not(arch):
     assert (slower.ptx == before.ptx, slower.sass == before.sass) == (True, False)
     assert code(SOURCE, arch, ("-DUNUSED=1", "-lineinfo")) == before
     assert code(SOURCE, arch, filename="a/longer name of another_file.cu") == before
+    assert code(SOURCE, arch, filename='a "quoted" {folder; }/kernel.cu') == before
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -154,6 +155,21 @@ def test_what_a_module_says_of_its_language_is_no_part_of_its_hash():
     text = ".version 8.0\n.target sm_90\n.visible .entry k()\n{\nret;\n}\n"
     assert ptx_digest(text) == ptx_digest(text.replace("8.0", "9.5"))
     assert ptx_digest(text) != ptx_digest(text.replace("sm_90", "sm_80"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ".version 8.0 .visible .entry other() { trap; }\n.target sm_90\nret;\n",
+        ".version 8.0;\n.target sm_90\nret;\n",
+        ".version 8.0\x0b.extern .func f();\n.target sm_90\nret;\n",
+        ".version 8.0\n.target sm_90\n.version 8.0 trap;\nret;\n",
+        ".version 8.0\n.target sm_90\n.version 8.0\nret;\n",
+        "\n.version 8.0\n.target sm_90\nret;\n",
+    ],
+)
+def test_nothing_hides_on_a_line_of_the_version(more):
+    assert ptx_digest(more) != ptx_digest(".version 8.0\n.target sm_90\nret;\n")
 
 
 @pytest.mark.parametrize("cubin", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 60, b"no ELF" * 100])
