@@ -148,12 +148,12 @@ def _new_names(needed: Sequence[str]) -> dict[str, str]:
     for name in needed:
         if name.startswith("$"):
             names[name] = f"$data_{len(names)}"
-        elif (lasting := _without_file(name)) != name:
+        elif (lasting := without_file(name)) != name:
             names[name] = lasting if lasting not in names.values() else f"{lasting}_{len(names)}"
     return names
 
 
-def _without_file(name: str) -> str:
+def without_file(name: str) -> str:
     """Take out of a name what tells of its file."""
     at = 0
     while (match := _OF_FILE.search(name, at)) is not None:
