@@ -8,14 +8,18 @@ too, in which the kernels share sections.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
-from pytest_bandwidth.devices.code.elf import CUDA, NO_BITS, UNREADABLE, Elf, Section, read_elf
+from pytest_bandwidth.devices.code.elf import CUDA, NO_BITS, UNREADABLE, Elf, Section, Symbol, read_elf
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.ptx_normal_form import without_file
+from pytest_bandwidth.domain.code.ptx_texts import NOTHING_SAID, Said
 
 # Sections of instructions and constants, AMD's and those of other ELF files with them.
 _TEXT, _CONSTANT, _SHARED, _INFO = ".text", ".nv.constant", ".nv.shared", ".nv.info"
+_VALUES = ".nv.global.init"
 _CODE = (_TEXT, ".rodata", ".data", _CONSTANT, ".nv.global", _SHARED)
 # `.nv.info` lists attributes (cuobjdump -elf names them): a form, a number, and two bytes, which are the value, or how
 # many bytes of it follow.
@@ -23,18 +27,24 @@ _ATTRIBUTE = struct.Struct("<BBH")
 _SIZED = 4
 # Where the parameters lie, after a symbol's number; the symbols of what is called; the toolkit's version.
 _PARAMETERS, _CALLED, _TOOLKIT = 0x0A, 0x0F, 0x37
+# A note: how long name and content are, its kind, the name; then a version, and which PTX the cubin was made of.
+_NOTE, _NOTE_HEADER, _NOTE_VERSION = ".note.nv.cuinfo", 12, 2
+# In the names that a library registers its kernels by.
+_HASH_OF_FILE = re.compile(rb"(\d_(?:INTERNAL_|GLOBAL__N_)?_?)[0-9a-f]{8}(?=_\d)")
 # Of a cubin's flags; above them the file says whether it holds line numbers.
 _ARCHITECTURE = 0xFFFFFF
-# An instruction names the register that it writes in its third byte, and holds a constant in its fifth to eighth. The
-# line that `__assertfail` is told, its third argument, is in this register.
+# An instruction has its operation in 12 bits, the register that it writes in its third byte, the first that it reads in
+# the fourth, and a constant in the next four. `__assertfail` takes the line, its third argument, in this register.
 _INSTRUCTION, _LINE_REGISTER = 16, 8
+# MOV, and IMAD, HFMA2.MMA and HFMA2 of nothing but a constant: the compilers take turns with them.
+_PUTS_CONSTANT = {(0x802, 0x00), (0x424, 0xFF), (0x435, 0xFF), (0x431, 0xFF)}
 
 
-def machine_code(cubin: bytes, kernel: str, lines: Collection[int] = ()) -> tuple[bytes, ...] | None:
+def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of a cubin that make a kernel's machine code, in a lasting order; None where it is not there.
 
-    kernel: its name in the PTX. lines: what its PTX hands to `__assertfail` as the line, and its normal form leaves
-    out. Only beside that normal form may they be left out of machine code, in which they look like any constant.
+    kernel: its name in the PTX. said: what the PTX's normal form leaves out; only together with that may it be left out
+    here, where it looks like any constant.
     """
     try:
         elf = read_elf(cubin)
@@ -43,17 +53,17 @@ def machine_code(cubin: bytes, kernel: str, lines: Collection[int] = ()) -> tupl
         if _TEXT not in own:
             return None
         names = sorted(name for name in own if name in (_TEXT, _SHARED, _INFO) or name.startswith(_CONSTANT))
-        parts = [part for name in names for part in (name.encode(), *_parts(elf, own[name], lines))]
+        parts = [part for name in names for part in (name.encode(), *_parts(elf, own[name], said))]
         return *parts, *_of_functions(elf).get(kernel, ())
     except UNREADABLE:
         return None
 
 
-def code_of_file(data: bytes | memoryview, lines: Collection[int] = ()) -> tuple[bytes, ...] | None:
+def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of an ELF file that are its code and constants, in a lasting order; None where it has none.
 
-    Compilers keep line numbers in it: the bytes of the file change with a comment, these do not. lines: as in
-    `machine_code`, of all kernels.
+    Compilers keep line numbers in it: the bytes of the file change with a comment, these do not.
+    said: as in `machine_code`, of all of the file's PTX.
     """
     try:
         elf = read_elf(data)
@@ -62,7 +72,7 @@ def code_of_file(data: bytes | memoryview, lines: Collection[int] = ()) -> tuple
         if not any(name.startswith(_TEXT) for name, _ in own):
             return None
         own.sort(key=lambda named: named[0])
-        parts = [part for name, section in own for part in (name.encode(), *_parts(elf, section, lines))]
+        parts = [part for name, section in own for part in (name.encode(), *_parts(elf, section, said))]
         if elf.machine != CUDA:
             return tuple(parts)
         for name, told in sorted((without_file(name), told) for name, told in _of_functions(elf).items()):
@@ -72,7 +82,18 @@ def code_of_file(data: bytes | memoryview, lines: Collection[int] = ()) -> tuple
         return None
 
 
-def _parts(elf: Elf, section: Section, lines: Collection[int]) -> Iterator[bytes]:
+def virtual_architecture(cubin: bytes) -> int | None:
+    """Return the architecture of the PTX that a cubin was made of, such as 90; None where it does not tell."""
+    try:
+        note = next(section.data for section in read_elf(cubin).sections if section.name == _NOTE)
+        name, size, _ = struct.unpack_from("<III", note)
+        version, arch = struct.unpack_from("<HH", note, _NOTE_HEADER + -(-name // 4) * 4)
+        return int(arch) if version == _NOTE_VERSION and size >= 4 else None
+    except (*UNREADABLE, StopIteration):
+        return None
+
+
+def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
     """Yield what a section says of how its code runs."""
     if section.kind == NO_BITS:
         yield b"%d" % section.size
@@ -84,20 +105,41 @@ def _parts(elf: Elf, section: Section, lines: Collection[int]) -> Iterator[bytes
             elif attribute != _TOOLKIT:
                 yield bytes([attribute]) + value[4 if attribute == _PARAMETERS else 0 :]
     elif elf.machine != CUDA:
-        yield bytes(section.data)
+        yield _HASH_OF_FILE.sub(rb"\1", bytes(section.data))
     else:
-        yield _without_lines(section.data, lines) if section.name.startswith(_TEXT) else bytes(section.data)
+        if said.lines and section.name.startswith(_TEXT):
+            yield _without_lines(section.data)
+        elif said.texts and section.name == _VALUES:
+            yield from _without_texts(elf, section, said)
+        else:
+            yield bytes(section.data)
         yield b"%x" % section.flags
-        yield from sorted(_relocations(elf, section))
+        yield from sorted(_relocations(elf, section, said))
 
 
-def _relocations(elf: Elf, section: Section) -> Iterator[bytes]:
+def _relocations(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
     """Yield which addresses are put into a section: of what lies where, whatever its name."""
     for at in elf.relocations(section):
         symbol = elf.symbol(at.symbol)
         where = elf.by_number.get(symbol.section)
-        target = symbol.name if where is None else f"{without_file(where.name)} {symbol.value} {symbol.size}"
+        if where is None:
+            target = symbol.name
+        elif said.texts and where.name == _VALUES:  # where it lies changes with the texts before it
+            target = "text" if symbol.name in said.texts else digest(_value(where, symbol))
+        else:
+            target = f"{without_file(where.name)} {symbol.value} {symbol.size}"
         yield f"{at.offset} {at.kind} {at.addend} {target}".encode()
+
+
+def _without_texts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
+    """Yield the values of variables that are no texts."""
+    own = [symbol for symbol in elf.symbols() if symbol.section == section.number and symbol.size]
+    for symbol in sorted(own, key=lambda one: one.value):
+        yield b"text" if symbol.name in said.texts else _value(section, symbol)
+
+
+def _value(section: Section, symbol: Symbol) -> bytes:
+    return bytes(section.data[symbol.value : symbol.value + symbol.size])
 
 
 def _of_functions(elf: Elf) -> dict[str, list[bytes]]:
@@ -127,12 +169,11 @@ def _attributes(section: Section) -> Iterator[tuple[int, bytes]]:
         at += value
 
 
-def _without_lines(code: memoryview, lines: Collection[int]) -> bytes:
-    if not lines:
-        return bytes(code)
+def _without_lines(code: memoryview) -> bytes:
+    """Return instructions with 0 for each constant that is put into the register of `__assertfail`'s line."""
     found = bytearray(code)
-    told = {struct.pack("<I", line) for line in lines if 0 <= line < 2**32}
     for at in range(0, len(found) - _INSTRUCTION + 1, _INSTRUCTION):
-        if found[at + 2] == _LINE_REGISTER and found[at + 4 : at + 8] in told:
+        operation, register, source = struct.unpack_from("<HBB", found, at)
+        if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
             found[at + 4 : at + 8] = bytes(4)
     return bytes(found)

@@ -83,6 +83,10 @@ class Elf:
         name, _, _, section, value, size = _SYMBOL.unpack_from(table.data, number * _SYMBOL.size)
         return Symbol(_text(names.data, name), section, value, size)
 
+    def symbols(self) -> Iterator[Symbol]:
+        """Yield all symbols. Raises one of UNREADABLE."""
+        return map(self.symbol, range(self._symbols[0].size // _SYMBOL.size))
+
     def relocations(self, section: Section) -> Iterator[Relocation]:
         """Yield what is put into a section. Raises one of UNREADABLE."""
         for one in self.sections:

@@ -26,7 +26,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_120")
 SOURCE = """
 static __constant__ float weights[4] = {1.0f, 2.0f, 3.0f, 4.0f};
 namespace { __device__ float offset = 0.5f; }
-__device__ __noinline__ float shifted(float x) { return x * weights[1] + offset; }
+static __device__ __noinline__ float shifted(float x) { return x * weights[1] + offset; }
 
 extern "C" __global__ void __launch_bounds__(256) kernel(const float* in, float* out, int n) {
     __shared__ float tile[256];
