@@ -71,7 +71,7 @@ def _parser() -> Lark:
     return Lark(grammar, parser="lalr", start=["start", "body"], transformer=_Builder(), maybe_placeholders=True)
 
 
-_BRACES = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/|\"[^\"\n]*\"|[{};]")
+_BRACES = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/|\"(?:[^\"\\\n]|\\[^\n])*\"|[{};]")
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 
 
@@ -95,6 +95,19 @@ def _cut_bodies(ptx: str) -> tuple[str, list[str]]:
         if depth == 0 and token in (";", "}"):
             since = match.end()
     return "".join([*pieces, ptx[kept:]]), bodies
+
+
+# As C writes characters in a text: three octal digits for a byte, or a backslash and a letter.
+_ESCAPE = re.compile(rb"\\(?:([0-7]{3})|(.))", re.DOTALL)
+_ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
+
+
+def _unescaped(text: str) -> str:
+    """Return a path as the file system has it."""
+    plain = _ESCAPE.sub(
+        lambda match: bytes([int(match[1], 8) & 0xFF]) if match[1] else _ESCAPED.get(match[2], match[2]), text.encode()
+    )
+    return plain.decode("utf-8", "replace")
 
 
 def _integer(token: str) -> int:
@@ -148,7 +161,7 @@ class _Builder(Transformer[Token, Module]):
         )
 
     def file(self, number: str, name: str, *_: Any) -> tuple[int, str]:
-        return _integer(number), name[1:-1]
+        return _integer(number), _unescaped(name[1:-1])
 
     def version(self, *_: Any) -> None: ...
     def target(self, *_: Any) -> None: ...

@@ -217,9 +217,10 @@ class Bandwidth:
         graph: on a GPU, capture one run of it into a CUDA graph and time its replay, for work of many short kernels;
         `doubled` gets a graph, too. Elsewhere it changes nothing. Not with setup. Raises UsageError where it cannot be
         captured: what waits for the GPU or copies to the host, PyTorch's tensors.
-        code: bytes or text that identify its machine code, such as a cubin, or the compiled kernel that a launch of
-        Triton's returns, whose registers and spills are noted, too: where a baseline has the same code, nothing has
-        regressed. Numba functions identify themselves.
+        code: what identifies its machine code: an extension module or the Path of a library, whose kernels are hashed;
+        bytes, such as a cubin, or text; or the compiled kernel that a launch of Triton's returns, whose registers and
+        spills are noted, too. Where a baseline has the same code, nothing has regressed. Numba functions identify
+        themselves.
         explain: run it once more, untimed, as `explain` does: where its operators move other bytes than are declared, a
         finding says so. The figure stays that of the declared bytes.
         """

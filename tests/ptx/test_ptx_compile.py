@@ -17,8 +17,10 @@ from ptx_sources import ENDLESS_TEMPLATES, run
 
 from pytest_bandwidth import ptx
 from pytest_bandwidth.domain.errors import KernelError, NotOnThisDevice
+from pytest_bandwidth.ptx.nvrtc import compile as compiling
 from pytest_bandwidth.ptx.nvrtc.process import _POOL, _Child
 from pytest_bandwidth.ptx.nvrtc.server import MEMORY_BYTES
+from pytest_bandwidth.ptx.parsing import parse_ptx
 
 # Not in the cache of programs that other tests share: it has to be compiled here.
 EMPTY_LOG = 'extern "C" __global__ void nothing_to_log_of() {}\n'
@@ -29,6 +31,17 @@ def test_a_compile_leaves_the_one_byte_objects_that_python_shares() -> None:
     module = ptx.compile_ptx(EMPTY_LOG)
     assert module.log == ""
     assert [chr(code).encode("latin-1")[0] for code in range(256)] == list(range(256))
+
+
+@pytest.mark.parametrize("folder", ['6" wafer', "back\\slash", 'a"; }{ //', "a\nb", 'é".d'])
+def test_a_path_may_hold_what_ptx_escapes(folder: str) -> None:
+    module = ptx.compile_ptx(PLAIN, filename=f'{folder}/the "kernel".cu')
+    (path,) = parse_ptx(module.ptx).files.values()
+    assert path.endswith(f'/{folder}/the "kernel".cu')
+    assert ptx.load(module).kernels
+    x = np.zeros(1, np.int32)
+    ptx.execute(ptx.load(module), "k", (1,), (1,), (x,))
+    assert x[0] == 1
 
 
 PLAIN = 'extern "C" __global__ void k(int* x) { *x = 1; }'
@@ -78,6 +91,7 @@ def test_a_compiler_takes_no_more_memory_than_the_machine_allows() -> None:
     text = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, ({allowed}, {allowed}))
+from pytest_bandwidth.ptx.nvrtc import compile as compiling
 from pytest_bandwidth.ptx.nvrtc.process import _POOL, ask
 ask({{}})
 print(resource.prlimit(_POOL.take()._process.pid, resource.RLIMIT_AS)[0])
@@ -160,6 +174,23 @@ def test_other_headers_of_the_host_come_with_a_remedy(header: str, remedy: str) 
         ptx.compile_ptx(f"#include <{header}>\n{PLAIN}")
 
 
+TENSOR_CORES = """
+#include <mma.h>
+extern "C" __global__ void k(const half* a) {
+    nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, half, nvcuda::wmma::row_major> tile;
+    nvcuda::wmma::load_matrix_sync(tile, a, 16);
+}
+"""
+
+
 def test_kernels_for_tensor_cores_skip() -> None:
+    """Their headers come with nvcc: where it is not installed, no such kernel compiles."""
+    with pytest.raises(NotOnThisDevice, match=r"tensor cores|wmma\.load"):
+        ptx.execute(ptx.load(ptx.compile_ptx(TENSOR_CORES)), "k", (1,), (32,), (np.zeros(256, np.float16),))
+
+
+def test_without_their_headers_kernels_for_tensor_cores_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without = {**compiling._about(), "folders": [str(tmp_path)]}
+    monkeypatch.setattr(compiling, "_about", lambda: without)
     with pytest.raises(NotOnThisDevice, match="tensor cores"):
         ptx.compile_ptx(f"#include <mma.h>\n{PLAIN}")

@@ -17,7 +17,7 @@ def callable_code(
 ) -> MeasuredCode:
     """Identify ``function(*args, **keywords)``; unknown where nothing tells for sure what it does.
 
-    said: what identifies its code, such as the bytes of a cubin; the function's own bytecode goes with it.
+    said: what identifies its code, such as the hash of a library; the function's own bytecode goes with it.
     """
     if said is not None:
         identity = digest("said", said, *code_around(function))

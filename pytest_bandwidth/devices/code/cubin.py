@@ -1,109 +1,179 @@
-"""Take one kernel's machine code out of a cubin: its instructions, its constants, its registers and stack.
+"""Take machine code out of a cubin: instructions, constants, and what the driver is told of each kernel.
 
-A cubin is an ELF file (64 bits, little endian) with a section for each kernel. What differs with the file that a kernel
-was compiled from (symbols, line tables, other kernels) is left out. Constants and a table of addresses are shared by
-all kernels of a file: where they lie for one that uses any may change with others that do, too. AMD's code objects are
-such files, too, in which the kernels share sections.
+A cubin is an ELF file with a section for each kernel. What differs with the file that a kernel was compiled from
+(symbols, line tables, other kernels) is left out. Constants and a table of addresses are shared by all kernels of a
+file: where they lie for one that uses any may change with others that do, too. AMD's code objects are such files,
+too, in which the kernels share sections.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
-_MAGIC = b"\x7fELF\x02\x01"
-_HEADER = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_SYMBOLS, _NO_BITS = 2, 8
-# Attributes in `.nv.info` (as cuobjdump -elf names them), each a symbol's number and a value.
-_FRAME_SIZE, _REGISTER_COUNT = 0x11, 0x2F
-_SIZED = 4
+from pytest_bandwidth.devices.code.elf import CUDA, NO_BITS, UNREADABLE, Elf, Section, Symbol, read_elf
+from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.ptx_normal_form import without_file
+from pytest_bandwidth.domain.code.ptx_texts import NOTHING_SAID, Said
+
 # Sections of instructions and constants, AMD's and those of other ELF files with them.
-_CODE = (".text", ".rodata", ".data", ".nv.constant", ".nv.global", ".nv.shared")
-# What reading raises of what is no ELF file, or is cut short.
-_UNREADABLE = (struct.error, IndexError, OverflowError, ValueError)
+_TEXT, _CONSTANT, _SHARED, _INFO = ".text", ".nv.constant", ".nv.shared", ".nv.info"
+_VALUES = ".nv.global.init"
+_CODE = (_TEXT, ".rodata", ".data", _CONSTANT, ".nv.global", _SHARED)
+# `.nv.info` lists attributes (cuobjdump -elf names them): a form, a number, and two bytes, which are the value, or how
+# many bytes of it follow.
+_ATTRIBUTE = struct.Struct("<BBH")
+_SIZED = 4
+# Where the parameters lie, after a symbol's number; the symbols of what is called; the toolkit's version.
+_PARAMETERS, _CALLED, _TOOLKIT = 0x0A, 0x0F, 0x37
+# A note: how long name and content are, its kind, the name; then a version, and which PTX the cubin was made of.
+_NOTE, _NOTE_HEADER, _NOTE_VERSION = ".note.nv.cuinfo", 12, 2
+# In the names that a library registers its kernels by.
+_HASH_OF_FILE = re.compile(rb"(\d_(?:INTERNAL_|GLOBAL__N_)?_?)[0-9a-f]{8}(?=_\d)")
+# Of a cubin's flags; above them the file says whether it holds line numbers.
+_ARCHITECTURE = 0xFFFFFF
+# An instruction has its operation in 12 bits, the register that it writes in its third byte, the first that it reads in
+# the fourth, and a constant in the next four. `__assertfail` takes the line, its third argument, in this register.
+_INSTRUCTION, _LINE_REGISTER = 16, 8
+# MOV, and IMAD, HFMA2.MMA and HFMA2 of nothing but a constant: the compilers take turns with them.
+_PUTS_CONSTANT = {(0x802, 0x00), (0x424, 0xFF), (0x435, 0xFF), (0x431, 0xFF)}
 
 
-class _Section(NamedTuple):
-    name: str
-    kind: int
-    size: int
-    data: bytes
-    link: int
-
-
-def machine_code(cubin: bytes, kernel: str) -> tuple[bytes, ...] | None:
+def machine_code(cubin: bytes, kernel: str, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of a cubin that make a kernel's machine code, in a lasting order; None where it is not there.
 
-    kernel: its name in the PTX.
+    kernel: its name in the PTX. said: what the PTX's normal form leaves out; only together with that may it be left out
+    here, where it looks like any constant.
     """
     try:
-        sections = list(_sections(cubin))
-        own = {s.name.removesuffix(f".{kernel}"): s for s in sections if s.name.endswith(f".{kernel}")}
-        if ".text" not in own:
+        elf = read_elf(cubin)
+        suffix = f".{kernel}"
+        own = {s.name.removesuffix(suffix): s for s in elf.sections if s.name.endswith(suffix)}
+        if _TEXT not in own:
             return None
-        parts = [own[".text"].data]
-        for name in sorted(own):
-            section = own[name]
-            if name.startswith(".nv.constant"):
-                parts += [name.encode(), section.data]
-            elif name == ".nv.shared":
-                parts += [name.encode(), str(section.size).encode()]
-        return *parts, *_attributes(sections, kernel)
-    except _UNREADABLE:
+        names = sorted(name for name in own if name in (_TEXT, _SHARED, _INFO) or name.startswith(_CONSTANT))
+        parts = [part for name in names for part in (name.encode(), *_parts(elf, own[name], said))]
+        return *parts, *_of_functions(elf).get(kernel, ())
+    except UNREADABLE:
         return None
 
 
-def code_of_file(elf: bytes) -> tuple[bytes, ...] | None:
+def code_of_file(data: bytes | memoryview, said: Said = NOTHING_SAID) -> tuple[bytes, ...] | None:
     """Return the parts of an ELF file that are its code and constants, in a lasting order; None where it has none.
 
-    Triton keeps line numbers in what it compiles: the bytes of the file change with a comment, these do not.
+    Compilers keep line numbers in it: the bytes of the file change with a comment, these do not.
+    said: as in `machine_code`, of all of the file's PTX.
     """
     try:
-        sections = list(_sections(elf))
-        own = sorted((section for section in sections if section.name.startswith(_CODE)), key=lambda found: found.name)
-        if not any(section.name.startswith(".text") for section in own):
+        elf = read_elf(data)
+        known = (*_CODE, _INFO) if elf.machine == CUDA else _CODE
+        own = [(without_file(s.name), s) for s in elf.sections if s.name.startswith(known) and s.name != _INFO]
+        if not any(name.startswith(_TEXT) for name, _ in own):
             return None
-        kernels = [section.name.removeprefix(".text.") for section in own if section.name.startswith(".text.")]
-        parts = [str(section.size).encode() if section.kind == _NO_BITS else section.data for section in own]
-        return *parts, *(part for kernel in kernels for part in _attributes(sections, kernel))
-    except _UNREADABLE:
+        own.sort(key=lambda named: named[0])
+        parts = [part for name, section in own for part in (name.encode(), *_parts(elf, section, said))]
+        if elf.machine != CUDA:
+            return tuple(parts)
+        for name, told in sorted((without_file(name), told) for name, told in _of_functions(elf).items()):
+            parts += [name.encode(), *told]
+        return b"%x" % (elf.flags & _ARCHITECTURE), *parts
+    except UNREADABLE:
         return None
 
 
-def _sections(cubin: bytes) -> Iterator[_Section]:
-    if not cubin.startswith(_MAGIC):
-        raise ValueError("found no ELF file of 64 bits")
-    (start,) = struct.unpack_from("<Q", cubin, 0x28)
-    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
-    headers = [_HEADER.unpack_from(cubin, start + size * number) for number in range(count)]
-    of_names = headers[names][4]
-    for name, kind, _, _, offset, length, link, *_ in headers:
-        data = b"" if kind == _NO_BITS else cubin[offset : offset + length]
-        yield _Section(_text(cubin, of_names + name), kind, length, data, link)
+def virtual_architecture(cubin: bytes) -> int | None:
+    """Return the architecture of the PTX that a cubin was made of, such as 90; None where it does not tell."""
+    try:
+        note = next(section.data for section in read_elf(cubin).sections if section.name == _NOTE)
+        name, size, _ = struct.unpack_from("<III", note)
+        version, arch = struct.unpack_from("<HH", note, _NOTE_HEADER + -(-name // 4) * 4)
+        return int(arch) if version == _NOTE_VERSION and size >= 4 else None
+    except (*UNREADABLE, StopIteration):
+        return None
 
 
-def _attributes(sections: list[_Section], kernel: str) -> Iterator[bytes]:
-    """Yield what `.nv.info` says of the kernel's registers and stack: they decide how many of its blocks fit."""
-    symbols = next((section for section in sections if section.kind == _SYMBOLS), None)
-    if symbols is None:
-        raise ValueError("found no table of symbols")
-    texts = sections[symbols.link].data
-    names = [_text(texts, entry[0]) for entry in _SYMBOL.iter_unpack(symbols.data)]
-    info = next((section.data for section in sections if section.name == ".nv.info"), b"")
-    at = 0
-    while at + 4 <= len(info):
-        form, attribute, size = struct.unpack_from("<BBH", info, at)
-        at += 4
-        if form != _SIZED:
+def _parts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
+    """Yield what a section says of how its code runs."""
+    if section.kind == NO_BITS:
+        yield b"%d" % section.size
+    elif section.name.startswith(_INFO):
+        for attribute, value in _attributes(section):
+            if attribute == _CALLED:
+                called = (elf.symbol(number).name for (number,) in struct.iter_unpack("<I", value))
+                yield "\n".join(called).encode()
+            elif attribute != _TOOLKIT:
+                yield bytes([attribute]) + value[4 if attribute == _PARAMETERS else 0 :]
+    elif elf.machine != CUDA:
+        yield _HASH_OF_FILE.sub(rb"\1", bytes(section.data))
+    else:
+        if said.lines and section.name.startswith(_TEXT):
+            yield _without_lines(section.data)
+        elif said.texts and section.name == _VALUES:
+            yield from _without_texts(elf, section, said)
+        else:
+            yield bytes(section.data)
+        yield b"%x" % section.flags
+        yield from sorted(_relocations(elf, section, said))
+
+
+def _relocations(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
+    """Yield which addresses are put into a section: of what lies where, whatever its name."""
+    for at in elf.relocations(section):
+        symbol = elf.symbol(at.symbol)
+        where = elf.by_number.get(symbol.section)
+        if where is None:
+            target = symbol.name
+        elif said.texts and where.name == _VALUES:  # where it lies changes with the texts before it
+            target = "text" if symbol.name in said.texts else digest(_value(where, symbol))
+        else:
+            target = f"{without_file(where.name)} {symbol.value} {symbol.size}"
+        yield f"{at.offset} {at.kind} {at.addend} {target}".encode()
+
+
+def _without_texts(elf: Elf, section: Section, said: Said) -> Iterator[bytes]:
+    """Yield the values of variables that are no texts."""
+    own = [symbol for symbol in elf.symbols() if symbol.section == section.number and symbol.size]
+    for symbol in sorted(own, key=lambda one: one.value):
+        yield b"text" if symbol.name in said.texts else _value(section, symbol)
+
+
+def _value(section: Section, symbol: Symbol) -> bytes:
+    return bytes(section.data[symbol.value : symbol.value + symbol.size])
+
+
+def _of_functions(elf: Elf) -> dict[str, list[bytes]]:
+    """Return what `.nv.info` says of each function's registers and stack: they decide how many of its blocks fit."""
+    info = next((section for section in elf.sections if section.name == _INFO), None)
+    found: dict[str, list[bytes]] = {}
+    for attribute, value in () if info is None else _attributes(info):
+        if len(value) < 4:
             continue
-        if attribute in (_FRAME_SIZE, _REGISTER_COUNT) and size == 8:
-            symbol, value = struct.unpack_from("<II", info, at)
-            if names[symbol] == kernel:
-                yield struct.pack("<BI", attribute, value)
-        at += size
+        (number,) = struct.unpack_from("<I", value)
+        found.setdefault(elf.symbol(number).name, []).append(bytes([attribute]) + value[4:])
+    return {name: sorted(told) for name, told in found.items()}
 
 
-def _text(data: bytes, at: int) -> str:
-    return data[at : data.index(b"\0", at)].decode("utf-8", "replace")
+def _attributes(section: Section) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and value of each attribute."""
+    at = 0
+    while at + _ATTRIBUTE.size <= section.size:
+        form, attribute, value = _ATTRIBUTE.unpack_from(section.data, at)
+        at += _ATTRIBUTE.size
+        if form != _SIZED:
+            yield attribute, b"%d %d" % (form, value)
+            continue
+        if at + value > section.size:
+            raise ValueError("found an attribute that ends beyond its section")
+        yield attribute, bytes(section.data[at : at + value])
+        at += value
+
+
+def _without_lines(code: memoryview) -> bytes:
+    """Return instructions with 0 for each constant that is put into the register of `__assertfail`'s line."""
+    found = bytearray(code)
+    for at in range(0, len(found) - _INSTRUCTION + 1, _INSTRUCTION):
+        operation, register, source = struct.unpack_from("<HBB", found, at)
+        if register == _LINE_REGISTER and (operation & 0xFFF, source) in _PUTS_CONSTANT:
+            found[at + 4 : at + 8] = bytes(4)
+    return bytes(found)

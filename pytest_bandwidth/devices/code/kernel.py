@@ -20,7 +20,7 @@ def kernel_code(ptx: str, cubin: bytes, kernel: str) -> MeasuredCode:
     module = normal_form(ptx, kernel)
     if module is None:
         return MeasuredCode()
-    code = machine_code(cubin, kernel)
+    code = machine_code(cubin, kernel, module.said)
     # What variables hold is code's as well, and lies where a cubin does not tell which kernel reads it.
     sass = None if code is None else digest(*code, *module.data)
     return MeasuredCode(CodeIdentity(ptx_digest(module.text), sass), module.text)

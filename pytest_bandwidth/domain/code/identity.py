@@ -39,7 +39,8 @@ class CodeIdentity:
     def is_same(self, then: CodeIdentity, *, by: str) -> bool:
         """Return whether both surely are the same code in the same launch.
 
-        by: which hash tells of a kernel's code: "sass" where it is timed, "ptx" where its PTX is executed.
+        by: "sass" where a kernel is timed: its machine code and its PTX have to be the same. "ptx" where its PTX is
+        executed, which is then all that runs.
         """
         known = self._told(by)
         return known is not None and known == then._told(by)
@@ -49,12 +50,15 @@ class CodeIdentity:
         known = self._told(by)
         return None if known is None else digest(*known)
 
-    def _told(self, by: str) -> tuple[str, str, str] | None:
-        """Return all that tells it from other code; None where it cannot be told."""
+    def _told(self, by: str) -> tuple[str, ...] | None:
+        """Return all that tells it from other code; None where it cannot be told.
+
+        PTX goes with machine code: a part of that may be left out only where the PTX is the same.
+        """
         of_kernel = getattr(self, by)
         if self.launch is None or (of_kernel is None and self.function is None):
             return None
-        return of_kernel or "", self.function or "", self.launch
+        return self.ptx or "", (self.sass or "") if by == "sass" else "", self.function or "", self.launch
 
     def standing(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
         """Tell whether this is `then`'s code, or surely another; None where that is not known. by: as in `is_same`."""

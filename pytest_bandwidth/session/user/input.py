@@ -5,20 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
+import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from numbers import Integral, Number
-from types import GeneratorType
+from pathlib import Path
+from types import GeneratorType, ModuleType
 from typing import Any
 
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
+from pytest_bandwidth.devices.code.built import digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.devices.code.compiled import is_compiled, machine_code
-from pytest_bandwidth.devices.code.cubin import code_of_file
 from pytest_bandwidth.devices.datasheets import precisions
-from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.traffic import Traffic
@@ -279,21 +280,28 @@ def checked_switch(name: str, value: Any) -> bool:
 def checked_code(code: Any) -> bytes | str | None:
     """Return what identifies a callable's code; a compiled kernel's is its machine code. Raises UsageError.
 
-    Of a cubin, and any ELF file, a hash of its instructions and constants: line numbers lie beside them.
+    Of a file, an extension module, or bytes that a compiler wrote: a hash of the code in it, without line numbers.
     """
+    if isinstance(code, os.PathLike):
+        return digest_of_file(Path(code))
+    if isinstance(code, ModuleType):
+        library = library_of(code)
+        if library is None:
+            raise UsageError(f"code=: the module {code.__name__} is no compiled library, expected one, or its path")
+        return digest_of_file(library)
     found = machine_code(code) if is_compiled(code) else code
     if found is None and code is not None:
         raise UsageError(
             f"code=: a {type(code).__name__} with {', '.join(map(str, code.asm)) or 'nothing'} in its asm, expected a "
             "cubin or hsaco there"
         )
-    if isinstance(found, bytes) and (parts := code_of_file(found)) is not None:
-        return digest(*parts)
-    if found is None or (isinstance(found, (bytes, str)) and found):
+    if isinstance(found, bytes) and found:
+        return digest_of_code(found) or found
+    if found is None or (isinstance(found, str) and found):
         return found
     raise UsageError(
-        f"code={shown(code)}, expected bytes or text that identify the machine code, such as a cubin, or a kernel that "
-        "Triton compiled"
+        f"code={shown(code)}, expected bytes or text that identify the machine code, such as a cubin, the Path of a "
+        "library, an extension module, or a kernel that Triton compiled"
     )
 
 

@@ -317,7 +317,7 @@ SAME, OTHER = {"ptx": "1" * 32, "sass": "2" * 32, "launch": "3" * 32}, {"ptx": "
         ((SAME, SAME), (SAME,), "same"),
         ((SAME,), ({**SAME, **OTHER},), "changed"),
         ((SAME, {**SAME, **OTHER}), (SAME,), "changed"),  # since the reference's newest
-        ((SAME,), ({**SAME, "ptx": "4" * 32},), "same"),  # what is timed is known by its machine code
+        ((SAME,), ({**SAME, "ptx": "4" * 32},), "changed"),  # what is timed is known by its PTX and machine code
         ((SAME,), ({},), None),
         (({},), ({},), None),
     ],

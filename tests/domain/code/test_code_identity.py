@@ -60,10 +60,13 @@ def test_a_fingerprint_is_alike_where_code_is_the_same_and_there_is_none_where_t
             assert alike == one.is_same(other, by=by)
 
 
-def test_machine_code_decides_for_what_is_timed_and_ptx_for_what_is_counted():
+def test_both_decide_for_what_is_timed_and_ptx_alone_for_what_is_counted():
     rebuilt, rewritten = replace(KERNEL, sass="t"), replace(KERNEL, ptx="q")
     assert (rebuilt.is_same(KERNEL, by="sass"), rebuilt.is_same(KERNEL, by="ptx")) == (False, True)
-    assert (rewritten.is_same(KERNEL, by="sass"), rewritten.is_same(KERNEL, by="ptx")) == (True, False)
+    assert (rewritten.is_same(KERNEL, by="sass"), rewritten.is_same(KERNEL, by="ptx")) == (False, False)
+    assert rebuilt.rebuilt_since(KERNEL) is not None
+    assert rewritten.rebuilt_since(KERNEL) is None
+    assert rewritten.changes_since(KERNEL) == ("the kernel's code changed",)
 
 
 @pytest.mark.parametrize(

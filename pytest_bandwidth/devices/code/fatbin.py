@@ -1,0 +1,171 @@
+"""Take kernels out of what nvcc and hipcc put into a library: containers of PTX and machine code, often packed.
+
+Neither format is documented as stable. What is not as it is known here (a kind, a compression, a size) is taken as
+the bytes that it is; so are packed elements, past a limit of what all of them unpack to.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pytest_bandwidth.devices.code.cubin import code_of_file, virtual_architecture
+from pytest_bandwidth.devices.code.decompress import unpacked_lz4, unpacked_zstd
+from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.ptx_normal_form import PtxModule, normal_form_of_all, ptx_digest
+from pytest_bandwidth.domain.code.ptx_texts import NOTHING_SAID
+
+# Sections of a library: nvcc's, those that are to be linked again, hipcc's.
+SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".hip_fatbin")
+CONTAINER = b"\x50\xed\x55\xba"
+_CONTAINER = struct.Struct("<IHHQ")
+# Kind, version, own size, size of the data, size of that packed, where its options are told, version, architecture,
+# where its name is and how long, flags, nothing, size unpacked.
+_ELEMENT = struct.Struct("<HHIQIIIIIIQQQ")
+_OPTIONS = struct.Struct("<II")
+_PTX = 1
+_LZ4, _ZSTD = 0x2000, 0x8000
+_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+_COUNT, _CODE_OBJECT = struct.Struct("<Q"), struct.Struct("<QQQ")
+# Of all packed elements of a library; plain Python unpacks LZ4, at some MB a second.
+LARGEST_UNPACKED = {_ZSTD: 2**28, _LZ4: 2**24}
+LARGEST_PTX = 2**22
+# Of debug information; each may be looked for to the end of the text.
+_MOST_PTX_SECTIONS = 100
+_UNPACK: dict[int, Callable[[memoryview, int], bytes]] = {_ZSTD: unpacked_zstd, _LZ4: unpacked_lz4}
+
+
+class _Element(NamedTuple):
+    """Hold an element of a container. data: unpacked, or the whole element's bytes where `is_known` is not so."""
+
+    kind: int
+    arch: int
+    options: bytes
+    data: bytes
+    is_known: bool
+
+
+@dataclass(slots=True)
+class _Budget:
+    """Hold how many bytes may still be unpacked, by compression."""
+
+    left: dict[int, int] = field(default_factory=lambda: dict(LARGEST_UNPACKED))
+
+    def unpacked(self, data: memoryview, compression: int, size: int) -> bytes:
+        """Return what was packed. Raises ValueError, IndexError."""
+        if size > self.left.get(compression, -1):
+            raise ValueError("found a compression that is not known, or more than may be unpacked")
+        self.left[compression] -= size
+        return _UNPACK[compression](data, size)
+
+
+def kernels_of(section: memoryview) -> Iterator[bytes]:
+    """Yield what identifies the kernels of such a section, or of a file that is a container, in its order."""
+    at, budget = 0, _Budget()
+    while at < len(section):
+        if section[at] == 0:  # between containers
+            at = _after_zeros(section, at)
+            continue
+        found = _container(section, at, budget) or _bundle(section, at)
+        if found is None:
+            yield b"bytes"
+            yield bytes(section[at:])
+            return
+        parts, at = found
+        yield from parts
+
+
+def _after_zeros(data: memoryview, at: int) -> int:
+    while at < len(data) and data[at] == 0:
+        at += 1
+    return at
+
+
+def _container(section: memoryview, at: int, budget: _Budget) -> tuple[list[bytes], int] | None:
+    """Return what identifies a container of NVIDIA's, and where it ends; None where there is none."""
+    if bytes(section[at : at + 4]) != CONTAINER or len(section) < at + _CONTAINER.size:
+        return None
+    _, _, header, size = _CONTAINER.unpack_from(section, at)
+    start, end = at + header, at + header + size
+    if header < _CONTAINER.size or end > len(section):
+        return None
+    elements = list(_elements(section[start:end], budget))
+    modules = [(one, _module(one)) for one in elements]
+    said = {one.arch: module.said for one, module in modules if module is not None}
+    parts = []
+    for one, module in modules:
+        parts += [f"{one.kind} {one.arch}".encode(), one.options]
+        if module is not None:
+            parts.append(ptx_digest(module.text).encode())
+            continue
+        # What the PTX left out may be left out of machine code that was made of it.
+        of_ptx = said.get(one.arch, NOTHING_SAID) if virtual_architecture(one.data) == one.arch else NOTHING_SAID
+        code = code_of_file(one.data, of_ptx) if one.is_known else None
+        parts += [one.data] if code is None else code
+    return parts, end
+
+
+def _elements(data: memoryview, budget: _Budget) -> Iterator[_Element]:
+    at = 0
+    while at < len(data):
+        element = None
+        if len(data) - at >= _ELEMENT.size:
+            kind, _, header, size, packed, options, _, arch, _, _, flags, _, unpacked = _ELEMENT.unpack_from(data, at)
+            end = at + header + size
+            if header >= _ELEMENT.size and end <= len(data):
+                element = data[at:end]
+        if element is None:
+            yield _Element(0, 0, b"", bytes(data[at:]), is_known=False)
+            return
+        content, compression = element[header:], flags & (_LZ4 | _ZSTD)
+        try:
+            told = _options(element[:header], options)
+            if packed > size or (packed and not compression):
+                raise ValueError("found a compression that is not known")
+            plain = budget.unpacked(content[:packed], compression, unpacked) if compression else bytes(content)
+            yield _Element(kind, arch, told, plain, is_known=True)
+        except (ValueError, IndexError, struct.error):
+            yield _Element(kind, arch, b"", bytes(element), is_known=False)
+        at = end
+
+
+def _options(header: memoryview, at: int) -> bytes:
+    """Return the options that an element is to be compiled with further."""
+    if at == 0:
+        return b""
+    start, length = _OPTIONS.unpack_from(header, at)
+    if start + length > len(header):
+        raise ValueError("found options beyond the element's header")
+    return bytes(header[start : start + length])
+
+
+def _module(element: _Element) -> PtxModule | None:
+    if element.kind != _PTX or not element.is_known or len(element.data) > LARGEST_PTX:
+        return None
+    text = element.data.partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    return None if text.count(".section") > _MOST_PTX_SECTIONS else normal_form_of_all(text)
+
+
+def _bundle(section: memoryview, at: int) -> tuple[list[bytes], int] | None:
+    """Return what identifies a bundle of clang's, and where it ends; None where there is none."""
+    if bytes(section[at : at + len(_BUNDLE)]) != _BUNDLE:
+        return None
+    parts, place = [], at + len(_BUNDLE)
+    try:
+        (count,) = _COUNT.unpack_from(section, place)
+        place += _COUNT.size
+        last = place
+        for _ in range(count):
+            offset, size, length = _CODE_OBJECT.unpack_from(section, place)
+            place += _CODE_OBJECT.size
+            data = section[at + offset : at + offset + size]
+            if len(data) != size or place + length > len(section):
+                return None
+            parts += [bytes(section[place : place + length]), *(code_of_file(data) or (bytes(data),))]
+            place += length
+            last = max(last, place, at + offset + size)
+    except struct.error:
+        return None
+    return [digest(*parts).encode()], last

@@ -1,0 +1,121 @@
+"""The table of edits of a library: which leave its identity what it is, and which change it. Built by nvcc, no GPU."""
+
+import functools
+from pathlib import Path
+
+import pytest
+from nvcc import nvcc
+
+from pytest_bandwidth.devices.code.built import digest_of_file
+
+SOURCE = """
+#include <cassert>
+#include <cstdio>
+__constant__ float weights[4] = {1, 2, 3, 4};
+__device__ float left[4] = {5, 6, 7, 8}, right[4] = {5, 6, 7, 8};
+static __device__ __noinline__ float scaled(float x) { return x * weights[1]; }
+template <typename T> __global__ void BOUNDS copy(T* out, const T* in, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = in[i] + scaled(left[i & 3]);
+}
+namespace { __global__ void check(const float* x, int n) { assert(n > 0); if (x[n] < 0) printf("negative %d", n); } }
+extern "C" void launch(float* out, float* in, int n) {
+    copy<float><<<8, 256>>>(out, in, n);
+    check<<<1, 1>>>(in, n);
+}
+"""
+# Small and large elements, of one architecture and of several, PTX among them.
+BUILDS = {
+    "as by default": ("-gencode", "arch=compute_90,code=[sm_90,compute_90]"),
+    "packed by zstd": ("-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-compress-mode=size"),
+    "packed by LZ4": ("-gencode", "arch=compute_80,code=[sm_80,compute_80]", "-compress-mode=speed"),
+    "not packed": ("-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-compress-mode=none"),
+    "for several": (
+        *(
+            "-gencode",
+            "arch=compute_80,code=[sm_80,compute_80]",
+            "-gencode",
+            "arch=compute_120,code=[sm_120,compute_120]",
+        ),
+        "-compress-mode=size",
+    ),
+    "with line numbers": ("-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-lineinfo"),
+    "linked again": ("-gencode", "arch=compute_90,code=[sm_90,compute_90]", "-rdc=true"),
+}
+# There the sizes of packed kernels move addresses that the host's instructions hold.
+RELOCATED = ("linked again",)
+PLAIN = BUILDS["as by default"]
+UNCHANGED = {
+    "a comment above": "// a comment\n" + SOURCE,
+    "lines above": "\n" * 90 + SOURCE,
+    "a comment inside": SOURCE.replace("    if (i < n)", "    // not past the end\n    if (i < n)"),
+    "a text of printf": SOURCE.replace("negative %d", "below zero: %d"),
+}
+CHANGED = {
+    "the order of access": SOURCE.replace("in[i]", "in[i * 4099 % n]"),
+    "an instruction": SOURCE.replace("in[i] +", "in[i] *"),
+    "a constant": SOURCE.replace("{1, 2,", "{1, 9,"),
+    "a variable's value": SOURCE.replace("left[4] = {5,", "left[4] = {9,"),
+    "which variable": SOURCE.replace("left[i & 3]", "right[i & 3]"),
+    "a function that it calls": SOURCE.replace("* weights[1]", "* weights[2]"),
+    "cluster": SOURCE.replace("BOUNDS", "__cluster_dims__(8)"),
+    "bounds": SOURCE.replace("BOUNDS", "__launch_bounds__(512)"),
+    "what is asserted": SOURCE.replace("assert(n > 0)", "assert(n > 1)"),
+    "another kernel": SOURCE.replace("extern", "__global__ void more(int* x) { *x = 1; }\nextern"),
+    "how the host launches": SOURCE.replace("<<<8, 256>>>", "<<<16, 256>>>"),
+}
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Return a function that compiles a text with options, each once, in a folder of its own."""
+
+    @functools.cache
+    def built(text: str, options: tuple[str, ...], *, name: str = "copies.cu") -> Path:
+        made = tmp_path_factory.mktemp("built")
+        source = made / name
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text.replace("BOUNDS", ""))
+        return nvcc(source, made / "copies.so", "-shared", "-Xcompiler", "-fPIC", "-cudart", "none", *options)
+
+    return built
+
+
+@pytest.mark.parametrize("options", BUILDS)
+def test_a_library_is_known_by_its_kernels_however_they_lie_in_it(build, options):
+    before = digest_of_file(build(SOURCE, BUILDS[options]))
+    if options not in RELOCATED:
+        assert digest_of_file(build(UNCHANGED["a comment inside"], BUILDS[options])) == before
+    assert digest_of_file(build(CHANGED["the order of access"], BUILDS[options])) != before
+
+
+@pytest.mark.parametrize("edit", UNCHANGED)
+def test_an_edit_that_changes_no_code_leaves_a_library(build, edit):
+    for options in ("as by default", "with line numbers"):
+        assert build(UNCHANGED[edit], BUILDS[options]).read_bytes() != build(SOURCE, BUILDS[options]).read_bytes()
+        assert digest_of_file(build(UNCHANGED[edit], BUILDS[options])) == digest_of_file(build(SOURCE, BUILDS[options]))
+
+
+def test_without_their_ptx_lines_of_asserts_are_code(build):
+    """In machine code alone they look like any constant; what holds none is known without PTX."""
+    alone = ("-gencode", "arch=compute_90,code=sm_90", "-lineinfo")
+    quiet = SOURCE.replace("assert(n > 0);", "")
+    for text, is_same in ((SOURCE, False), (quiet, True)):
+        found = [digest_of_file(build(edited, alone)) for edited in (text, f"// a comment\n{text}")]
+        assert (found[0] == found[1]) == is_same
+
+
+def test_a_moved_source_leaves_a_library(build):
+    moved = build(SOURCE, PLAIN, name="further/than/before/copies.cu")
+    assert digest_of_file(moved) == digest_of_file(build(SOURCE, PLAIN))
+
+
+@pytest.mark.parametrize("edit", CHANGED)
+def test_an_edit_that_changes_code_changes_a_library(build, edit):
+    assert CHANGED[edit] != SOURCE
+    assert digest_of_file(build(CHANGED[edit], PLAIN)) != digest_of_file(build(SOURCE, PLAIN))
+
+
+def test_another_architecture_is_another_library(build):
+    archs = (f"arch=compute_{arch},code=sm_{arch}" for arch in (80, 86, 90))
+    assert len({digest_of_file(build(SOURCE, ("-gencode", arch))) for arch in archs}) == 3
