@@ -129,7 +129,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     if config.option.collectonly or hasattr(config, "workerinput"):
         return []
     session = config.stash.get(_SESSION, None)
-    lines = [] if session is None else [session.header()]
+    lines = [] if session is None else session.header()
     if given(config):
         from pytest_bandwidth.session.user.settings import nothing_is_judged
 

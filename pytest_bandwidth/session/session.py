@@ -37,6 +37,7 @@ from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.reports.message import failure_message, strict_message
 from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import disabled_line, header_line
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
@@ -88,14 +89,16 @@ class BandwidthSession:
         # Node ids of the bandwidth tests by file, once one asks for the fixture.
         self._by_file: dict[Path, list[str]] | None = None
 
-    def header(self) -> str:
-        """Name device, peak and baseline in a line."""
+    def header(self) -> list[str]:
+        """Name device, peak and baseline in a line, and in another the old kernels that cannot run."""
         run = self._run
         identity, peak = run.device.identity, run.peak
         if run.settings.disable:
-            return disabled_line(identity.name, identity.kind)
+            return [disabled_line(identity.name, identity.kind)]
         gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
-        return header_line(identity.name, gbps, source, run.judged_by, identity.kind)
+        first = header_line(identity.name, gbps, source, run.judged_by, identity.kind)
+        why_not = run.why_old_kernels_cannot_run
+        return [first] if why_not is None else [first, f"bandwidth: {printable(why_not)}"]
 
     def wait_for_turn(self) -> None:
         """Wait, in a fresh process, until it may measure: before any fixture of a test is set up."""
@@ -331,8 +334,9 @@ class BandwidthSession:
                 profile=one.profile,
             )
             written = one.verdict.status is Status.UPDATED
-            handed_over = one.measurement.ptx if written or self._run.tells_code else None
-            item.stash[_ROWS].append(Row(outcome, fixture.marker, handed_over))
+            kept = one.measurement if written or self._run.tells_code else None
+            ptx, cubin = (None, None) if kept is None else (kept.ptx, kept.cubin)
+            item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin))
             self._writes |= written
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""

@@ -1,4 +1,4 @@
-"""Settle suspects whose code changed: their old code, which is at hand as PTX, takes turns with the new."""
+"""Settle suspects whose code changed: their old code, kept as machine code or PTX, takes turns with the new."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from dataclasses import asdict, replace
 from itertools import count
 from typing import Any
 
+from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
-from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
+from pytest_bandwidth.domain.code.machine_code import CubinSource, text_of_cubin
+from pytest_bandwidth.domain.code.ptx_entry import entry_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
+from pytest_bandwidth.domain.code.ptx_version import target_of
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.by_code.last_word import LastWords, Suspect
@@ -34,24 +37,26 @@ from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Verdict
 from pytest_bandwidth.session.fresh.ahead import Room, StartedAhead
 from pytest_bandwidth.session.fresh.child import Child, rows_of
-from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
+from pytest_bandwidth.session.fresh.child_beside_old import DROP, REFUSED, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
 
 # So many processes of one test are started at most: those whose figures are invalid tell nothing.
 MOST_PROCESSES = LOOKS.most + 2
 _NOT_BESIDE = "the old kernel did not run beside it"
+_NO_CUBIN = "the old kernel ran as the driver compiles its PTX, not from the machine code that was kept"
 
 
 class OldKernels:
     """Run old kernels beside new ones, in fresh processes that measure nothing else. It is a `Way` (`last_word`).
 
-    old_ptx: gives the code that entries name. start: starts a process that is to run those old kernels. lock: the
-    device's. room: for how many processes to have the device open, before any measures.
+    old_ptx, old_cubin: give the code that entries name. start: starts a process that is to run those old kernels.
+    lock: the device's. room: for how many processes to have the device open, before any measures.
     """
 
     def __init__(
         self,
         old_ptx: PtxSource,
+        old_cubin: CubinSource,
         start: Callable[[Sequence[OldKernel]], Child],
         lock: Callable[[], AbstractContextManager[object]],
         tell: Callable[[str], None],
@@ -59,12 +64,14 @@ class OldKernels:
         timeout_seconds: float,
         room: Room,
     ) -> None:
-        self._old_ptx, self._start, self._lock, self._tell = old_ptx, start, lock, tell
+        self._old_ptx, self._old_cubin, self._start, self._lock, self._tell = old_ptx, old_cubin, start, lock, tell
         self._peak, self._timeout_seconds, self._room = peak, timeout_seconds, room
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
         self._sectors: dict[str | None, Mapping[str, int]] = {}
         self._seen: dict[str | None, list[BesideOld]] = {}
+        # Why the machine code that was kept did not run.
+        self._refused: dict[str | None, str] = {}
 
     def __call__(self, suspects: Mapping[str, Suspect]) -> LastWords:
         """Settle suspects whose old code is at hand, as far as it tells; say why not of others whose code changed."""
@@ -87,6 +94,8 @@ class OldKernels:
             verdict = None if key in trouble else judge_by_old(suspects[key], seen)
             if verdict is not None:
                 verdicts[key] = verdict
+                if old.label in self._refused:
+                    why_not[key] = f"{_NO_CUBIN}: {self._refused[old.label]}"
             elif key in trouble:
                 why_not[key] = f"{_NOT_BESIDE}: {trouble[key]}"
             else:
@@ -108,14 +117,51 @@ class OldKernels:
         """
         then = identity_of_plain(entry.code)
         same_launch = then.launch is not None and measurement.code.launch == then.launch
-        if then.ptx is None or measurement.ptx is None or (measurement.code.ptx == then.ptx and same_launch):
+        if then.ptx is None or measurement.ptx is None:
+            return None
+        same_ptx = measurement.code.ptx == then.ptx and same_launch
+        if same_ptx and measurement.code.rebuilt_since(then) is None:
             return None
         shape = None if same_launch else _shape_of_before(measurement, entry)
         old = self._old_ptx(then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)
         if unsafe is not None:
             raise BandwidthError(unsafe)
-        return OldKernel(measurement.label, old, measurement.ptx, measurement.seconds or 0.0, shape=shape)
+        cubin = self._cubin_of(measurement, entry, old, needed=same_ptx)
+        if same_ptx and cubin is None:
+            return None
+        return OldKernel(
+            measurement.label,
+            old,
+            measurement.ptx,
+            measurement.seconds or 0.0,
+            shape=shape,
+            cubin=None if cubin is None else text_of_cubin(cubin),
+            needs_cubin=same_ptx,
+        )
+
+    def _cubin_of(self, measurement: Measurement, entry: Entry, old: str, *, needed: bool) -> bytes | None:
+        """Return the entry's machine code, where it is of this architecture. old: its PTX.
+
+        Where it is not to be had, or is of another kernel, that is noted; or else BandwidthError, where it is needed.
+        """
+        if measurement.ptx is None or target_of(old) != target_of(measurement.ptx):
+            return None
+        then = entry.code.get("sass")
+        try:
+            cubin = self._old_cubin(entry.code)
+            if cubin is None:
+                return None
+            kernel = entry_of(old)
+            found = kernel_code(old, cubin, kernel.name).identity.sass if kernel is not None else None
+            if found is None or then not in (None, found):
+                raise BandwidthError("it is of another kernel than the baseline's entry")
+        except BandwidthError as error:
+            if needed:
+                raise
+            self._refused[measurement.label] = " ".join(str(error).split())
+            return None
+        return cubin
 
     def _measure(self, at_hand: Mapping[str, OldKernel], suspects: Mapping[str, Suspect]) -> dict[str, str]:
         """Run processes until they tell of each; returns why some cannot, by key."""
@@ -176,6 +222,8 @@ class OldKernels:
             if row is None:
                 continue
             said = row["detail"].get(OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            if said.get(REFUSED):
+                self._refused[old.label] = said[REFUSED]
             if said.get(SECTORS):
                 self._sectors[old.label] = said[SECTORS]
             if TROUBLE in said:

@@ -45,7 +45,11 @@ def test_a_document_becomes_a_row_and_a_devices_report():
 
 def test_what_an_update_needs_beside_the_document():
     marker = {"tolerance": 0.03, "judged_on": "gbps", "of_a_newer_plugin": 1}
-    evidence = {"further": [[ROW.to_plain()]], "asked": {"t.py::t": marker}, "ptx": {"0" * 64: "no such hash"}}
+    evidence = {
+        "further": [[ROW.to_plain()]],
+        "asked": {"t.py::t": marker},
+        "code": {"t.py::t": {"ptx": "no such hash"}},
+    }
     _, report = read(returned(a_document(), evidence=json.dumps(evidence).encode()))
     assert [[row["gbps"] for row in rows] for rows in report.further] == [[90.0]]
     assert [row.asked for row in report.rows] == [MarkerOptions(tolerance=0.03, judged_on="gbps")]
@@ -69,9 +73,12 @@ def test_what_an_update_needs_beside_the_document():
         (returned(a_document(device=None)), "refused: its document: "),
         (returned(a_document(), evidence=b"[]"), "refused: its evidence: found no further runs"),
         (returned(a_document(), evidence=b'{"further": []}'), "refused: its evidence: found no markers"),
-        (returned(a_document(), evidence=b'{"further": [[1]], "asked": {}, "ptx": {}}'), "refused: its further runs: "),
         (
-            returned(a_document(), evidence=b'{"further": [], "asked": {"t": {"tolerance": []}}, "ptx": {}}'),
+            returned(a_document(), evidence=b'{"further": [[1]], "asked": {}, "code": {}}'),
+            "refused: its further runs: ",
+        ),
+        (
+            returned(a_document(), evidence=b'{"further": [], "asked": {"t": {"tolerance": []}}, "code": {}}'),
             "refused: bandwidth marker: tolerance=[]",
         ),
         (Returned(None, 60.0), "pytest did not end in 60 s, and was ended"),

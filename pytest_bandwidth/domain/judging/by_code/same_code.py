@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.machine_code import CUBIN
 from pytest_bandwidth.domain.device import MEMORY_CLOCK, SLOWDOWN
 from pytest_bandwidth.domain.judging.by_code.paired import EVEN_PROBES
 from pytest_bandwidth.domain.judging.causes import SETTING_FACTS, recorded_changes
@@ -34,14 +35,16 @@ def is_same_code(measurement: Measurement, entry: Entry | None) -> bool:
 def may_have_changed(measurement: Measurement, entry: Entry | None) -> bool:
     """Return whether the entry's newest runs tell their code, and the measurement's is not known to be the same.
 
-    Code that told itself then and does not now is another. What another toolchain made of the same PTX is none: old
-    code, which is built today as well, cannot tell of it. Compiler options do the same, of which old code has its own.
+    Code that told itself then and does not now is another. What another toolchain made of the same PTX is another where
+    the entry kept the machine code of before. Without that old code, which is built today as well, cannot tell of it;
+    of compiler options it can, since it has its own.
     """
     if entry is None or is_same_code(measurement, entry):
         return False
     now, then = measurement.code, identity_of_plain(entry.code)
     if then.ptx is not None and (now.ptx, now.launch) == (then.ptx, then.launch):
-        return now.rebuilt_since(then) is not None and not recorded_changes(measurement, entry)
+        is_kept = CUBIN in entry.code
+        return now.rebuilt_since(then) is not None and (is_kept or not recorded_changes(measurement, entry))
     return bool(now.changes_since(then)) or then.fingerprint(by="sass") is not None
 
 
