@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from card_processes import MACHINE_CODE, Card
+from repositories import git
 from test_old_code_on_the_card import CHANGED, KERNELS, MORE, TESTS, source
 
 from pytest_bandwidth.domain.code.identity import digest
@@ -16,7 +17,6 @@ from pytest_bandwidth.domain.code.identity import digest
 # Another compiler: the same PTX becomes other machine code.
 WORSE = TESTS.replace('f"copy_{i}")', 'f"copy_{i}", options=["-Xptxas=-O0"])')
 ONLY = ("-k", f"test_copy and {CHANGED}")
-HARMLESS = "if (n < 0) y[1] = 2;"
 BESIDE = "which took turns with it on the same arrays in 3 fresh processes"
 NOT_KEPT = "the old kernel ran as the driver compiles its PTX, not from the machine code that was kept: "
 # NVRTC is newer than this driver.
@@ -97,6 +97,18 @@ def test_under_strict_rebuilt_code_is_held_to_its_old_machine_code(card: Card, f
     changed = rows[str(CHANGED)]
     assert (status, changed["status"], changed["code"]) == (1, "REGRESSED", "old-kernel"), shown
     assert "nvrtc 12.9 → 13" in changed["message"]
+
+
+def test_a_revision_hands_machine_code_over(card: Card, folder: Path) -> None:
+    """Its PTX is as new as this code's, which the driver refuses."""
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "copies.cu", "test_copies.py")
+    git(folder, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "fast")
+    (folder / "copies.cu").write_text(source(MORE))
+    status, shown, rows = run(card, folder, *ONLY, "--bandwidth-against=HEAD", **OLD_DRIVER, **NEEDS)
+    changed = rows[str(CHANGED)]
+    assert (status, changed["status"], changed["code"]) == (1, "REGRESSED", "old-kernel"), shown
+    assert NOT_KEPT not in changed["reason"]
 
 
 def spoil(file: Path, case: str) -> None:
