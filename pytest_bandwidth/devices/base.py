@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
+from pytest_bandwidth.domain.code.ptx_version import Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Peak
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
 from pytest_bandwidth.domain.traffic import Traffic
@@ -299,12 +300,22 @@ class OldCode:
 
 @runtime_checkable
 class OldCodeDevice(Protocol):
-    """Mark a device that can launch a kernel's old code, which a baseline kept as PTX."""
+    """Mark a device that can launch a kernel's old code, which a baseline kept as PTX and as machine code."""
 
-    def old_code(self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None) -> OldCode:
+    @property
+    def newest_ptx(self) -> Version | None:
+        """Return the newest version of PTX that the driver takes; None where it takes none."""
+
+    def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
+        """Return why an old kernel cannot be loaded here, from its machine code or else its PTX; None where it can."""
+
+    def old_code(
+        self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None
+    ) -> OldCode:
         """Load the old code of the workload's launch and run it once. old, new: PTX, each a module of one kernel.
 
-        shape: how the old code is launched, where that is not the workload's own.
+        shape: how the old code is launched, where that is not the workload's own. cubin: the old code's machine code,
+        which is launched in place of what the driver makes of its PTX.
         Raises KernelError where the driver does not take it or it cannot be launched so, OutOfMemory where the
         launch's arrays cannot be kept, DeviceLost where it faults.
         """

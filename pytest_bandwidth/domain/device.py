@@ -11,7 +11,8 @@ DeviceKind = Literal["cuda", "cpu", "tinygrad", "traffic"]
 HOST_KINDS: frozenset[str] = frozenset({"cpu", "tinygrad"})
 COUNTING_KINDS: frozenset[str] = frozenset({"traffic"})
 Fact = str | int | float | bool | None
-# The setting of what counts that names the compiler's version, which matters as far as it changes the PTX.
+# The setting of what counts that names the compiler's version, which matters as far as it changes the PTX. Of a GPU it
+# is a fact.
 COMPILER_SETTING = "nvrtc"
 # The fact `other_processes` of a GPU whose driver numbers processes as they number themselves.
 SAME_PROCESS_IDS = "same process ids"

@@ -122,9 +122,9 @@ class Controller:
             rows = []
             for report in reports:
                 told = {"device": report.device} if request is not None and not request.device else {}
-                ptx = {row.outcome.key: {"ptx": row.ptx} for row in report.rows if row.ptx is not None}
+                code = {row.outcome.key: row.code_plain() for row in report.rows}
                 outcomes = report.outcomes if all_of_them else report.succeeded
-                rows += [outcome.to_plain() | told | ptx.get(outcome.key, {}) for outcome in outcomes]
+                rows += [outcome.to_plain() | told | code[outcome.key] for outcome in outcomes]
             report_to_parent(rows)
             return
         from pytest_bandwidth.session.publishing.publish import publish

@@ -392,7 +392,7 @@ class Bandwidth:
         if not self._run.identifies_code:
             return measurement
         found = code()
-        measurement = replace(measurement, code=found.identity, ptx=found.ptx)
+        measurement = replace(measurement, code=found.identity, ptx=found.ptx, cubin=found.cubin)
         if found.unknown is None:
             return measurement
         return measurement.with_finding(Finding(CODE_UNKNOWN, f"its code is not known: {found.unknown}"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_bandwidth.devices.base import Budget, OldCodeDevice
 from pytest_bandwidth.devices.counters.profilers import REPORT_SUFFIX
 from pytest_bandwidth.domain.baseline import Baseline
+from pytest_bandwidth.domain.code.machine_code import CubinSource
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError, BaselineError, CountersFailed, UsageError
@@ -36,6 +37,7 @@ from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, start
 from pytest_bandwidth.session.fresh.child_beside_old import OldKernel
 from pytest_bandwidth.session.fresh.confirm import FreshProcesses
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, file_name, is_counted
+from pytest_bandwidth.session.fresh.loadable import why_not_loadable
 from pytest_bandwidth.session.git import is_shallow
 from pytest_bandwidth.session.measuring.measuring_run import (
     FRESH_SECONDS_LEAST,
@@ -50,7 +52,7 @@ from pytest_bandwidth.session.measuring.progress import Progress
 from pytest_bandwidth.session.old_code_time import OldCodeTime, Timed
 from pytest_bandwidth.session.user.settings import ANCHOR, Settings
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.code_files import needed_ptx
+from pytest_bandwidth.storage.baseline.code_files import needed_cubin, needed_ptx
 
 # A process that only tells its tests' code runs each once.
 TELL_SECONDS_EACH = 10.0
@@ -103,6 +105,13 @@ class Run(MeasuringRun):
         if self.revision is not None:
             return self._told.ptx
         return None if self.baseline_file is None else partial(needed_ptx, self.baseline_file)
+
+    @property
+    def _old_cubin(self) -> CubinSource:
+        """Return what gives the machine code of the revision, or of the baseline."""
+        if self.revision is not None:
+            return self._told.cubin
+        return (lambda _: None) if self.baseline_file is None else partial(needed_cubin, self.baseline_file)
 
     @cached_property
     def baseline_file(self) -> Path | None:
@@ -161,6 +170,16 @@ class Run(MeasuringRun):
     @cached_property
     def _launches_old_code(self) -> bool:
         return isinstance(self.device, OldCodeDevice)
+
+    @property
+    def why_old_kernels_cannot_run(self) -> str | None:
+        """Say which kernels of the baseline this machine cannot load; None where it can, or needs none."""
+        device, old_ptx = self.device, self.old_ptx
+        unneeded = self.settings.update or self.settings.settle == "never"
+        if unneeded or self.baseline is None or old_ptx is None or not isinstance(device, OldCodeDevice):
+            return None
+        entries = self.baseline.entries.values()
+        return why_not_loadable(device, device.identity, entries, old_ptx, self._old_cubin)
 
     @property
     def notes_inputs(self) -> bool:
@@ -351,6 +370,7 @@ class Run(MeasuringRun):
         request = self._request_of(test)
         return OldKernels(
             old_ptx,
+            self._old_cubin,
             lambda olds: start_fresh(self._invocation, replace(request, old_kernels=tuple(map(asdict, olds)))),
             partial(self.locked, progress),
             progress.show,

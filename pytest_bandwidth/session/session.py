@@ -32,6 +32,7 @@ from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
@@ -81,13 +82,15 @@ class BandwidthSession:
         self._by_file: dict[Path, list[str]] | None = None
 
     def header(self) -> list[str]:
-        """Name device, peak and baseline in a line; of an update, say what to commit first, before it measures."""
+        """Name device, peak and baseline in a line; then old kernels that cannot run, and what to commit first."""
         run = self._run
         identity, peak = run.device.identity, run.peak
         if run.settings.disable:
             return [disabled_line(identity.name, identity.kind)]
         gbps, source = (None, None) if peak is None else (peak.gbps, peak.source)
         lines = [header_line(identity.name, gbps, source, run.judged_by, identity.kind)]
+        why_not = run.why_old_kernels_cannot_run
+        lines += [] if why_not is None else [f"bandwidth: {printable(why_not)}"]
         if run.settings.writes_baseline and not identity.counts_only:
             uncommitted = uncommitted_beside(self._config.rootpath, run.settings.baseline)
             lines += [uncommitted_line(uncommitted)] if uncommitted else []
@@ -327,8 +330,9 @@ class BandwidthSession:
                 profile=one.profile,
             )
             written = one.decision.status is Status.SAVED
-            handed_over = one.measurement.ptx if written or self._run.tells_code else None
-            item.stash[_ROWS].append(Row(outcome, fixture.marker, handed_over))
+            kept = one.measurement if written or self._run.tells_code else None
+            ptx, cubin = (None, None) if kept is None else (kept.ptx, kept.cubin)
+            item.stash[_ROWS].append(Row(outcome, fixture.marker, ptx, cubin))
             self._writes |= written
             # pytest writes these to JUnit's XML; the item's list is the one that counts there.
             suffix = f"[{outcome.label}]" if outcome.label else ""

@@ -5,20 +5,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from card_processes import HEALTHY_PACE, Card
+from card_processes import HEALTHY_PACE, MACHINE_CODE, Card
 
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 
 
 @pytest.fixture(scope="module")
 def told(shared_card: Card) -> Any:
-    return shared_card.told("old_code")
+    """Tell where the driver compiles kernels, and where CuPy loads machine code."""
+    slow = {"SLOW_KERNELS": "adds=1.5"}
+    return {
+        "PTX": shared_card.told("old_code", **slow),
+        "machine code": shared_card.told("old_code", env=MACHINE_CODE, **slow),
+    }
 
 
-@pytest.mark.parametrize(("machine_code", "calls"), [("False", 1), ("True", 2)])
-def test_old_code_takes_turns_and_leaves_no_trace(told: Any, machine_code: str, calls: int) -> None:
-    """Where CuPy loads machine code, the new code is compiled as the old one was, and sampled as well."""
-    seen = told[machine_code]
+@pytest.mark.parametrize(
+    ("loads", "old", "calls"), [("PTX", "ptx", 1), ("machine code", "ptx", 2), ("machine code", "cubin", 1)]
+)
+def test_old_code_takes_turns_and_leaves_no_trace(told: Any, loads: str, old: str, calls: int) -> None:
+    """Where CuPy loads machine code and the old code is PTX, the driver compiles the new code, too."""
+    seen = told[loads][old]
     assert (seen["kept"], seen["by_old"] > 5, seen["restored"]) == (5, True, 5)
     assert seen["calls"] == calls
     assert len(set(seen["rounds"])) == 1
@@ -29,10 +36,34 @@ def test_old_code_takes_turns_and_leaves_no_trace(told: Any, machine_code: str, 
 
 
 def test_ptx_that_the_driver_does_not_take_is_one_line_and_costs_nothing(told: Any) -> None:
-    assert told["damaged"].startswith("the driver does not take its PTX (")
-    assert "UNSUPPORTED_PTX_VERSION" in told["newer"]
-    assert told["none"] == "its PTX holds no kernel, or several"
-    assert told["after"]
+    for loads in told.values():
+        assert loads["damaged"].startswith("the driver does not take its PTX (")
+        assert loads["none"] == "its PTX holds no kernel, or several"
+        assert loads["after"]
+
+
+def test_ptx_newer_than_the_driver_is_loaded_in_the_drivers_version(told: Any) -> None:
+    assert {loads["newer"] for loads in told.values()} == {"loaded"}
+
+
+def test_machine_code_that_the_driver_does_not_take_is_one_line(told: Any) -> None:
+    said = told["machine code"]["spoilt"]
+    expected = {
+        "cut short": "INVALID_IMAGE",
+        "of another architecture": "NO_BINARY_FOR_GPU",
+        "of another kernel": "NOT_FOUND",
+        "unknown": "INVALID_IMAGE",
+        "text": "INVALID_IMAGE",
+        "empty": "INVALID_IMAGE",
+    }
+    assert said.keys() == expected.keys()
+    for case, name in expected.items():
+        assert said[case].startswith(f"the driver does not take its machine code (CUDA_ERROR_{name}"), case
+
+
+def test_machine_code_is_not_held_to_what_the_driver_compiles(told: Any) -> None:
+    said = told["PTX"]["without machine code"]
+    assert said == "CuPy has the driver compile kernels here, and it is machine code of NVRTC's"
 
 
 KERNELS = 4

@@ -30,8 +30,8 @@ def card_environment(state: Path, settings: Mapping[str, object]) -> dict[str, s
         # Locks of devices lie there: this card is another than the next one, which has the same name.
         "TMPDIR": str(state),
         "CUPY_CACHE_DIR": str(cache_folder() / "cupy"),
-        # Modules arrive as text, and sums without CUB's kernels, which are no text.
-        "CUPY_COMPILE_WITH_PTX": "1",
+        # Modules arrive as text where nothing else is asked for, and sums without CUB's kernels, which are no text.
+        "CUPY_COMPILE_WITH_PTX": os.environ.get("CUPY_COMPILE_WITH_PTX", "1"),
         "CUPY_ACCELERATORS": "",
         "NUMBA_DISABLE_CUDA": "1",  # its own driver calls are not done
         **{f"EMULATED_CARD_{name}": str(value) for name, value in settings.items()},

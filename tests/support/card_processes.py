@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ ALONE = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTEST_ADDOPTS": "-p bandwidth -p no:cacheprovider -p no:unraisableexception --assert=plain",
 }
+# How CuPy loads kernels: as text that the driver compiles, or, where nobody asks for that, as NVRTC's machine code.
+PTX, MACHINE_CODE = {"CUPY_COMPILE_WITH_PTX": "1"}, {"CUPY_COMPILE_WITH_PTX": "0"}
 # A cache and a memory so small that little data is enough, since each sample is a real launch.
 HEALTHY_PACE = 0.02
 SMALL = {"L2_BYTES": 1 << 13, "MEMORY_PACE": HEALTHY_PACE}
@@ -48,18 +51,20 @@ class Card:
             **more,
         )
 
-    def told(self, program: str, **settings: object) -> Any:
+    def told(self, program: str, env: Mapping[str, str] = PTX, **settings: object) -> Any:
         """Run one of `PROGRAMS` and return what its last line says."""
-        done = self.run([str(PROGRAMS / f"{program}.py")], settings)
+        done = self.run([str(PROGRAMS / f"{program}.py")], settings, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    def judged(self, folder: Path, *args: str, **settings: object) -> tuple[int, str, list[Any]]:
+    def judged(
+        self, folder: Path, *args: str, env: Mapping[str, str] = PTX, **settings: object
+    ) -> tuple[int, str, list[Any]]:
         """Run a folder's tests against its base.yaml; returns the exit status, what was printed, and the results."""
         out = folder / "out.json"
         out.unlink(missing_ok=True)
         command = ["-m", "pytest", "-q", "--bandwidth-device=cuda", "--bandwidth-max-time=0.05"]
         command += ["--bandwidth-min-samples=10", "--bandwidth-baseline=base.yaml", f"--bandwidth-json={out}", *args]
-        done = self.run(command, {**SMALL, **settings}, cwd=folder, env=ALONE)
+        done = self.run(command, {**SMALL, **settings}, cwd=folder, env={**ALONE, **env})
         rows = json.loads(out.read_text())["results"] if out.exists() else []
         return done.returncode, done.stdout + done.stderr, rows

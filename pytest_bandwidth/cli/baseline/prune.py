@@ -15,7 +15,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage import baseline as baseline_files
-from pytest_bandwidth.storage.baseline.code_files import prune_ptx, unused_ptx
+from pytest_bandwidth.storage.baseline.code_files import prune_code, unused_code
 from pytest_bandwidth.storage.saved_run import load_run
 
 
@@ -24,16 +24,16 @@ class _Pruned:
     path: str
     keys: list[str]
     kept: int
-    ptx: int = 0
+    files: int = 0
 
 
 def run(options: argparse.Namespace) -> int:
     plans = _plans(options.path, options.keys, options.not_in)
-    if not options.keys and not options.not_in and not any(unused_ptx(Path(plan.path)) for plan in plans):
+    if not options.keys and not options.not_in and not any(unused_code(Path(plan.path)) for plan in plans):
         raise UsageError("found nothing to remove, expected keys, patterns or --not-in RUN.json")
     pruned = _foreseen(plans) if options.dry_run else [_remove(plan) for plan in plans]
     if options.json:
-        files = [{"path": one.path, "removed": one.keys, "kept": one.kept, "ptx_removed": one.ptx} for one in pruned]
+        files = [{"path": one.path, "removed": one.keys, "kept": one.kept, "code_removed": one.files} for one in pruned]
         print_json({"dry_run": options.dry_run, "files": files})
     else:
         print("\n".join(line for one in pruned for line in _lines(one, options.dry_run)))
@@ -84,25 +84,25 @@ def _unmeasured(path: Path, baselines: Sequence[Baseline], runs: Sequence[Path],
 
 
 def _remove(plan: _Pruned) -> _Pruned:
-    """Remove a plan's entries, and every PTX that no baseline beside the file names any more."""
+    """Remove a plan's entries, and every file of code that no baseline beside the file names any more."""
     removed = [change.key for change in baseline_files.remove(Path(plan.path), plan.keys).removed] if plan.keys else []
-    return _Pruned(plan.path, removed, plan.kept, len(prune_ptx(Path(plan.path))))
+    return _Pruned(plan.path, removed, plan.kept, len(prune_code(Path(plan.path))))
 
 
 def _foreseen(plans: Sequence[_Pruned]) -> list[_Pruned]:
-    """Return the plans with the PTX that would go; files of one folder share theirs, which goes with the first."""
+    """Return the plans with the files of code that would go; those that a folder shares go with the first."""
     counted_before: set[Path] = set()
     foreseen = []
     for plan in plans:
-        unused = set(unused_ptx(Path(plan.path), plan.keys)) - counted_before
+        unused = set(unused_code(Path(plan.path), plan.keys)) - counted_before
         counted_before |= unused
-        foreseen.append(replace(plan, ptx=len(unused)))
+        foreseen.append(replace(plan, files=len(unused)))
     return foreseen
 
 
 def _lines(pruned: _Pruned, dry_run: bool) -> list[str]:
     did = "would remove" if dry_run else "removed"
     lines = [f"baseline {printable(pruned.path)}: {did} {len(pruned.keys)}, {pruned.kept} stay"]
-    if pruned.ptx:
-        lines.append(f"{did} the PTX of {counted(pruned.ptx, 'kernel')} that no entry names")
+    if pruned.files:
+        lines.append(f"{did} {counted(pruned.files, 'file')} of code that no entry names")
     return [*lines, *(f"- {printable(key)}" for key in pruned.keys)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.user.options import RUNS_NOTHING
 from pytest_bandwidth.session.user.settings import Settings, places_of, settings_of
 from pytest_bandwidth.storage.baseline import check
-from pytest_bandwidth.storage.baseline.code_files import folder_of
+from pytest_bandwidth.storage.baseline.code_files import code_files, folder_of
 from pytest_bandwidth.storage.baseline.locate import files_in, is_folder
 
 # 0 to 2 are every command's; some cards did not report.
@@ -199,7 +200,8 @@ def task_of(
     a_folder = is_folder(path)
     found = files_in(path) if a_folder else [path] if path.exists() else []
     beside = path / "x" if a_folder else path
-    found += sorted(folder_of(beside).glob("*.ptx"))
+    with suppress(FileNotFoundError):
+        found += code_files(folder_of(beside))
     files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
     return Task(tuple(arguments), folder, python, timeout_seconds, path.name, a_folder, files)
 

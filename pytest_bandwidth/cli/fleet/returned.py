@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_bandwidth.cli.fleet.cards import Card, CardResult, CardRow, Lost, Returned
+from pytest_bandwidth.domain.code.machine_code import cubin_of_text
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
@@ -31,11 +32,11 @@ _ENDS_WITH_RESULTS = (0, _TESTS_FAILED)
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """Hold what an update needs beside the document: further whole runs, markers by key, PTX by hash."""
+    """Hold what an update needs beside the document: further whole runs; by key, markers and code to keep."""
 
     further: list[list[Plain]] = field(default_factory=list)
     asked: Mapping[str, MarkerOptions] = field(default_factory=dict)
-    ptx: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, DeviceReport | None]:
@@ -53,7 +54,7 @@ def read_result(result: CardResult, timeout_seconds: float) -> tuple[CardRow, De
         return _missing(result, f"refused: {error}"), None
     report = DeviceReport(
         document["device"],
-        [Row(o, evidence.asked.get(o.key, MarkerOptions()), _ptx_of(o, evidence)) for o in outcomes],
+        [Row(o, evidence.asked.get(o.key, MarkerOptions()), *_code_of(o, evidence)) for o in outcomes],
         further=evidence.further,
         findings=list(document.get("findings") or ()),
         environment=document.get("environment") or {},
@@ -143,12 +144,10 @@ def _evidence(data: bytes | None, document: Mapping[str, Any]) -> _Evidence:
     for rows in told["further"]:
         _, outcomes = checked({**document, "results": rows}, "its further runs")
         further.append([outcome.to_plain() for outcome in outcomes])
-    asked, ptx = told.get("asked"), told.get("ptx")
-    if not isinstance(asked, dict) or not isinstance(ptx, dict):
-        raise UsageError("its evidence: found no markers or no PTX, expected a mapping of each")
-    # A file of the baseline's folder is named by its hash.
-    true = {name: text for name, text in ptx.items() if isinstance(text, str) and ptx_digest(text) == name}
-    return _Evidence(further, {key: _marker(marker) for key, marker in asked.items()}, true)
+    asked, code = told.get("asked"), told.get("code")
+    if not isinstance(asked, dict) or not isinstance(code, dict):
+        raise UsageError("its evidence: found no markers or no code, expected a mapping of each")
+    return _Evidence(further, {key: _marker(marker) for key, marker in asked.items()}, code)
 
 
 def _marker(plain: object) -> MarkerOptions:
@@ -158,5 +157,11 @@ def _marker(plain: object) -> MarkerOptions:
     return read_marker([pytest.mark.bandwidth(**named).mark])
 
 
-def _ptx_of(outcome: Outcome, evidence: _Evidence) -> str | None:
-    return evidence.ptx.get(str(outcome.code_identity.get("ptx")))
+def _code_of(outcome: Outcome, evidence: _Evidence) -> tuple[str | None, bytes | None]:
+    """Return the PTX and the machine code to keep of an outcome; None where they are not what they have to be."""
+    code = evidence.code.get(outcome.key)
+    given = code if isinstance(code, dict) else {}
+    ptx = given.get("ptx")
+    if not isinstance(ptx, str) or ptx_digest(ptx) != outcome.code_identity.get("ptx"):
+        return None, None
+    return ptx, cubin_of_text(given.get("cubin"))

@@ -14,6 +14,7 @@ from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.ptx_entry import entry_of
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
 _NOWHERE = "/dev/null/kernel.cu"
@@ -33,7 +34,7 @@ class _Source(NamedTuple):
 
 
 class _Compiled(NamedTuple):
-    """Hold what NVRTC made of a source; the cubin is empty where the driver compiles the PTX."""
+    """Hold what NVRTC made of a source: its PTX, and machine code; that is empty where the driver compiles the PTX."""
 
     ptx: str
     cubin: bytes
@@ -65,7 +66,11 @@ class RawKernelCodes:
         found = kernel_code(compiled.ptx, compiled.cubin, kernel.name)
         if found.identity.ptx is None:
             return MeasuredCode(unknown=f"compiled once more, its source has no kernel {kernel.name}")
-        return found if compiled.cubin else self._by_driver(found)
+        if not compiled.cubin:
+            return self._by_driver(found)
+        # In normal form a kernel may have another name, by which machine code does not know it.
+        entry = entry_of(found.ptx or "")
+        return replace(found, cubin=compiled.cubin) if entry is not None and entry.name == kernel.name else found
 
     @property
     def loads_machine_code(self) -> bool:
@@ -107,7 +112,8 @@ class RawKernelCodes:
                 nvrtc.addNameExpression(program, name)
             nvrtc.compileProgram(program, options)
             ptx = nvrtc.getPTX(program).rstrip(b"\0").decode("utf-8", "replace")
-            return _Compiled(ptx, nvrtc.getCUBIN(program) if made == "cubin" else b"")
+            # CuPy hands out all but the last byte, and the driver reads the one that ends a text of Python's.
+            return _Compiled(ptx, nvrtc.getCUBIN(program) + b"\0" if made == "cubin" else b"")
         finally:
             nvrtc.destroyProgram(program)
 

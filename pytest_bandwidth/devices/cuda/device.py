@@ -45,7 +45,15 @@ from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_f
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
-from pytest_bandwidth.devices.cuda.old_code import KeptArrays, host_copies, keep_arrays, kernel_of_ptx
+from pytest_bandwidth.devices.cuda.old_code import (
+    KeptArrays,
+    host_copies,
+    keep_arrays,
+    kernel_of_cubin,
+    kernel_of_ptx,
+    newest_ptx,
+    why_not_loaded,
+)
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
@@ -53,6 +61,7 @@ from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for,
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
+from pytest_bandwidth.domain.code.ptx_version import Version
 from pytest_bandwidth.domain.device import Conditions, DeviceIdentity, Fact, Peak
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError, UsageError
 from pytest_bandwidth.domain.measured.measurement import Finding, KernelResources, Measurement
@@ -210,10 +219,24 @@ class CudaDevice:
             with runtime.counted_range(stream, workload.written_share(self.nbytes)):
                 return workload.call()
 
-    def old_code(self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None) -> OldCode:
-        """Load the old code of a raw kernel's launch from PTX and run it once; the arrays are as before then.
+    @property
+    def newest_ptx(self) -> Version | None:
+        """Return the newest version of PTX that the driver takes; None of AMD's, which takes none."""
+        return newest_ptx(self._cupy)
 
-        shape: how it is launched, where that is not the workload's own.
+    def why_not_loaded(self, old: str, cubin: bytes | None) -> str | None:
+        """Return why an old kernel cannot be loaded here, from its machine code or else its PTX; None where it can."""
+        with self._current():
+            return why_not_loaded(self._cupy, old, cubin if self._codes.loads_machine_code else None)
+
+    def old_code(
+        self, workload: Workload, old: str, new: str, shape: LaunchShape | None = None, cubin: bytes | None = None
+    ) -> OldCode:
+        """Load the old code of a raw kernel's launch and run it once; the arrays are as before then.
+
+        shape: how it is launched, where that is not the workload's own. cubin: its machine code, which is loaded as
+        CuPy loads the new one's. Without it the driver compiles the PTX, and the new PTX too where CuPy loads machine
+        code.
         Raises KernelError, UsageError where it cannot be launched so, OutOfMemory, DeviceLost where it faults.
         """
         launch = workload.launch
@@ -222,9 +245,16 @@ class CudaDevice:
         if workload.graph:
             raise KernelError("it is launched from a graph")
         with self._current():
-            before = replace(reshaped(launch, shape), kernel=kernel_of_ptx(self._cupy, old, launch.kernel))
+            if cubin is not None and not self._codes.loads_machine_code:
+                raise KernelError("CuPy has the driver compile kernels here, and it is machine code of NVRTC's")
+            kernel = (
+                kernel_of_ptx(self._cupy, old, launch.kernel)
+                if cubin is None
+                else kernel_of_cubin(self._cupy, cubin, old, launch.kernel)
+            )
+            before = replace(reshaped(launch, shape), kernel=kernel)
             calls = [self.launcher(before, workload.stream)]
-            if self._codes.loads_machine_code:
+            if cubin is None and self._codes.loads_machine_code:
                 now = replace(launch, kernel=kernel_of_ptx(self._cupy, new, launch.kernel))
                 calls.append(self.launcher(now, workload.stream))
             _, args = prepared_call(self._cupy, launch, self._world)

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_bandwidth.devices.cuda.errors import hip_version_text, version_text
 from pytest_bandwidth.devices.cuda.management import GpuIdentity
 from pytest_bandwidth.devices.cuda.peaks import MemoryArithmetic
-from pytest_bandwidth.domain.device import DeviceIdentity, Fact
+from pytest_bandwidth.domain.device import COMPILER_SETTING, DeviceIdentity, Fact
 
 # The Infinity Cache lies between L2 and memory, and HIP reports the L2 only.
 # Source: "AMD GPU specifications", ROCm documentation, column "L3 Cache (MiB)".
@@ -36,6 +36,7 @@ class CudaFacts:
     uuid: str | None = None
     gfx: str | None = None
     clock_mhz: float | None = None
+    nvrtc_version: str | None = None
 
     @property
     def cache_bytes(self) -> int:
@@ -64,6 +65,7 @@ def read_facts(cupy: Any, index: int) -> CudaFacts:
         uuid=None if runtime.is_hip else driver_uuid(index),
         gfx=_decoded(arch).partition(":")[0] if arch else None,
         clock_mhz=_clock_mhz(runtime, index, properties),
+        nvrtc_version=None if runtime.is_hip else "{}.{}".format(*cupy.cuda.nvrtc.getVersion()),
     )
 
 
@@ -134,6 +136,7 @@ def _facts(facts: CudaFacts, nvml: GpuIdentity) -> dict[str, Fact]:
         "driver_version": nvml.driver_version,
         f"{api}_driver": version(facts.driver_version),
         f"{api}_runtime": version(facts.runtime_version),
+        COMPILER_SETTING: facts.nvrtc_version,
         "cupy_version": facts.cupy_version,
         "max_sm_clock_mhz": nvml.max_sm_clock_mhz or facts.clock_mhz,
         "default_sm_clock_mhz": nvml.default_sm_clock_mhz,

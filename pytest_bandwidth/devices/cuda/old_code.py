@@ -1,4 +1,4 @@
-"""Load a kernel's old code, which a baseline kept as PTX, so that it can be launched in the new one's place."""
+"""Load a kernel's old code, kept as PTX or machine code, so that it can be launched in the new one's place."""
 
 from __future__ import annotations
 
@@ -12,33 +12,82 @@ import numpy as np
 
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.domain.code.ptx_entry import entry_of
+from pytest_bandwidth.domain.code.ptx_version import Version, in_version, newest_version, version_of
 from pytest_bandwidth.domain.errors import KernelError
 
 # Where an array begins inside so many bytes decides which sectors and lines its elements lie in.
 _ALIGNED_BYTES = 256
 
 
-def kernel_of_ptx(cupy: Any, ptx: str, like: Any) -> Any:
+def newest_ptx(cupy: Any) -> Version | None:
+    """Return the newest version of PTX that the driver takes; None of AMD's, which takes none."""
+    runtime = cupy.cuda.runtime
+    if runtime.is_hip:
+        return None
+    version = runtime.driverGetVersion()
+    return newest_version((version // 1000, version % 1000 // 10))
+
+
+def kernel_of_ptx(cupy: Any, ptx: str, like: Any = None) -> Any:
     """Return a cupy.RawKernel of a module of one kernel, compiled by the driver, to be launched as `like` is.
 
-    Raises KernelError where the driver does not take it.
+    A module that says to be in a newer version of PTX than the driver takes is handed over in the driver's version:
+    most modules use nothing that is new. Raises KernelError where the driver does not take it.
     """
+    name, version, newest = _name_in(ptx), version_of(ptx), newest_ptx(cupy)
+    lowered = ""
+    if version is not None and newest is not None and version > newest:
+        lowered = " {}.{} as {}.{}".format(*version, *newest)
+        ptx = in_version(ptx, newest)
+    try:
+        return _loaded(cupy, ptx.encode(), name, like)
+    except cupy.cuda.driver.CUDADriverError as error:
+        raise KernelError(f"the driver does not take its PTX{lowered} ({one_line(error)})") from None
+
+
+def kernel_of_cubin(cupy: Any, cubin: bytes, ptx: str, like: Any = None) -> Any:
+    """Return the same kernel from the machine code that it was compiled to. Raises KernelError as `kernel_of_ptx`."""
+    try:
+        return _loaded(cupy, cubin, _name_in(ptx), like)
+    except cupy.cuda.driver.CUDADriverError as error:
+        raise KernelError(f"the driver does not take its machine code ({one_line(error)})") from None
+
+
+def _name_in(ptx: str) -> str:
     entry = entry_of(ptx)
     if entry is None:
         raise KernelError("its PTX holds no kernel, or several")
+    return entry.name
+
+
+def _loaded(cupy: Any, code: bytes, name: str, like: Any) -> Any:
+    """Load compiled code, whatever it is. Raises CUDADriverError."""
     # RawModule loads compiled code by its path alone.
     with TemporaryDirectory(prefix="pytest-bandwidth-") as folder:
-        file = Path(folder, "kernel.ptx")
-        file.write_text(ptx, encoding="utf-8")
-        try:
-            together = bool(like.__getstate__()["enable_cooperative_groups"])
-            kernel = cupy.RawModule(path=str(file), enable_cooperative_groups=together).get_function(entry.name)
-            _ = kernel.kernel  # loads now, while the file is there
-        except cupy.cuda.driver.CUDADriverError as error:
-            raise KernelError(f"the driver does not take its PTX ({one_line(error)})") from None
+        file = Path(folder, "kernel")
+        file.write_bytes(code)
+        together = like is not None and bool(like.__getstate__()["enable_cooperative_groups"])
+        kernel = cupy.RawModule(path=str(file), enable_cooperative_groups=together).get_function(name)
+        _ = kernel.kernel  # loads now, while the file is there
     if (carveout := getattr(like, "preferred_shared_memory_carveout", -1)) != -1:
         kernel.preferred_shared_memory_carveout = carveout
     return kernel
+
+
+def why_not_loaded(cupy: Any, ptx: str, cubin: bytes | None) -> str | None:
+    """Return why the driver takes a kernel neither as machine code nor as PTX; None where it does."""
+    if cubin is not None:
+        try:
+            kernel_of_cubin(cupy, cubin, ptx)
+        except KernelError:
+            pass  # then it has to be PTX
+        else:
+            return None
+    try:
+        kernel_of_ptx(cupy, ptx)
+    except KernelError as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,8 @@ UNKNOWN_CODE = CodeIdentity()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCode:
-    """Hold the identity of what is measured, and a kernel's PTX in its normal form, which an update keeps.
+    """Hold the identity of what is measured, and what an update keeps of a kernel: its PTX in its normal form, and the
+    file of machine code that it was loaded from.
 
     unknown: why a kernel cannot be identified.
     """
@@ -118,6 +119,7 @@ class MeasuredCode:
     identity: CodeIdentity = UNKNOWN_CODE
     ptx: str | None = None
     unknown: str | None = None
+    cubin: bytes | None = None
 
 
 def identity_of_plain(plain: Mapping[str, object]) -> CodeIdentity:

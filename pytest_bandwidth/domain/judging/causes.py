@@ -10,6 +10,7 @@ from typing import Any
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import SHAPE_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, changes, shape_of
+from pytest_bandwidth.domain.device import COMPILER_SETTING
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.units import format_gbps, format_percent
 
@@ -20,7 +21,7 @@ _RESOURCES = {
     "occupancy_percent": "occupancy {then} → {now} %",
 }
 # Facts of devices that a later drop may be explained by, which runs record: versions, and how the machine is set.
-VERSION_FACTS = ("driver_version", "cuda_driver", "cuda_runtime", "hip_driver", "hip_runtime")
+VERSION_FACTS = ("driver_version", "cuda_driver", "cuda_runtime", "hip_driver", "hip_runtime", COMPILER_SETTING)
 SETTING_FACTS = (
     *("power_limit_w", "default_sm_clock_mhz", "max_sm_clock_mhz", "max_memory_clock_mhz"),
     *("governor", "transparent_hugepages"),
@@ -58,7 +59,8 @@ def likely_causes(
 ) -> tuple[str, ...]:
     """Return sentences, the most telling first; empty where nothing that is recorded has changed.
 
-    old: what the compiler gave the entry's code where that ran beside the new: nothing but code differs then.
+    old: what the compiler gave the entry's code where that ran beside the new: nothing but code, and what compiled it,
+    differs then.
     sectors: what a block asked of memory by the entry's code, `then`, and by the new one, `now`.
     code_alone: whether old and new ran alternately here: nothing but code differs.
     timed: whether it is time that changed: the probe's tells nothing of counts.
@@ -73,9 +75,13 @@ def likely_causes(
         then, now = (entry.resources if old is None else old).get(name), resources.get(name)
         if then is not None and now is not None and then != now:
             causes.append(text.format(then=then, now=now))
+    versions = recorded_changes(measurement, entry)
     if code_alone or old is not None:
-        return tuple(causes) or ((CODE_ALONE,) if code_alone else ())
-    causes += recorded_changes(measurement, entry).values()
+        rebuilt = measurement.code.rebuilt_since(identity_of_plain(entry.code)) is not None
+        compiler = versions.get(COMPILER_SETTING) if rebuilt else None
+        found = (*causes, *filter(None, [compiler]))
+        return found or ((CODE_ALONE,) if code_alone else ())
+    causes += versions.values()
     if timed and (probe := _probe_sentence(measurement, entry)) is not None:
         causes.append(probe)
     return tuple(causes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
+from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.errors import BandwidthError, UsageError
 from pytest_bandwidth.domain.judging.comparable import setup_of
 from pytest_bandwidth.domain.judging.evidence import Ask, Evidence
@@ -189,6 +190,9 @@ class CommitPairs:
         of_commit: dict[str, dict[str, Evidence]] = {}
         for key, one in asking.items():
             if one.entry is None:
+                continue
+            if one.measurement.code.rebuilt_since(identity_of_plain(one.entry.code)) is not None:
+                known[key] = _without(one, "only the compiler changed, which builds the commit's code as well")
                 continue
             try:
                 of_commit.setdefault(self.commits.commit_of(key, self.file), {})[key] = one

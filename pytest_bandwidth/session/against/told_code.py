@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity, identity_of_plain
+from pytest_bandwidth.domain.code.machine_code import LARGEST_BYTES, cubin_of_text
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.measured.measurement import INPUTS, Measurement
 from pytest_bandwidth.domain.outcomes.outcome import Outcome, from_plain
 from pytest_bandwidth.session.against.worktrees import Worktrees
-from pytest_bandwidth.storage.baseline.code_files import LARGEST_PTX_BYTES
 
 # What the other revision said of one test, by label.
 Told = Mapping[str | None, Outcome]
@@ -24,10 +24,14 @@ NOTHING_TOLD: Told = MappingProxyType({})
 
 @dataclass(slots=True)
 class ToldCode:
-    """Keep what the other revision said, by file, asked once for each; and the PTX that it handed over, by hash."""
+    """Keep what the other revision said, by file, asked once for each; and the code that it handed over.
+
+    PTX is kept by its hash, machine code by the hashes of the kernel's PTX and of its own machine code.
+    """
 
     _files: dict[Path, Mapping[str, Told]] = field(default_factory=dict)
     _ptx: dict[str, str] = field(default_factory=dict)
+    _cubins: dict[tuple[str | None, str | None], bytes] = field(default_factory=dict)
 
     def of(
         self,
@@ -48,6 +52,7 @@ class ToldCode:
                     rows = worktrees.codes_at_base(tests)
                 self._files[file] = _by_test(map(from_plain, rows))
                 self._ptx.update(_ptx_of(rows))
+                self._cubins.update(_cubins_of(rows))
             except BandwidthError:
                 self._files[file] = {}
         return self.known(worktrees)
@@ -62,9 +67,13 @@ class ToldCode:
         if found is None:
             raise BandwidthError(
                 f"found no PTX {name} in what the revision told, expected it whole, of at most "
-                f"{LARGEST_PTX_BYTES // 2**20} MiB: a pytest-bandwidth of before hands none over"
+                f"{LARGEST_BYTES // 2**20} MiB: a pytest-bandwidth of before hands none over"
             )
         return found
+
+    def cubin(self, code: Mapping[str, str]) -> bytes | None:
+        """Return the machine code of what an entry's `code` identifies; None where the revision handed none over."""
+        return self._cubins.get((code.get("ptx"), code.get("sass")))
 
 
 def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Told]:
@@ -77,7 +86,17 @@ def _by_test(rows: Iterable[Outcome]) -> Mapping[str, Told]:
 def _ptx_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the PTX that rows hand over, by hash, where it is what the hash says and not too large."""
     given = {row["ptx"] for row in rows if isinstance(row.get("ptx"), str)}
-    return {ptx_digest(text): text for text in given if len(text.encode()) <= LARGEST_PTX_BYTES}
+    return {ptx_digest(text): text for text in given if len(text.encode()) <= LARGEST_BYTES}
+
+
+def _cubins_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str | None, str | None], bytes]:
+    """Return the machine code that rows hand over, by what they say that their kernels are."""
+    found = {}
+    for row in rows:
+        code, cubin = row.get("code_identity"), cubin_of_text(row.get("cubin"))
+        if cubin is not None and isinstance(code, Mapping):
+            found[code.get("ptx"), code.get("sass")] = cubin
+    return found
 
 
 def _test_of(nodeid: str) -> str:

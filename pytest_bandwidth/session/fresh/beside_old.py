@@ -1,4 +1,4 @@
-"""Run the old kernel, which the baseline kept, alternately with the changed one, in new processes."""
+"""Run the old kernel, kept as machine code or PTX, alternately with the changed one, in new processes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
 
+from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
 from pytest_bandwidth.domain.code.identity import identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
-from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
+from pytest_bandwidth.domain.code.machine_code import CubinSource, text_of_cubin
+from pytest_bandwidth.domain.code.ptx_entry import entry_of, why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
+from pytest_bandwidth.domain.code.ptx_version import target_of
 from pytest_bandwidth.domain.device import Peak
 from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.domain.judging.causes import recorded_resources
@@ -27,23 +30,25 @@ from pytest_bandwidth.domain.measured.validity import why_no_evidence
 from pytest_bandwidth.domain.verdict import Rule as Rules
 from pytest_bandwidth.session.fresh.ahead import Room, StartedAhead
 from pytest_bandwidth.session.fresh.child import Child, rows_of
-from pytest_bandwidth.session.fresh.child_beside_old import DROP, RESOURCES, SECTORS, TROUBLE, OldKernel
+from pytest_bandwidth.session.fresh.child_beside_old import DROP, REFUSED, RESOURCES, SECTORS, TROUBLE, OldKernel
 from pytest_bandwidth.session.fresh.confirm import figures_of_row
 
 # So many processes more than the last look needs are started at most: those whose figures are invalid do not count.
 SPARE_PROCESSES = 2
+_NO_CUBIN = "the driver compiled the old kernel's PTX, since its machine code could not run"
 
 
 class OldKernels:
     """Run old kernels alternately with new ones, in new processes that measure nothing else; a `Resolver`.
 
-    old_ptx: gives the code that entries name. start: starts a process that is to run those old kernels. lock: the
-    device's. room: for how many processes to have the device open, before any measures.
+    old_ptx, old_cubin: give the code that entries name. start: starts a process that is to run those old kernels.
+    lock: the device's. room: for how many processes to have the device open, before any measures.
     """
 
     def __init__(
         self,
         old_ptx: PtxSource,
+        old_cubin: CubinSource,
         start: Callable[[Sequence[OldKernel]], Child],
         lock: Callable[[], AbstractContextManager[object]],
         tell: Callable[[str], None],
@@ -52,12 +57,14 @@ class OldKernels:
         room: Room,
         looks: Looks,
     ) -> None:
-        self._old_ptx, self._start, self._lock, self._tell = old_ptx, start, lock, tell
+        self._old_ptx, self._old_cubin, self._start, self._lock, self._tell = old_ptx, old_cubin, start, lock, tell
         self._peak, self._timeout_seconds, self._room, self._looks = peak, timeout_seconds, room, looks
         self._rows: dict[str | None, list[FreshRow]] = {}
         self._resources: dict[str | None, Mapping[str, int]] = {}
         self._sectors: dict[str | None, Mapping[str, int]] = {}
         self._seen: dict[str | None, list[_Seen]] = {}
+        # Why the machine code that was kept did not run.
+        self._refused: dict[str | None, str] = {}
 
     @property
     def answers(self) -> Ask:
@@ -79,10 +86,12 @@ class OldKernels:
                 at_hand[key] = old
         trouble = self._measure(at_hand, known, rule)
         for key, old in at_hand.items():
-            compared = self._comparison(old.label, ended=True)
-            known[key] = (
-                _without(known[key], trouble[key]) if key in trouble else replace(known[key], compared=compared)
-            )
+            if key in trouble:
+                known[key] = _without(known[key], trouble[key])
+                continue
+            known[key] = replace(known[key], compared=self._comparison(old.label, ended=True))
+            if old.label in self._refused:
+                known[key] = _noted(known[key], f"{_NO_CUBIN}: {self._refused[old.label]}")
         return known
 
     def _comparison(self, label: str | None, *, ended: bool) -> Comparison:
@@ -107,14 +116,51 @@ class OldKernels:
         """
         then = identity_of_plain(entry.code)
         same_launch = then.launch is not None and measurement.code.launch == then.launch
-        if then.ptx is None or measurement.ptx is None or (measurement.code.ptx == then.ptx and same_launch):
+        if then.ptx is None or measurement.ptx is None:
+            return None
+        same_ptx = measurement.code.ptx == then.ptx and same_launch
+        if same_ptx and measurement.code.rebuilt_since(then) is None:
             return None
         shape = None if same_launch else _shape_of_before(measurement, entry)
         old = self._old_ptx(then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)
         if unsafe is not None:
             raise BandwidthError(unsafe)
-        return OldKernel(measurement.label, old, measurement.ptx, measurement.seconds or 0.0, shape=shape)
+        cubin = self._cubin_of(measurement, entry, old, needed=same_ptx)
+        if same_ptx and cubin is None:
+            return None
+        return OldKernel(
+            measurement.label,
+            old,
+            measurement.ptx,
+            measurement.seconds or 0.0,
+            shape=shape,
+            cubin=None if cubin is None else text_of_cubin(cubin),
+            needs_cubin=same_ptx,
+        )
+
+    def _cubin_of(self, measurement: Measurement, entry: Entry, old: str, *, needed: bool) -> bytes | None:
+        """Return the entry's machine code, where it is of this architecture. old: its PTX.
+
+        Where it is not to be had, or is of another kernel, that is noted; or else BandwidthError, where it is needed.
+        """
+        if measurement.ptx is None or target_of(old) != target_of(measurement.ptx):
+            return None
+        then = entry.code.get("sass")
+        try:
+            cubin = self._old_cubin(entry.code)
+            if cubin is None:
+                return None
+            kernel = entry_of(old)
+            found = kernel_code(old, cubin, kernel.name).identity.sass if kernel is not None else None
+            if found is None or then not in (None, found):
+                raise BandwidthError("it is of another kernel than the baseline's entry")
+        except BandwidthError as error:
+            if needed:
+                raise
+            self._refused[measurement.label] = " ".join(str(error).split())
+            return None
+        return cubin
 
     def _measure(self, at_hand: Mapping[str, OldKernel], known: Mapping[str, Evidence], rule: Rule) -> dict[str, str]:
         """Run processes until each is decided; return why some cannot be, by key."""
@@ -178,6 +224,8 @@ class OldKernels:
             if row is None:
                 continue
             said = row["detail"].get(Rules.OLD_KERNEL, {TROUBLE: "the test measured another thing of that label"})
+            if said.get(REFUSED):
+                self._refused[old.label] = said[REFUSED]
             if said.get(SECTORS):
                 self._sectors[old.label] = said[SECTORS]
             if TROUBLE in said:
@@ -202,7 +250,11 @@ class _Seen:
 
 
 def _without(evidence: Evidence, why: str) -> Evidence:
-    return replace(evidence, why_not=(*evidence.why_not, f"the old kernel did not run: {why}"))
+    return _noted(evidence, f"the old kernel did not run: {why}")
+
+
+def _noted(evidence: Evidence, why: str) -> Evidence:
+    return replace(evidence, why_not=(*evidence.why_not, why))
 
 
 def _is_same_elsewhere(old: OldKernel, evidence: Evidence) -> bool:

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 from pytest_bandwidth.devices.base import OldCode, OldCodeDevice, Workload
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
-from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost
+from pytest_bandwidth.domain.code.machine_code import cubin_of_text
+from pytest_bandwidth.domain.errors import BandwidthError, DeviceLost, KernelError
 from pytest_bandwidth.domain.judging.causes import recorded_resources
 from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
@@ -26,7 +27,7 @@ from pytest_bandwidth.session.fresh.sectors import sectors_of_both
 HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
 # In what is told of it in a row's `detail`.
-DROP, RESOURCES, SECTORS, TROUBLE = "drop", "resources", "sectors", "trouble"
+DROP, RESOURCES, SECTORS, TROUBLE, REFUSED = "drop", "resources", "sectors", "trouble", "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class OldKernel:
     """Ask for old code beside the measurement of that label.
 
     old, new: PTX, each a module of one kernel. seconds: how long one run of the new code takes.
+    cubin: the old code's machine code for this GPU, as text; None where none was kept. needs_cubin: whether the old PTX
+    is the new one's, so that it cannot take the machine code's place.
     counts: whether to count the sectors that each asks for, too, which is the same in every process.
     shape: how the old code is launched, where that is another grid, block or shared memory than the new one's.
     """
@@ -44,6 +47,8 @@ class OldKernel:
     seconds: float
     counts: bool = False
     shape: LaunchShape | None = None
+    cubin: str | None = None
+    needs_cubin: bool = False
 
 
 def old_kernel_of(plain: Mapping[str, Any]) -> OldKernel:
@@ -65,7 +70,7 @@ def measure_beside(
     """
     try:
         with _ended_if_it_hangs(asked):
-            old = device.old_code(workload, asked.old, asked.new, asked.shape)
+            old, refused = load_old(device, asked, workload)
     except DeviceLost as error:
         _give_up(asked, f"it faults: {_first_line(error)}")
     except BandwidthError as error:
@@ -78,7 +83,24 @@ def measure_beside(
     except DeviceLost as error:
         _give_up(asked, f"where old and new take turns one of them faults: {_first_line(error)}")
     alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
-    return _told(alone, {**_seen(measured.rounds, old), SECTORS: sectors})
+    return _told(alone, {**_seen(measured.rounds, old), SECTORS: sectors, REFUSED: refused})
+
+
+def load_old(device: OldCodeDevice, asked: OldKernel, workload: Workload) -> tuple[OldCode, str | None]:
+    """Load old code from its machine code, or else its PTX; return why not from the first, where that was kept.
+
+    Raises as `OldCodeDevice.old_code`.
+    """
+    refused = None
+    if asked.cubin is not None:
+        try:
+            cubin = cubin_of_text(asked.cubin)
+            return device.old_code(workload, asked.old, asked.new, asked.shape, cubin), None
+        except KernelError as error:
+            if asked.needs_cubin:
+                raise
+            refused = _first_line(error)
+    return device.old_code(workload, asked.old, asked.new, asked.shape), refused
 
 
 def _seen(rounds: Rounds, old: OldCode) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.measured.dram import UNCOUNTED
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, ParentLine, tell_counted, tell_reached
-from pytest_bandwidth.session.fresh.child_beside_old import measure_beside, old_kernel_of
+from pytest_bandwidth.session.fresh.child_beside_old import load_old, measure_beside, old_kernel_of
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.turns import Beside
 from pytest_bandwidth.session.measuring.measuring_run import HookedPeak, MeasuredTest, MeasuringRun, no_hook
@@ -129,7 +129,7 @@ class ChildRun(MeasuringRun):
         if request.counts and workload.label == request.counted_label and isinstance(device, ProfiledDevice):
             old = self._old.get(workload.label)
             if old is not None and isinstance(device, OldCodeDevice):
-                before = device.old_code(workload, old.old, old.new, old.shape)
+                before, _ = load_old(device, old, workload)
                 workload = replace(workload, call=before.calls[0])
             tell_reached(request)
             value = device.run_counted(workload)

@@ -152,6 +152,11 @@ class MeasuringRun(ABC):
         return None
 
     @property
+    def why_old_kernels_cannot_run(self) -> str | None:
+        """Say which kernels of the baseline this machine cannot load; None where it can, or needs none."""
+        return None
+
+    @property
     def old_ptx(self) -> PtxSource | None:
         """Return what gives the PTX of the code that the run judges by; None where it judges by none."""
         return None

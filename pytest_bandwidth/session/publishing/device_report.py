@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_bandwidth.domain.code.machine_code import cubin_of_text, text_of_cubin
 from pytest_bandwidth.domain.device import HOST_KINDS
 from pytest_bandwidth.domain.judging import fleet
 from pytest_bandwidth.domain.judging.fleet import Member, model_of
@@ -33,23 +34,30 @@ _Told = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the PTX to keep.
+    """Hold one judged measurement, and what an update goes by: what its test's marker asks for, the code to keep.
 
-    ptx: of a process that tells its code, what the run that started it is to have of it.
+    ptx, cubin: of a process that tells its code, what the run that started it is to have of it.
     """
 
     outcome: Outcome
     asked: MarkerOptions = field(default_factory=MarkerOptions)
     ptx: str | None = None
+    cubin: bytes | None = None
 
     def to_plain(self) -> Plain:
         """Make it plain data, which travels with pytest's report of the test."""
-        return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), "ptx": self.ptx}
+        return {"outcome": self.outcome.to_plain(), "asked": flat(self.asked), **self.code_plain()}
+
+    def code_plain(self) -> Plain:
+        """Make plain data of the code to keep; nothing where there is none."""
+        found: Plain = {} if self.ptx is None else {"ptx": self.ptx}
+        return found if self.cubin is None else {**found, "cubin": text_of_cubin(self.cubin)}
 
 
 def row_of(plain: Plain) -> Row:
     """Make a row of `Row.to_plain`'s data."""
-    return Row(from_plain(plain["outcome"]), MarkerOptions(**plain["asked"]), plain.get("ptx"))
+    asked = MarkerOptions(**plain["asked"])
+    return Row(from_plain(plain["outcome"]), asked, plain.get("ptx"), cubin_of_text(plain.get("cubin")))
 
 
 @dataclass(slots=True)

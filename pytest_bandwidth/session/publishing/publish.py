@@ -88,7 +88,7 @@ def _hand_over(reports: Sequence[DeviceReport], card: CardPlaces) -> None:
         evidence = {
             "further": report.further or [],
             "asked": {row.outcome.key: asdict(row.asked) for row in report.rows},
-            "ptx": {row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None},
+            "code": {row.outcome.key: row.code_plain() for row in report.rows},
         }
         write_whole(card.evidence, json.dumps(evidence).encode())
 

@@ -30,8 +30,9 @@ from pytest_bandwidth.session.fresh.child import FreshProcessFailed
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.git import current_commit
 from pytest_bandwidth.session.measuring.progress import begin_line
-from pytest_bandwidth.session.publishing.device_report import DeviceReport
+from pytest_bandwidth.session.publishing.device_report import DeviceReport, Row
 from pytest_bandwidth.session.publishing.environment import commit_of_run, now, uncommitted_beside
+from pytest_bandwidth.session.publishing.kept_code import KeptCode, kept_code
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.session.xdist import invocation_of
 from pytest_bandwidth.storage import baseline as baseline_files
@@ -39,6 +40,7 @@ from pytest_bandwidth.storage.baseline.locate import is_folder
 
 # So many entries are named in a line.
 MOST_NAMED = 3
+KEEPS_NOTHING = KeptCode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
     dirty = current_commit(config.rootpath) is not None and uncommitted_beside(config.rootpath, settings.baseline) != []
     evidence: list[Mapping[str, Entry]] = []
     asked: dict[str, MarkerOptions] = {}
-    ptx: dict[str, str] = {}
+    rows: list[Row] = []
     written: list[DeviceReport] = []
     for report in reports:
         updated = [o for o in report.succeeded if o.status == Status.SAVED.value]
@@ -111,13 +113,13 @@ def _update_model(config: pytest.Config, settings: Settings, reports: Sequence[D
             report.notes.append(fewer)
         evidence.append(entries)
         asked.update({row.outcome.key: row.asked for row in report.rows})
-        ptx.update({row.outcome.code_identity["ptx"]: row.ptx for row in report.rows if row.ptx is not None})
+        rows += report.rows
         written.append(report)
     if not evidence:
         return
     identity = identity_of(written[0].device)
     try:
-        summary = update_baseline(settings, identity, evidence, asked, ptx)
+        summary = update_baseline(settings, identity, evidence, asked, kept_code(rows))
     except (BandwidthError, OSError) as error:
         _not_updated(written, str(error))
         return
@@ -223,20 +225,25 @@ def update_baseline(
     identity: DeviceIdentity,
     evidence: Sequence[Mapping[str, Entry]],
     asked: Mapping[str, MarkerOptions] = MappingProxyType({}),
-    ptx: Mapping[str, str] = MappingProxyType({}),
+    kept: KeptCode = KEEPS_NOTHING,
 ) -> Update:
-    """Write what devices of one model showed to its file. asked: by key, what the tests' markers say. ptx: by
-    hash, the kernels' modules.
+    """Write what devices of one model showed to its file. asked: by key, what the tests' markers say. kept: the
+    kernels' code.
 
     Raises BandwidthError; the file is then as it was.
     """
     if settings.baseline is None:
         raise ValueError("an update needs a baseline to write to")
     keys = dict.fromkeys(chain.from_iterable(evidence))
-    entries = [joined([of_device[key] for of_device in evidence if key in of_device], identity.on_host) for key in keys]
+    of_devices = ([of_device[key] for of_device in evidence if key in of_device] for key in keys)
+    entries = [kept.named_by(joined(of_key, identity.on_host)) for of_key in of_devices]
     path = baseline_files.find_file(settings.baseline, identity)
     summary = baseline_files.update(
-        path, identity, entries, merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked), ptx=ptx
+        path,
+        identity,
+        entries,
+        merge_in=lambda baseline: _merge_in(baseline, settings, identity, asked),
+        modules=kept.modules,
     )
     changes = [(c.before, c.after) for c in (*summary.added, *summary.changed) if c.after is not None]
     return Update(summary.path, change_lines(str(path), changes))

@@ -1,6 +1,8 @@
-"""Keep the PTX of a baseline's kernels beside it: ``code/HASH.ptx``, each a module with one kernel, in normal form.
+"""Keep the code of a baseline's kernels in a folder of its own, each file named by its content's hash.
 
-Entries and devices share files: the hash is the content's. A file is of use only while it is what its name says.
+``code/HASH.ptx`` is a module with one kernel, in normal form. ``code/HASH.cubin`` is the machine code that NVRTC made
+of a source, with all its kernels. Entries and devices share files. A file is of use while it is what its name says.
+The plugin reads machine code to hash it, and only a GPU runs it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.baseline import Baseline, Entry
-from pytest_bandwidth.domain.code.identity import DIGITS
+from pytest_bandwidth.domain.code.identity import DIGITS, digest
+from pytest_bandwidth.domain.code.machine_code import CUBIN, LARGEST_BYTES
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.errors import BaselineError, Problem
 from pytest_bandwidth.storage.baseline.locate import files_in, is_folder, is_named_as_baseline
@@ -21,13 +24,13 @@ from pytest_bandwidth.storage.baseline.reader import read
 from pytest_bandwidth.storage.baseline.source import error
 
 FOLDER = "code"
-# The shipped kernels' are of 2 to 60 kB.
-LARGEST_PTX_BYTES = 8 * 2**20
-_NAME = re.compile(rf"([0-9a-f]{{{DIGITS}}})\.ptx", re.ASCII)
+_NAME = re.compile(rf"[0-9a-f]{{{DIGITS}}}\.(?:ptx|cubin)", re.ASCII)
+# The files that an entry's `code` names, by the ending.
+_NAMED_BY = {".ptx": "ptx", ".cubin": CUBIN}
 
 
 def folder_of(baseline: Path) -> Path:
-    """Return the folder of the PTX that belongs to a baseline file, and to all others beside it."""
+    """Return the folder of the code that belongs to a baseline file, and to all others beside it."""
     return baseline.parent / FOLDER
 
 
@@ -41,93 +44,100 @@ def is_written_by_updates(path: Path, baseline: Path) -> bool:
     return path == baseline
 
 
-def write_ptx(baseline: Path, modules: Mapping[str, str]) -> None:
-    """Write modules, by their hash, that are not there as they should be; too large ones are left out.
+def code_files(folder: Path) -> list[Path]:
+    """Return the files of code in a folder of them. Raises OSError where it cannot be listed."""
+    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
 
-    One that says to be in another version of the language is as it should be: what compilers differ in is no change.
+
+def write_code(baseline: Path, modules: Mapping[str, str | bytes]) -> None:
+    """Write PTX and machine code, by their hash, that are not there as they should be; too large ones are left out.
+
+    PTX that says to be in another version of the language is as it should be: what compilers differ in is no change.
 
     Call it under `locked(folder_of(baseline))`, until what names them is written. Raises BaselineError.
     """
     folder = folder_of(baseline)
-    for name, text in modules.items():
-        path, data = folder / f"{name}.ptx", text.encode()
-        if len(data) > LARGEST_PTX_BYTES or _is(path, name):
+    for name, module in modules.items():
+        data = module.encode() if isinstance(module, str) else module
+        path = folder / f"{name}.{'ptx' if isinstance(module, str) else 'cubin'}"
+        if len(data) > LARGEST_BYTES or _is(path):
             continue
         make_folder(folder, path)
         replace_file(path, data)
 
 
 def read_ptx(baseline: Path, name: str) -> str | None:
-    """Return the module of that hash; None where there is none.
+    """Return the PTX of that hash; None where there is none.
 
     Raises BaselineError for a file that is not what its name says, too large, or no file.
     """
-    path = folder_of(baseline) / f"{name}.ptx"
-    try:
-        data = _read(path)
-    except ValueError as problem:
-        raise error(
-            path, 1, f"found {problem}, expected a kernel's PTX: remove it, the next update writes it anew"
-        ) from None
-    if data is None:
-        return None
-    text = data.decode("utf-8", "replace")
-    if ptx_digest(text) != name:
-        raise error(path, 1, "found PTX of another hash than its name says: remove it, the next update writes it anew")
-    return text
+    data = _checked(folder_of(baseline) / f"{name}.ptx")
+    return None if data is None else data.decode("utf-8", "replace")
 
 
 def needed_ptx(baseline: Path, name: str) -> str:
-    """Return the module of that hash. Raises BaselineError as `read_ptx` does, and where there is none."""
+    """Return the PTX of that hash. Raises BaselineError as `read_ptx` does, and where there is none."""
     found = read_ptx(baseline, name)
     if found is None:
-        raise BaselineError(f"found no {folder_of(baseline) / f'{name}.ptx'}, commit it with the baseline")
+        raise _missing(folder_of(baseline) / f"{name}.ptx")
+    return found
+
+
+def needed_cubin(baseline: Path, code: Mapping[str, str]) -> bytes | None:
+    """Return the machine code that an entry's `code` names; None where it names none.
+
+    Raises BaselineError where the file is missing, not what its name says, too large, or no file.
+    """
+    if CUBIN not in code:
+        return None
+    path = folder_of(baseline) / f"{code[CUBIN]}.cubin"
+    found = _checked(path)
+    if found is None:
+        raise _missing(path)
     return found
 
 
 def problems_of(baseline: Path, entries: Iterable[Entry]) -> list[Problem]:
-    """Return what is wrong with the PTX of a baseline's entries, each file once; that one is missing is no problem."""
+    """Return what is wrong with the code of a baseline's entries, each file once; that one is missing is no problem."""
     problems: list[Problem] = []
-    for name in sorted(ptx_hashes(entries)):
+    for name in sorted(file_names(entries)):
         try:
-            read_ptx(baseline, name)
+            _checked(folder_of(baseline) / name)
         except BaselineError as bad:
             problems += bad.problems
     return problems
 
 
-def ptx_hashes(entries: Iterable[Entry]) -> set[str]:
-    """Return the hashes of the PTX that entries name."""
-    return {name for entry in entries if (name := entry.code.get("ptx")) is not None}
+def file_names(entries: Iterable[Entry]) -> set[str]:
+    """Return the names of the files of code that entries name."""
+    return {
+        f"{entry.code[name]}{ending}" for entry in entries for ending, name in _NAMED_BY.items() if name in entry.code
+    }
 
 
-def unused_ptx(baseline: Path, without: Collection[str] = ()) -> list[Path]:
-    """Return the PTX files that no baseline beside this one names. without: keys of this one that shall not count.
+def unused_code(baseline: Path, without: Collection[str] = ()) -> list[Path]:
+    """Return the files of code that no baseline beside this one names. without: keys of this one that shall not count.
 
     None where one of those baselines cannot be read: it may name any.
     """
-    folder = folder_of(baseline)
-    try:
-        there = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    except OSError:
-        return []
     named: set[str] = set()
     try:
+        there = code_files(folder_of(baseline))
         for file in files_in(baseline.parent) if there else []:
             found: Baseline = read(file).baseline
             gone = without if file == baseline else ()
-            named |= ptx_hashes(entry for key, entry in found.entries.items() if key not in gone)
-    except BaselineError:
+            named |= file_names(entry for key, entry in found.entries.items() if key not in gone)
+    except (OSError, BaselineError):
         return []
-    return [path for path in there if path.stem not in named]
+    return [path for path in there if path.name not in named]
 
 
-def prune_ptx(baseline: Path) -> list[Path]:
-    """Remove the PTX files that no baseline beside this one names, and return them. Raises BaselineError."""
-    if not unused_ptx(baseline):
+def prune_code(baseline: Path) -> list[Path]:
+    """Remove the files of code that no baseline beside this one names, and return them. Raises BaselineError."""
+    if not unused_code(baseline):
         return []
     with locked(folder_of(baseline)):
-        removed = unused_ptx(baseline)
+        removed = unused_code(baseline)
         for path in removed:
             try:
                 path.unlink(missing_ok=True)
@@ -136,12 +146,35 @@ def prune_ptx(baseline: Path) -> list[Path]:
     return removed
 
 
-def _is(path: Path, name: str) -> bool:
+def _missing(path: Path) -> BaselineError:
+    return BaselineError(f"found no {path}, commit it with the baseline")
+
+
+def _checked(path: Path) -> bytes | None:
+    """Return what a file of code holds; None where there is none. Raises BaselineError where it is not what it says."""
+    what = "PTX" if path.suffix == ".ptx" else "machine code"
     try:
         data = _read(path)
-    except ValueError:
+    except ValueError as problem:
+        raise error(
+            path, 1, f"found {problem}, expected a kernel's {what}: remove it, the next update writes it anew"
+        ) from None
+    if data is not None and _hash(path, data) != path.stem:
+        raise error(
+            path, 1, f"found {what} of another hash than its name says: remove it, the next update writes it anew"
+        )
+    return data
+
+
+def _is(path: Path) -> bool:
+    try:
+        return _checked(path) is not None
+    except BaselineError:
         return False
-    return data is not None and ptx_digest(data.decode("utf-8", "replace")) == name
+
+
+def _hash(path: Path, data: bytes) -> str:
+    return ptx_digest(data.decode("utf-8", "replace")) if path.suffix == ".ptx" else digest(data)
 
 
 def _read(path: Path) -> bytes | None:
@@ -156,7 +189,7 @@ def _read(path: Path) -> bytes | None:
         os.close(descriptor)
         raise ValueError("no regular file")
     with open(descriptor, "rb") as stream:
-        data = stream.read(LARGEST_PTX_BYTES + 1)
-    if len(data) > LARGEST_PTX_BYTES:
-        raise ValueError(f"more than {LARGEST_PTX_BYTES // 2**20} MiB")
+        data = stream.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise ValueError(f"more than {LARGEST_BYTES // 2**20} MiB")
     return data

@@ -13,7 +13,7 @@ from pytest_bandwidth.domain.errors import BaselineError, UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.domain.units import MAX_SHARE
 from pytest_bandwidth.storage.atomic import real_path
-from pytest_bandwidth.storage.baseline.code_files import folder_of, ptx_hashes, write_ptx
+from pytest_bandwidth.storage.baseline.code_files import file_names, folder_of, write_code
 from pytest_bandwidth.storage.baseline.edit import edited
 from pytest_bandwidth.storage.baseline.locate import check_device, device_of
 from pytest_bandwidth.storage.baseline.lock import LOCK_TIMEOUT_SECONDS, locked, make_folder, replace_file
@@ -37,7 +37,7 @@ def update(
     *,
     merge: Merge = take_new,
     merge_in: Callable[[Baseline], Merge] | None = None,
-    ptx: Mapping[str, str] = MappingProxyType({}),
+    modules: Mapping[str, str | bytes] = MappingProxyType({}),
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> UpdateSummary:
     """Write entries into one device's file, which is made where there is none.
@@ -46,7 +46,7 @@ def update(
     where it holds none) and the new one; returns what the file shall hold, or None to leave it as it is. So what other
     processes wrote in the meantime is never lost. The result is settled (`domain.baseline.settled`) and written.
     merge_in: given the whole file as it is at that moment, returns what merges; in place of `merge`.
-    ptx: modules by their hash; those that the written entries name are kept beside the file (`code_files`).
+    modules: PTX and machine code by their hash; what the written entries name is kept beside the file (`code_files`).
     Raises BaselineError, the file untouched, where it is bad, another device's, locked too long or not writable.
     """
     path = _real(path)
@@ -60,9 +60,10 @@ def update(
         merge = merge if merge_in is None else merge_in(document.baseline)
         changes, unchanged = _changes(document.baseline, device, updates, merge)
         stay = [document.baseline.entries[key] for key in unchanged]
-        named = ptx_hashes([*stay, *(change.after for change in changes if change.after is not None)])
-        with locked(folder_of(path), timeout_seconds) if named & ptx.keys() else nullcontext():
-            write_ptx(path, {name: ptx[name] for name in sorted(named & ptx.keys())})
+        named = file_names([*stay, *(change.after for change in changes if change.after is not None)])
+        kept = sorted({Path(name).stem for name in named} & modules.keys())
+        with locked(folder_of(path), timeout_seconds) if kept else nullcontext():
+            write_code(path, {name: modules[name] for name in kept})
             if changes or created:
                 replace_file(path, document.source.encode(edited(document, device, changes)))
     return UpdateSummary(

@@ -485,7 +485,7 @@ def test_prune_dry_run_changes_nothing(command, baseline):
     assert said.out.startswith(f"baseline {baseline}: would remove 2, 1 stay\n")
     found = json.loads(command("baseline", "prune", baseline, "tests/test_a*", "--dry-run", "--json").out)
     assert found["dry_run"] is True
-    assert found["files"] == [{"path": str(baseline), "removed": [COPY, TRIAD], "kept": 1, "ptx_removed": 0}]
+    assert found["files"] == [{"path": str(baseline), "removed": [COPY, TRIAD], "kept": 1, "code_removed": 0}]
     assert baseline.read_bytes() == before
 
 

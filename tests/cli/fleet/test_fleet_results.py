@@ -10,6 +10,8 @@ import pytest
 from pytest_bandwidth.cli.fleet.cards import Card, CardResult, Lost, Returned
 from pytest_bandwidth.cli.fleet.overview import fleet_document, fleet_json, table
 from pytest_bandwidth.cli.fleet.returned import interrupted, read_result
+from pytest_bandwidth.domain.code.machine_code import text_of_cubin
+from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.json import document, render_json
@@ -45,11 +47,39 @@ def test_a_document_becomes_a_row_and_a_devices_report():
 
 def test_what_an_update_needs_beside_the_document():
     marker = {"tolerance": 0.03, "judged_on": "gbps", "of_a_newer_plugin": 1}
-    evidence = {"further": [[ROW.to_plain()]], "asked": {"t.py::t": marker}, "ptx": {"0" * 64: "no such hash"}}
+    evidence = {
+        "further": [[ROW.to_plain()]],
+        "asked": {"t.py::t": marker},
+        "code": {"t.py::t": {"ptx": "no such hash"}},
+    }
     _, report = read(returned(a_document(), evidence=json.dumps(evidence).encode()))
     assert [[row["gbps"] for row in rows] for rows in report.further] == [[90.0]]
     assert [row.asked for row in report.rows] == [MarkerOptions(tolerance=0.03, judged_on="gbps")]
     assert [row.ptx for row in report.rows] == [None]
+
+
+PTX = ".version 9.0\n.target sm_90\n.visible .entry k()\n{\nret;\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "ptx", "cubin"),
+    [
+        ({"ptx": PTX, "cubin": text_of_cubin(b"machine code")}, PTX, b"machine code"),
+        ({"ptx": PTX, "cubin": "machine code!"}, PTX, None),
+        ({"ptx": PTX, "cubin": 3}, PTX, None),
+        ({"ptx": PTX}, PTX, None),
+        ({"ptx": f"{PTX}ret;", "cubin": text_of_cubin(b"machine code")}, None, None),
+        ({"cubin": text_of_cubin(b"machine code")}, None, None),
+        (["ptx"], None, None),
+        (None, None, None),
+    ],
+)
+def test_code_to_keep_is_what_its_row_says(code, ptx, cubin):
+    row = replace(ROW, code_identity={"ptx": ptx_digest(PTX), "sass": "s" * 32})
+    evidence = {"further": [], "asked": {}, "code": {} if code is None else {ROW.key: code}}
+    document = {**a_document(), "results": [row.to_plain()]}
+    _, report = read(returned(document, evidence=json.dumps(evidence).encode()))
+    assert [(one.ptx, one.cubin) for one in report.rows] == [(ptx, cubin)]
 
 
 @pytest.mark.parametrize(
@@ -69,9 +99,12 @@ def test_what_an_update_needs_beside_the_document():
         (returned(a_document(device=None)), "refused: its document: "),
         (returned(a_document(), evidence=b"[]"), "refused: its evidence: found no further runs"),
         (returned(a_document(), evidence=b'{"further": []}'), "refused: its evidence: found no markers"),
-        (returned(a_document(), evidence=b'{"further": [[1]], "asked": {}, "ptx": {}}'), "refused: its further runs: "),
         (
-            returned(a_document(), evidence=b'{"further": [], "asked": {"t": {"tolerance": []}}, "ptx": {}}'),
+            returned(a_document(), evidence=b'{"further": [[1]], "asked": {}, "code": {}}'),
+            "refused: its further runs: ",
+        ),
+        (
+            returned(a_document(), evidence=b'{"further": [], "asked": {"t": {"tolerance": []}}, "code": {}}'),
             "refused: bandwidth marker: tolerance=[]",
         ),
         (Returned(None, 60.0), "pytest did not end in 60 s, and was ended"),

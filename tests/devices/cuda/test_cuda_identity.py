@@ -147,7 +147,9 @@ def runtime(*, hip: bool = False, **more: Any) -> Any:
 
 
 def test_facts_are_read_from_cupys_runtime() -> None:
-    found = read_facts(SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=runtime())), 0)
+    nvrtc = SimpleNamespace(getVersion=lambda: (13, 5))
+    found = read_facts(SimpleNamespace(__version__="14.2.0", cuda=SimpleNamespace(runtime=runtime(), nvrtc=nvrtc)), 0)
+    assert found.nvrtc_version == "13.5"
     assert (found.name, found.major, found.minor, found.sm_count) == ("NVIDIA T4", 7, 5, 40)
     assert found.clock_mhz == 1590.0
     assert found.gfx is None

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ENTER(ns) do { const int lost_ = card_enter(ns); if (lost_) return card_leave(lost_); } while (0)
 #define LEAVE(status) return card_leave(status)
@@ -104,22 +105,24 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context) {
     LEAVE(CUDA_SUCCESS);
 }
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+static CUresult load(CUmodule *module, const void *image, uint64_t bytes) {
     const int lost = card_enter(CARD_CALL_NS);
     card_leave(0);
     if (lost) return (CUresult)lost;
     /* Without the lock: Python's part waits for its own. */
-    return (CUresult)card_module_load(image, (card_module **)module);
+    return (CUresult)card_module_load(image, bytes, (card_module **)module);
 }
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) { return load(module, image, 0); }
 
 CUresult cuModuleLoad(CUmodule *module, const char *path) {
     FILE *file = fopen(path, "rb");
     if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
-    char *image = NULL;
-    size_t size = 0;
-    const ssize_t length = getdelim(&image, &size, 0, file); /* PTX is text: it ends where a zero would stand */
+    struct stat known;
+    char *image = fstat(fileno(file), &known) ? NULL : calloc(1, (size_t)known.st_size + 1);
+    const size_t bytes = image ? fread(image, 1, (size_t)known.st_size, file) : 0;
     fclose(file);
-    const CUresult status = length < 0 ? CUDA_ERROR_INVALID_IMAGE : cuModuleLoadData(module, image);
+    const CUresult status = bytes < 4 ? CUDA_ERROR_INVALID_IMAGE : load(module, image, bytes);
     free(image);
     return status;
 }

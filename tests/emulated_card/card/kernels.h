@@ -24,24 +24,27 @@ typedef struct card_function {
 
 typedef struct card_module {
     int device;
-    char *text;
+    char *text, cubin[40]; /* cubin: the hash of the machine code that it was loaded from, else empty */
     card_variable *variables;
     uint64_t variable_count, *addresses, *parameter_addresses;
     card_function *functions;
 } card_module;
 
-/* Python's part, registered when the card is started. Both return CUDA's error. */
+/* Python's part, registered when the card is started. Each returns CUDA's error. */
 typedef int card_describe(card_module *module, const char *text);
 typedef int card_build(card_module *module, const char *text, const char *entry);
-void card_register_translator(card_describe *describe, card_build *build);
+typedef int card_disassemble(card_module *module, const void *cubin, uint64_t bytes);
+void card_register_translator(card_describe *describe, card_build *build, card_disassemble *disassemble);
 
 /* What Python calls back. */
+void card_set_disassembled(card_module *module, const char *text, const char *digest);
 int card_add_variable(card_module *module, const char *name, uint64_t bytes, uint64_t align, const void *initial);
 int card_add_function(
     card_module *module, const char *name, const char *path, uint32_t parameters, const uint32_t *offsets,
     const uint32_t *sizes, uint32_t parameter_bytes, const int *attributes);
 
-int card_module_load(const char *image, card_module **module);
+/* bytes: of the image, 0 where that is not known. */
+int card_module_load(const char *image, uint64_t bytes, card_module **module);
 int card_module_unload(card_module *module);
 int card_module_function(card_module *module, const char *name, card_function **function);
 int card_module_variable(card_module *module, const char *name, uint64_t *address, uint64_t *bytes);

@@ -27,7 +27,8 @@ static double factor(const card_settings *settings, card_function *function) {
     const uint64_t name = card_hash(function->name);
     const double process = settings->process_jitter * card_normal(~name, card_process_number());
     const double run = settings->jitter * card_normal(name ^ card_process_number() << 32, function->runs++);
-    return card_setting_of("SLOW_KERNELS", function->name, 1) * (1 + process + run);
+    const double slow = card_setting_of("SLOW_KERNELS", function->name, 1);
+    return slow * card_setting_of("SLOW_CUBINS", function->module->cubin, 1) * (1 + process + run);
 }
 
 static int run_launch(card_work *work, card_stream *stream, double start_ns, double *end_ns) {

@@ -5,39 +5,93 @@
 #include "settings.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static card_describe *describe;
 static card_build *build;
+static card_disassemble *disassemble;
 
-enum { INVALID_IMAGE = 200, UNSUPPORTED_PTX_VERSION = 222, NOT_FOUND = 500, NO_MEMORY = 2, NOT_INITIALIZED = 3 };
+enum {
+    INVALID_IMAGE = 200,
+    NO_BINARY_FOR_GPU = 209,
+    INVALID_PTX = 218,
+    UNSUPPORTED_PTX_VERSION = 222,
+    NOT_FOUND = 500,
+    NO_MEMORY = 2,
+    NOT_INITIALIZED = 3
+};
 
-void card_register_translator(card_describe *describes, card_build *builds) {
+void card_register_translator(card_describe *describes, card_build *builds, card_disassemble *disassembles) {
     describe = describes;
     build = builds;
+    disassemble = disassembles;
 }
 
-int card_module_load(const char *image, card_module **loaded) {
-    if (!describe) return NOT_INITIALIZED;
-    if (!strncmp(image, "\177ELF", 4) || strstr(image, ".version") == NULL) {
-        fprintf(stderr, "emulated card: it runs PTX, not cubins: CUPY_COMPILE_WITH_PTX=1 has to be set\n");
-        return INVALID_IMAGE;
+/* Each minor version of CUDA 13 brings one of PTX 9 (PTX ISA, "Release Notes"). */
+static int check_version(const char *text) {
+    int major = 0, minor = 0;
+    sscanf(strstr(text, ".version") + strlen(".version"), "%d.%d", &major, &minor);
+    const int driver = card_settings_now()->cuda_version, ours = 100 * (driver / 1000 - 4) + driver % 1000 / 10;
+    if (100 * major + minor > ours) return UNSUPPORTED_PTX_VERSION;
+    const char *entry = strstr(text, ".entry ");
+    char name[256] = "";
+    if (entry) sscanf(entry, ".entry %255[A-Za-z0-9_$%%]", name);
+    /* NEEDS_PTX stands in for instructions that a version of PTX brought. */
+    const double needed = card_setting_of("NEEDS_PTX", name, 0);
+    return needed > major + 0.1 * minor + 0.01 ? INVALID_PTX : 0;
+}
+
+/* The bytes of an ELF file, by its own tables; 0 where they do not say. bytes: how many there are, 0: not known. */
+static uint64_t elf_bytes(const char *image, uint64_t bytes) {
+    Elf64_Ehdr head;
+    if (bytes && bytes < sizeof head) return 0;
+    memcpy(&head, image, sizeof head);
+    uint64_t end = head.e_shoff + (uint64_t)head.e_shnum * sizeof(Elf64_Shdr);
+    if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_shentsize != sizeof(Elf64_Shdr) || !head.e_shoff) return 0;
+    if (bytes && end > bytes) return 0;
+    for (int i = 0; i < head.e_shnum; ++i) {
+        Elf64_Shdr section;
+        memcpy(&section, image + head.e_shoff + i * sizeof section, sizeof section);
+        if (section.sh_type != SHT_NOBITS && section.sh_offset + section.sh_size > end)
+            end = section.sh_offset + section.sh_size;
     }
-    /* CUDA 12 brought version 8 of PTX, CUDA 13 version 9 (PTX ISA, "Release Notes"); minor versions pass. */
-    const int ptx_major = atoi(strstr(image, ".version") + strlen(".version"));
-    if (ptx_major > (int)card_settings_now()->cuda_version / 1000 - 4) return UNSUPPORTED_PTX_VERSION;
+    if (head.e_phnum && head.e_phoff + (uint64_t)head.e_phnum * head.e_phentsize > end)
+        end = head.e_phoff + (uint64_t)head.e_phnum * head.e_phentsize;
+    return bytes && end > bytes ? 0 : end;
+}
+
+/* Machine code of another architecture's is refused: second byte of an ELF file's flags, the number of the SM. */
+static int assembled(card_module *module, const char *image, uint64_t bytes) {
+    const uint64_t size = elf_bytes(image, bytes);
+    if (!size) return INVALID_IMAGE;
+    const card_model *model = &card_settings_now()->model;
+    if ((unsigned char)image[0x31] != 10 * model->major + model->minor) return NO_BINARY_FOR_GPU;
+    return disassemble(module, image, size);
+}
+
+int card_module_load(const char *image, uint64_t bytes, card_module **loaded) {
+    if (!describe) return NOT_INITIALIZED;
+    const int is_elf = !strncmp(image, "\177ELF", 4);
+    if (!is_elf && strstr(image, ".version") == NULL) return INVALID_IMAGE;
     card_module *module = calloc(1, sizeof *module);
     module->device = card_current_device();
-    module->text = strdup(image);
-    const int status = describe(module, module->text);
+    if (!is_elf) module->text = strdup(image);
+    int status = is_elf ? assembled(module, image, bytes) : check_version(image);
+    if (!status) status = describe(module, module->text);
     if (status) {
         card_module_unload(module);
         return status;
     }
     *loaded = module;
     return 0;
+}
+
+void card_set_disassembled(card_module *module, const char *text, const char *digest) {
+    module->text = strdup(text);
+    snprintf(module->cubin, sizeof module->cubin, "%s", digest);
 }
 
 int card_module_unload(card_module *module) {

@@ -58,7 +58,7 @@ static card_settings read_settings(void) {
     s.model.bus_bits = (uint32_t)card_setting_number("BUS_BITS", model->bus_bits);
     s.devices = (int)card_setting_number("DEVICES", 1);
     if (s.devices < 0 || s.devices > CARD_DEVICES_AT_MOST) s.devices = CARD_DEVICES_AT_MOST;
-    s.cuda_version = (int)card_setting_number("CUDA_VERSION", 13020);
+    s.cuda_version = (int)card_setting_number("CUDA_VERSION", 13090);
     s.driver_version = card_setting("DRIVER_VERSION", "595.45.04");
     s.timer_step_ns = (int)card_setting_number("TIMER_STEP_NS", 32);
     s.pace.memory = card_setting_number("MEMORY_PACE", 1);

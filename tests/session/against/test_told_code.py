@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_bandwidth.domain.code.identity import CodeIdentity
+from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -99,6 +100,19 @@ def test_ptx_that_is_handed_over_is_found_by_its_own_hash_and_no_other():
     for name in (ptx_digest(large), "0" * 32):
         with pytest.raises(BandwidthError, match=f"found no PTX {name} in what the revision told"):
             told.ptx(name)
+
+
+def test_machine_code_is_found_by_what_its_row_says_of_it():
+    told, code = ToldCode(), {"ptx": "p" * 32, "sass": "s" * 32, "launch": "l" * 32}
+    good = row(TIMED).to_plain() | {"code_identity": code, "cubin": text_of_cubin(b"machine code")}
+    bad = [good | {"cubin": text, "code_identity": {"ptx": name}} for name, text in BAD_CUBINS.items()]
+    told.of(asked([], "t.py::t", [*bad, good]), ["t.py::t"], nullcontext, str)
+    assert told.cubin(code) == b"machine code"
+    assert {name: told.cubin({"ptx": name}) for name in BAD_CUBINS} == dict.fromkeys(BAD_CUBINS)
+    assert told.cubin({**code, "sass": "t" * 32}) is None
+
+
+BAD_CUBINS = {"none": None, "a number": 3, "no text of bytes": "machine code!", "too large": "A" * (12 * 2**20)}
 
 
 def test_an_ordinary_request_is_one_that_an_older_plugin_reads():

@@ -74,7 +74,9 @@ class Session:
     def __init__(self, room, **sees):
         self.asked, self.ended = [], []
         self._sees = {label: iter(seen) for label, seen in sees.items()}
-        self.kernels = OldKernels(dict.get, self._start, nullcontext, lambda _: None, None, 60.0, room, Looks())
+        self.kernels = OldKernels(
+            dict.get, dict.get, self._start, nullcontext, lambda _: None, None, 60.0, room, Looks()
+        )
         self.at_hand = {label: OldKernel(label, "old", "new", 0.001) for label in sees}
 
     def _start(self, asked):

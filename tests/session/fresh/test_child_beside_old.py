@@ -9,6 +9,7 @@ from scripted import ScriptedDevice, repeat
 
 from pytest_bandwidth.devices.base import Budget, OldCode, Workload
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
+from pytest_bandwidth.domain.code.machine_code import text_of_cubin
 from pytest_bandwidth.domain.errors import DeviceLost, KernelError
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.session.fresh import child_beside_old
@@ -24,18 +25,24 @@ class Ended(BaseException):
 class Device(ScriptedDevice):
     """Gives old code, or what is wrong with it."""
 
+    newest_ptx = (9, 0)
+
     def __init__(self, load):
         super().__init__(kernel_script=repeat(2e-3, 1e-3))
-        self.load, self.done = load, []
+        self.load, self.done, self.given = load, [], []
 
-    def old_code(self, workload, old, new, shape=None):
+    def old_code(self, workload, old, new, shape=None, cubin=None):
         assert (workload.label, old, new, shape) == ("a", "old", "new", None)
+        self.given.append(cubin)
         return self.load(self)
 
+    def why_not_loaded(self, old, cubin):
+        raise NotImplementedError
 
-def beside(device):
+
+def beside(device, asked=ASKED):
     workload = Workload(lambda: device.done.append("new"), Traffic(8, 8), "a")
-    return measure_beside(device, ASKED, workload, lambda both: device.measure(both, Budget(4, 0.1), lambda _: None))
+    return measure_beside(device, asked, workload, lambda both: device.measure(both, Budget(4, 0.1), lambda _: None))
 
 
 @pytest.fixture
@@ -71,10 +78,36 @@ def test_code_that_cannot_be_loaded_is_measured_without(told):
     assert not told
 
 
+CUBIN = replace(ASKED, cubin=text_of_cubin(b"machine code"))
+
+
+def loaded(device):
+    """Give old code where its PTX is asked for, and no machine code."""
+    if device.given[-1] is not None:
+        raise KernelError("the driver does not take its machine code\nlog")
+    return OldCode((lambda: None,), None, lambda: None, tuple)
+
+
+def test_refused_machine_code_is_told_and_its_ptx_runs():
+    device = Device(loaded)
+    said = beside(device, CUBIN).detail["old-kernel"]
+    assert device.given == [b"machine code", None]
+    assert said["refused"] == "the driver does not take its machine code"
+    assert "drop" in said
+    assert beside(Device(loaded)).detail["old-kernel"]["refused"] is None
+
+
+def test_refused_machine_code_of_the_same_ptx_is_trouble():
+    device = Device(loaded)
+    said = beside(device, replace(CUBIN, needs_cubin=True)).detail["old-kernel"]
+    assert (device.given, said) == ([b"machine code"], {"trouble": "the driver does not take its machine code"})
+
+
 def test_how_the_old_code_was_launched_comes_through_a_request():
     asked = replace(ASKED, shape=LaunchShape((8, 4, 1), (256, 1, 1), 1024))
     assert old_kernel_of(json.loads(json.dumps(asdict(asked)))) == asked
     assert old_kernel_of(json.loads(json.dumps(asdict(ASKED)))) == ASKED
+    assert old_kernel_of(json.loads(json.dumps(asdict(CUBIN)))) == CUBIN
 
 
 def test_a_fault_ends_the_process_with_its_reason(told):

@@ -1,4 +1,4 @@
-"""A baseline's PTX beside it: written with the entry, held to its name, shared, pruned; never trusted unseen."""
+"""A baseline's code beside it: written with the entry, held to its name, shared, pruned; never trusted unseen."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from pytest_bandwidth.cli.main import main
 from pytest_bandwidth.domain.baseline import Entry, Run
+from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.code.ptx_normal_form import ptx_digest
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import BaselineError
@@ -21,16 +22,20 @@ GPU = DeviceIdentity("cuda", "A card", 2**34, "GPU-1")
 ONE = ".version 9.5\n.target sm_90\n.visible .entry one()\n{\nret;\n}\n"
 TWO = ONE.replace("one", "two")
 HASH_OF_ONE, HASH_OF_TWO = ptx_digest(ONE), ptx_digest(TWO)
-MODULES = {HASH_OF_ONE: ONE, HASH_OF_TWO: TWO}
+CUBIN = b"\x7fELF machine code of both\0"
+HASH_OF_CUBIN = digest(CUBIN)
+MODULES = {HASH_OF_ONE: ONE, HASH_OF_TWO: TWO, HASH_OF_CUBIN: CUBIN}
+PTX_FILES = {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
+CUBIN_FILE = f"{HASH_OF_CUBIN}.cubin"
 
 
-def entry(key: str, ptx: str) -> Entry:
-    code = {"ptx": ptx, "sass": "a" * 32, "launch": "b" * 32}
+def entry(key: str, ptx: str, **more: str) -> Entry:
+    code = {"ptx": ptx, "sass": "a" * 32, "launch": "b" * 32, **more}
     return Entry(key, 100.0, code=code, runs=(Run(100.0, commit="0123456", dirty=True),))
 
 
 def written(path: Path, *entries: Entry, device: DeviceIdentity = GPU) -> Path:
-    baseline_files.update(path, device, entries, ptx=MODULES)
+    baseline_files.update(path, device, entries, modules=MODULES)
     return path
 
 
@@ -69,31 +74,67 @@ def test_a_file_is_shared_and_not_written_twice(path):
 def test_another_version_of_the_language_is_the_same_file(path):
     file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
     newer = {HASH_OF_ONE: ONE.replace(".version 9.5", ".version 9.6")}
-    baseline_files.update(path, GPU, [entry("t.py::one", HASH_OF_ONE)], ptx=newer)
+    baseline_files.update(path, GPU, [entry("t.py::one", HASH_OF_ONE)], modules=newer)
     assert file.read_text() == ONE
 
 
 @pytest.mark.parametrize("spoil", ["truncated", "another", "pipe", "folder", "large"])
-def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, spoil, monkeypatch):
-    file = code_files.folder_of(path) / f"{HASH_OF_ONE}.ptx"
+@pytest.mark.parametrize("name", [f"{HASH_OF_ONE}.ptx", CUBIN_FILE])
+def test_a_file_that_is_not_what_its_name_says_is_refused_and_mended(path, name, spoil, monkeypatch):
+    kept = entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN)
+    written(path, kept)
+    file, good = code_files.folder_of(path) / name, MODULES[name.partition(".")[0]]
+    good = good if isinstance(good, bytes) else good.encode()
     file.unlink()
     if spoil == "pipe":
         os.mkfifo(file)
     elif spoil == "folder":
         file.mkdir()
     elif spoil == "large":
-        monkeypatch.setattr(code_files, "LARGEST_PTX_BYTES", len(ONE) + 100)
-        file.write_text(ONE + " " * 200)
+        monkeypatch.setattr(code_files, "LARGEST_BYTES", len(good) + 100)
+        file.write_bytes(good + b" " * 200)
     else:
-        file.write_text(ONE[:-3] if spoil == "truncated" else TWO)
-    with pytest.raises(BaselineError, match=f"{HASH_OF_ONE}.ptx:1: found "):
-        code_files.read_ptx(path, HASH_OF_ONE)
+        file.write_bytes(good[:-3] if spoil == "truncated" else TWO.encode())
+
+    def read() -> bytes | None:
+        if name == CUBIN_FILE:
+            return code_files.needed_cubin(path, kept.code)
+        return (code_files.read_ptx(path, HASH_OF_ONE) or "").encode()
+
+    with pytest.raises(BaselineError, match=f"{name}:1: found "):
+        read()
     if spoil in ("folder",):
         return  # nothing that an update may take away
     if spoil == "pipe":
         file.unlink()
-    written(path, entry("t.py::one", HASH_OF_ONE))
-    assert code_files.read_ptx(path, HASH_OF_ONE) == ONE
+    written(path, kept)
+    assert read() == good
+
+
+def test_machine_code_lies_beside_and_is_pruned_like_ptx(path, capsys):
+    kept = [
+        entry(f"t.py::{name}", ptx, cubin=HASH_OF_CUBIN) for name, ptx in (("one", HASH_OF_ONE), ("two", HASH_OF_TWO))
+    ]
+    written(path, *kept)
+    assert files(path) == PTX_FILES | {CUBIN_FILE}
+    assert baseline_files.load(path).entries["t.py::two"].code == kept[1].code
+    assert code_files.needed_cubin(path, kept[0].code) == CUBIN
+    assert code_files.needed_cubin(path, {"ptx": HASH_OF_ONE}) is None
+    assert main(["baseline", "prune", str(path), "t.py::one"]) == 0
+    assert files(path) == {f"{HASH_OF_TWO}.ptx", CUBIN_FILE}
+    assert main(["baseline", "prune", str(path), "t.py::two"]) == 0
+    assert "removed 2 files of code that no entry names" in capsys.readouterr().out
+    assert files(path) == set()
+    with pytest.raises(BaselineError, match=rf"found no .*{CUBIN_FILE}, commit it with the baseline"):
+        code_files.needed_cubin(path, kept[0].code)
+
+
+def test_validate_names_damaged_machine_code(path, capsys):
+    written(path, entry("t.py::one", HASH_OF_ONE, cubin=HASH_OF_CUBIN))
+    assert main(["baseline", "validate", str(path)]) == 0
+    (code_files.folder_of(path) / CUBIN_FILE).write_bytes(CUBIN[:-1])
+    assert main(["baseline", "validate", str(path)]) == 2
+    assert "found machine code of another hash than its name says" in capsys.readouterr().out
 
 
 def test_validate_names_damaged_ptx_and_not_missing_ptx(path, capsys):
@@ -109,10 +150,10 @@ def test_prune_removes_ptx_that_no_baseline_names_any_more(path, capsys):
     written(path, entry("t.py::two", HASH_OF_TWO), entry("t.py::both", HASH_OF_ONE))
     (code_files.folder_of(path) / "mine.txt").write_text("not ours")
     assert main(["baseline", "prune", str(path), "t.py::two", "--dry-run"]) == 0
-    assert "would remove the PTX of 1 kernel that no entry names" in capsys.readouterr().out
+    assert "would remove 1 file of code that no entry names" in capsys.readouterr().out
     assert len(files(path)) == 3
     assert main(["baseline", "prune", str(path), "t.py::two", "t.py::one"]) == 0
-    assert "removed the PTX of 1 kernel that no entry names" in capsys.readouterr().out
+    assert "removed 1 file of code that no entry names" in capsys.readouterr().out
     assert files(path) == {f"{HASH_OF_ONE}.ptx", "mine.txt"}
     assert [file.name for file in path.parent.iterdir() if file.name.startswith(".")] == []
 
@@ -125,10 +166,10 @@ def test_prune_without_keys_removes_unused_ptx_alone(path, capsys):
     before = path.read_text(), beside.read_text()
     assert main(["baseline", "prune", str(path.parent), "--dry-run", "--json"]) == 0
     foreseen = json.loads(capsys.readouterr().out)
-    assert [(one["removed"], one["kept"], one["ptx_removed"]) for one in foreseen["files"]] == [([], 1, 1), ([], 1, 0)]
+    assert [(one["removed"], one["kept"], one["code_removed"]) for one in foreseen["files"]] == [([], 1, 1), ([], 1, 0)]
     assert files(path) == {f"{HASH_OF_ONE}.ptx", f"{HASH_OF_TWO}.ptx"}
     assert main(["baseline", "prune", str(path.parent)]) == 0
-    assert "removed 0, 1 stay\nremoved the PTX of 1 kernel that no entry names" in capsys.readouterr().out
+    assert "removed 0, 1 stay\nremoved 1 file of code that no entry names" in capsys.readouterr().out
     assert files(path) == {f"{HASH_OF_TWO}.ptx"}
     assert (path.read_text(), beside.read_text()) == before
     assert main(["baseline", "prune", str(path.parent)]) == 2

@@ -231,6 +231,14 @@ def test_code_may_have_changed_where_it_told_itself_and_is_not_the_same(entry, n
     assert may_have_changed(replace(measured(90.0, code=now), device=device), of) is changed
 
 
+@pytest.mark.parametrize(("sass", "changed"), [("d" * 32, True), (KERNEL.sass, False)])
+def test_rebuilt_code_may_have_changed_where_its_machine_code_was_kept(sass, changed):
+    of = replace(FIVE.entries[KEY], code={**KERNEL.known(), "cubin": "e" * 32})
+    of = replace(of, runs=(*of.runs[:-1], replace(of.runs[-1], extra={"nvrtc": "13.0"})))
+    now = replace(measured(90.0, code=replace(KERNEL, sass=sass)), device=replace(GPU, facts={"nvrtc": "13.5"}))
+    assert may_have_changed(now, of) is changed
+
+
 @pytest.mark.parametrize(("gbps", "seen"), [(87.0, "3.3 % below"), (120.0, "33.3 % above")])
 def test_a_loss_that_pairs_show_to_be_past_the_tolerance_is_one_though_stored_runs_allow_it(gbps, seen):
     limits = replace(LIMITS, unsure=True)
