@@ -36,13 +36,17 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Describe one kernel launch as CUDA sees it; `args` in the kernel's parameter order."""
+    """Describe one kernel launch as CUDA sees it; `args` in the kernel's parameter order.
+
+    opaque: places of arguments, and names of fields, that are no part of what identifies it.
+    """
 
     kernel: Any
     grid: Dim
     block: Dim
     args: tuple[Any, ...]
     shared_bytes: int = 0
+    opaque: frozenset[int | str] = frozenset()
 
 
 def reshaped(launch: Launch, shape: LaunchShape | None) -> Launch:
@@ -232,7 +236,7 @@ class Device(Protocol):
 
 @runtime_checkable
 class ReproducibleDevice(Protocol):
-    """Mark a device whose counts are the same in every run, whichever tests ran before."""
+    """Mark a device whose random whole numbers are the same in every run of a test, whichever tests ran before."""
 
     def begin_test(self) -> None:
         """Start anew what a test draws at random."""
@@ -279,6 +283,17 @@ class SharingDevice(Protocol):
 
     def share(self, allocate: Callable[[int], Any], seed: int | None) -> None:
         """Make arrays from what `allocate` gives, of bytes, where it gives any; random numbers from the seed."""
+
+
+@runtime_checkable
+class AddressedDevice(Protocol):
+    """Mark a device with memory of its own, whose addresses kernels are handed as numbers, too."""
+
+    def is_memory(self, address: int) -> bool:
+        """Return whether an address lies in memory that is allocated on the device now."""
+
+    def contents(self, array: Any) -> str:
+        """Tell what an array holds, wherever it is. Raises UsageError, OutOfMemory."""
 
 
 @dataclass(frozen=True, slots=True)

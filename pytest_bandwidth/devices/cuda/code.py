@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from pytest_bandwidth.devices.base import Launch
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
 from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
 _NOWHERE = "/dev/null/kernel.cu"
@@ -23,6 +25,12 @@ _DEBUG_VARIABLE = "CUPY_CUDA_COMPILE_WITH_DEBUG"
 _DEBUG = ("--device-debug", "--generate-line-info")
 _LINKED = ("--device-c", "-dc", "-rdc=true", "--relocatable-device-code=true")
 _CARVEOUT_BY_DRIVER = -1
+# How C++ calls whole numbers of 64 bits, but for those that are made to hold an address.
+NUMBERS_64 = frozenset(
+    {"long", "unsigned long", "long int", "unsigned long int", "long long", "unsigned long long", "long long int"}
+    | {"unsigned long long int", "int64_t", "uint64_t", "std::int64_t", "std::uint64_t", "size_t", "std::size_t"}
+    | {"ptrdiff_t", "std::ptrdiff_t"}
+)
 _INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
 
 
@@ -130,3 +138,12 @@ def settings_of(cupy: Any, kernel: Any) -> tuple[str, ...]:
         return ()
     carveout = getattr(kernel, "preferred_shared_memory_carveout", _CARVEOUT_BY_DRIVER)
     return () if carveout == _CARVEOUT_BY_DRIVER else (f"carveout {carveout}",)
+
+
+def numbers_of(cupy: Any, launch: Launch) -> frozenset[int]:
+    """Return the places of parameters that a raw kernel's source declares as numbers of 64 bits: none is an address."""
+    kernel = launch.kernel
+    if not isinstance(kernel, cupy.RawKernel) or not kernel.code:
+        return frozenset()
+    held = held_by_value(kernel.code, kernel.name, len(launch.args))
+    return frozenset(place for place, kind in enumerate(held) if kind in NUMBERS_64)

@@ -24,6 +24,7 @@ class CodeIdentity:
     constants. launch: grid, block, shared memory, each argument's type and size, scalars' values. arguments: of a
     kernel's launch the arguments alone.
     function: what stands for a callable's code: what the test says of it, or a Numba function's bytecode.
+    inputs: the contents of the integer and boolean arrays that it reads; None where there are none.
     """
 
     ptx: str | None = None
@@ -31,13 +32,14 @@ class CodeIdentity:
     launch: str | None = None
     function: str | None = None
     arguments: str | None = None
+    inputs: str | None = None
 
     def known(self) -> dict[str, str]:
         """Return the hashes that there are, by name."""
         return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
 
     def is_same(self, then: CodeIdentity, *, by: str) -> bool:
-        """Return whether both surely are the same code in the same launch.
+        """Return whether both surely are the same code in the same launch, on the same indices.
 
         by: which hash tells of a kernel's code: "sass" where it is timed, "ptx" where its PTX is executed.
         """
@@ -49,12 +51,12 @@ class CodeIdentity:
         known = self._told(by)
         return None if known is None else digest(*known)
 
-    def _told(self, by: str) -> tuple[str, str, str] | None:
+    def _told(self, by: str) -> tuple[str, ...] | None:
         """Return all that tells it from other code; None where it cannot be told."""
         of_kernel = getattr(self, by)
         if self.launch is None or (of_kernel is None and self.function is None):
             return None
-        return of_kernel or "", self.function or "", self.launch
+        return of_kernel or "", self.function or "", self.launch, self.inputs or ""
 
     def standing(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
         """Tell whether this is `then`'s code, or surely another; None where that is not known. by: as in `is_same`."""
@@ -73,6 +75,8 @@ class CodeIdentity:
         if "launch" in changed:
             of_arguments = None if then.arguments is None or self.arguments is None else "arguments" in changed
             said.append(_LAUNCH_CHANGES[of_arguments])
+        if "inputs" in changed:
+            said.append(INPUTS_CHANGED)
         return tuple(said)
 
     def rebuilt_since(self, then: CodeIdentity) -> str | None:
@@ -91,6 +95,7 @@ class CodeIdentity:
 
 # Hashes that change with the source; machine code does so without, too.
 _OF_SOURCE = {"ptx", "function"}
+INPUTS_CHANGED = "the contents of an index array changed"
 SHAPE_CHANGED = "the launch changed: grid, block or shared memory"
 # By whether its arguments are others, which older baselines do not tell.
 _LAUNCH_CHANGES = {
