@@ -16,7 +16,7 @@ REMEDIES = {
     Status.NOT_COMPARABLE: "If intended: --bandwidth-update; else measure as the baseline did.",
     Status.NO_BASELINE: "To write it: --bandwidth-update-new.",
     Status.INVALID: "Quiet the device and run again.",
-    Status.DEVICE: "Look at the device: clocks, temperature, other users.",
+    Status.DEVICE: "Look at the device (clocks, temperature, other users), and at the test's input data.",
     Status.UNCONFIRMED: "Run again on a quiet machine.",
 }
 

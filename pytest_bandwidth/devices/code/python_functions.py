@@ -15,14 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from pytest_bandwidth.devices.base import BoundLaunch, Launch
+from pytest_bandwidth.devices.code.held import arguments_told
 from pytest_bandwidth.devices.code.launch import SCALARS
 from pytest_bandwidth.devices.code.numba_functions import function_digest, is_dispatcher
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
-from pytest_bandwidth.domain.code.identity import digest
+from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
 _STANDARD = ("math", "cmath", operator.add.__module__, "operator")
 # Nothing that reads what is not seen here, or runs what comes from elsewhere.
@@ -38,30 +40,51 @@ _SETS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_BUILD_CLA
 
 @dataclass(frozen=True, slots=True)
 class KnownFunction:
-    """Hold what a function is known by, and the arrays and scalars that it was made with."""
+    """Hold what a function is known by, and the arrays and scalars that it was made with.
+
+    machine_code, launches: hashes of the kernels that it launches and of how, in order.
+    """
 
     digest: str
     held: tuple[object, ...]
+    machine_code: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
 
 
-def known_function(function: object, arguments: Iterable[object] = ()) -> KnownFunction | None:
-    """Identify a function that is called with such arguments; None where what decides what it does cannot be told."""
-    walk = _Called()
+class CodeDevice(Protocol):
+    """Declare what identifies the launches that a function holds."""
+
+    def code(self, launch: Launch) -> MeasuredCode:
+        """Identify what the launch runs, as far as that can be told."""
+
+
+def known_function(
+    function: object, arguments: Iterable[object] = (), device: CodeDevice | None = None
+) -> KnownFunction | None:
+    """Identify a function that is called with such arguments; None where what decides what it does cannot be told.
+
+    device: as in `callables.callable_code`.
+    """
+    walk = _Called(device)
     try:
         if not all(map(_is_argument, arguments)):
             return None
         parts = list(walk.value(function))
     except (Unknown, RecursionError):
         return None
-    return KnownFunction(digest(platform.python_version(), np.__version__, *parts), tuple(walk.held))
+    whole = digest(platform.python_version(), np.__version__, *parts)
+    return KnownFunction(whole, tuple(walk.held), tuple(walk.machine_code), tuple(walk.launches))
 
 
 class _Called(Walk):
     """Walk through code that Python runs; keep what it was made with."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: CodeDevice | None) -> None:
         super().__init__()
+        self._device = device
         self.held: list[object] = []
+        self.machine_code: list[str] = []
+        self.launches: list[str] = []
 
     def _held(self, value: Any) -> Iterator[str]:
         if isinstance(value, (list, tuple)):
@@ -75,7 +98,9 @@ class _Called(Walk):
             yield from self.value(value)
 
     def _object(self, value: Any) -> Iterator[str]:
-        if is_dispatcher(value):
+        if isinstance(value, BoundLaunch):
+            yield self._launched(value.launch)
+        elif is_dispatcher(value):
             found = function_digest(value)
             if found is None:
                 raise Unknown
@@ -102,6 +127,17 @@ class _Called(Walk):
             yield from self.function(value)
         else:
             raise Unknown
+
+    def _launched(self, launch: Launch) -> str:
+        """Tell a launch by its kernel's source; keep its machine code and its arguments."""
+        found = None if self._device is None else self._device.code(launch).identity
+        if found is None or found.launch is None or (found.sass is None and found.function is None):
+            raise Unknown
+        self.launches.append(found.launch)
+        self.held.extend(arguments_told(launch))  # one may write what another reads
+        if found.sass is not None:
+            self.machine_code.append(found.sass)
+        return f"launch {found.ptx or ''} {found.function or ''}"
 
     def _code(self, code: CodeType, module: Mapping[str, Any]) -> Iterator[str]:
         if any(name in _FOREIGN or (name.startswith("__") and name.endswith("__")) for name in code.co_names):

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_bandwidth.devices.code.contents import Sums, added, sums_of
+from pytest_bandwidth.devices.contents import Sums, added, sums_of
 
 THREADS, BLOCKS_PER_SM = 256, 8
 _WORD_BYTES = 8
 
 
 class DeviceSums:
-    """Add up the words of CuPy's arrays as `devices.code.contents.sums_of` does those of NumPy's.
+    """Add up the words of CuPy's arrays as `devices.contents.sums_of` does those of NumPy's.
 
     kernel: ``sum_words`` of cuda_src/probe.cu.
     """

@@ -28,8 +28,8 @@ from pytest_bandwidth.devices.base import (
     Workload,
     reshaped,
 )
-from pytest_bandwidth.devices.code.contents import contents_text, host_contents
 from pytest_bandwidth.devices.code.launch import Addresses, with_launch
+from pytest_bandwidth.devices.contents import contents_text, host_contents
 from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes, is_foreign_array, on_host
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load, settle
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.ptx_entry import why_not_interchangeable
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource, is_same_but_for_target
@@ -110,6 +110,8 @@ class OldKernels:
         same_launch = then.launch is not None and measurement.code.launch == then.launch
         if then.ptx is None or measurement.ptx is None or (measurement.code.ptx == then.ptx and same_launch):
             return None
+        if then.inputs != measurement.code.inputs:
+            raise BandwidthError(f"{INPUTS_CHANGED}, and its own are not known")
         shape = None if same_launch else _shape_of_before(measurement, entry)
         old = self._old_ptx(then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)

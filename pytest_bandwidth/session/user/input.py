@@ -6,7 +6,7 @@ import ast
 import inspect
 import operator
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -295,6 +295,43 @@ def checked_code(code: Any) -> bytes | str | None:
         f"code={shown(code)}, expected bytes or text that identify the machine code, such as a cubin, or a kernel that "
         "Triton compiled"
     )
+
+
+def checked_opaque(
+    opaque: Any, args: Sequence[Any], keywords: Mapping[str, Any], places: Mapping[str, int | str]
+) -> frozenset[int | str]:
+    """Return the places and keywords of arguments, and the names of fields, that identify nothing. Raises UsageError.
+
+    places: of arguments, by the name of their parameter.
+    """
+    if opaque is None:
+        return frozenset()
+    asked = (opaque,) if isinstance(opaque, (str, int)) else opaque
+    fields = {
+        name for argument in (*args, *keywords.values()) for name in _field_names(getattr(argument, "dtype", None))
+    }
+    found: set[int | str] = set()
+    for one in asked if isinstance(asked, Iterable) else (asked,):
+        place = _whole(one)
+        if place is not None and 0 <= place < len(args):
+            found.add(place)
+        elif isinstance(one, str) and (one in places or one in fields):
+            found.add(places.get(one, one))
+        else:
+            known = ", ".join([*places, *sorted(fields)]) or "no names are known"
+            raise UsageError(
+                f"opaque={shown(one)}, expected places of arguments from 0 to {len(args) - 1}, or names of parameters "
+                f"or fields ({known})"
+            )
+    return frozenset(found)
+
+
+def _field_names(dtype: Any) -> Iterator[str]:
+    """Yield the names of a struct's fields, and of structs in it."""
+    base = getattr(dtype, "base", dtype)
+    for name in getattr(base, "names", None) or ():
+        yield name
+        yield from _field_names(base.fields[name][0])
 
 
 def checked_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:

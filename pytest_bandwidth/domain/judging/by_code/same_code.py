@@ -18,6 +18,8 @@ from pytest_bandwidth.domain.verdict import Status, Verdict
 # The code of verdicts that rest on it.
 SAME_CODE = "same-code"
 NOTHING_DIFFERS = "nothing that runs record differs from the newest"
+# Of arrays of floats no contents are known.
+OTHER_DATA = "other input data, which no run records, may be a cause"
 # Others that use less of a host's processors than this are no reason to name.
 LEAST_PROCESSORS = 0.1
 _FINE = (Status.WITHIN, Status.IMPROVED, Status.INSUFFICIENT)
@@ -40,7 +42,7 @@ def may_have_changed(measurement: Measurement, entry: Entry | None) -> bool:
     if entry is None or is_same_code(measurement, entry):
         return False
     now, then = measurement.code, identity_of_plain(entry.code)
-    if then.ptx is not None and (now.ptx, now.launch) == (then.ptx, then.launch):
+    if then.ptx is not None and (now.ptx, now.launch, now.inputs) == (then.ptx, then.launch, then.inputs):
         return now.rebuilt_since(then) is not None and not recorded_changes(measurement, entry)
     return bool(now.changes_since(then)) or then.fingerprint(by="sass") is not None
 
@@ -92,7 +94,8 @@ def _blamed(verdict: Verdict, measurement: Measurement, entry: Entry) -> Verdict
 def what_differs(measurement: Measurement, entry: Entry) -> str:
     """Say what is not as in the entry's runs: the toolchain's code, card, probe, clocks, others, settings, versions.
 
-    Of code only what its toolchain made of it: what people changed in it has been held to the old.
+    Of code only what its toolchain made of it: what people changed in it has been held to the old. Never the device
+    alone: what arrays of floats hold is not known.
     """
     device = measurement.device
     of_device: list[str] = []
@@ -112,7 +115,7 @@ def what_differs(measurement: Measurement, entry: Entry) -> str:
     pairs = ": pairs with the old versions would tell whether they are why" if versions and not of_device else ""
     rebuilt = measurement.code.rebuilt_since(identity_of_plain(entry.code))
     said = [rebuilt, f"what differs is {', '.join(found)}{pairs}" if found else None]
-    return "; ".join(filter(None, said)) or NOTHING_DIFFERS
+    return f"{'; '.join(filter(None, said)) or NOTHING_DIFFERS}; {OTHER_DATA}"
 
 
 def _another_probe(measurement: Measurement, entry: Entry) -> str | None:
