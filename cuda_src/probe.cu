@@ -120,8 +120,8 @@ extern "C" __global__ void random_words(u64* __restrict__ out, u64 seed, u64 kee
     }
 }
 
-// Adds up 64-bit words, each mixed with its place: of m[i] = splitmix64's mixing of x[i] + (i + 1) * its step, a block adds
-// the m[i] to sums[block][0] and the (2 i + 1) m[i] to sums[block][1]. Reads 8 n bytes once; sums: zeroed.
+// Adds up 64-bit words, each mixed with its place: of m[i] = splitmix64's mixing of x[i] + (i + 1) * its step, a block
+// adds the m[i] to sums[block][0] and the (2 i + 1) m[i] to sums[block][1]. Reads 8 n bytes once; sums: zeroed.
 __device__ __forceinline__ u64 mixed_word(u64 word, long long i) {
     u64 z = word + ((u64)i + 1) * 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
