@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -287,7 +287,11 @@ class SharingDevice(Protocol):
 
 @runtime_checkable
 class AddressedDevice(Protocol):
-    """Mark a device with memory of its own, whose addresses kernels are handed as numbers, too."""
+    """Mark a device with memory of its own: its addresses are handed to kernels as numbers, too."""
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """Return what the functions of its arrays' library are known by, such as versions, by its module's name."""
 
     def is_memory(self, address: int) -> bool:
         """Return whether an address lies in memory that is allocated on the device now."""

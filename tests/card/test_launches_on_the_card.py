@@ -38,6 +38,13 @@ def test_random_indices_repeat_and_empty_ones_are_zero(told: Any) -> None:
     assert told[0]["empty"] == 0
 
 
+def test_functions_of_cupys_are_known_and_kernels_of_ones_own_are_not(told: Any) -> None:
+    found = told[0]["library"]
+    assert found["copy"] == found["copy again"] == told[1]["library"]["copy"]
+    assert len({found[name] for name in ("copy", "add", "set")} - {None}) == 3
+    assert found["kernel"] is found["bound"] is None
+
+
 KERNEL = """
 extern "C" __global__ void gather(const float* x, const int* index, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

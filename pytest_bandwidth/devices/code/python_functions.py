@@ -11,6 +11,7 @@ import builtins
 import dis
 import operator
 import platform
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pytest_bandwidth.devices.base import BoundLaunch, Launch
+from pytest_bandwidth.devices.base import AddressedDevice, BoundLaunch, Launch
 from pytest_bandwidth.devices.code.held import arguments_told
 from pytest_bandwidth.devices.code.launch import SCALARS
 from pytest_bandwidth.devices.code.numba_functions import function_digest, is_dispatcher
@@ -33,8 +34,8 @@ _BUILTINS = frozenset(
     | {"int", "isinstance", "len", "list", "map", "max", "min", "next", "iter", "pow", "range", "reversed", "round"}
     | {"set", "slice", "sorted", "str", "sum", "tuple", "zip"}
 )
-# What in NumPy runs others' code.
-_FOREIGN = frozenset({"ctypeslib", "f2py", "testing"})
+# What in NumPy and CuPy runs others' code.
+_FOREIGN = frozenset({"ctypeslib", "f2py", "testing", "RawKernel", "RawModule", "load_file"})
 _SETS = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_BUILD_CLASS"})
 
 
@@ -67,12 +68,12 @@ def known_function(
     """
     walk = _Called(device)
     try:
-        if not all(map(_is_argument, arguments)):
+        if not all(map(walk.is_argument, arguments)):
             return None
         parts = list(walk.value(function))
     except (Unknown, RecursionError):
         return None
-    whole = digest(platform.python_version(), np.__version__, *parts)
+    whole = digest(platform.python_version(), np.__version__, *sorted(walk.used), *parts)
     return KnownFunction(whole, tuple(walk.held), tuple(walk.machine_code), tuple(walk.launches))
 
 
@@ -82,6 +83,8 @@ class _Called(Walk):
     def __init__(self, device: CodeDevice | None) -> None:
         super().__init__()
         self._device = device
+        self._libraries: Mapping[str, str] = device.libraries if isinstance(device, AddressedDevice) else {}
+        self.used: set[str] = set()
         self.held: list[object] = []
         self.machine_code: list[str] = []
         self.launches: list[str] = []
@@ -91,7 +94,7 @@ class _Called(Walk):
             yield f"{type(value).__name__} {len(value)}"
             for item in value:
                 yield from self._held(item)
-        elif _is_argument(value):
+        elif self.is_argument(value):
             self.held.append(value)
             yield "argument"
         else:
@@ -105,7 +108,7 @@ class _Called(Walk):
             if found is None:
                 raise Unknown
             yield found
-        elif _is_array(value):
+        elif self._is_array(value):
             yield from self._held(value)
         elif isinstance(value, partial):
             yield "partial"
@@ -118,10 +121,10 @@ class _Called(Walk):
             yield f"method {value.__name__}"
             yield from self._held(value.__self__)
         elif isinstance(value, ModuleType):
-            if not _is_of(value.__name__):
+            if not self._is_of(value.__name__):
                 raise Unknown
             yield f"module {value.__name__}"
-        elif _is_known(value):
+        elif self._is_known(value):
             yield f"{type(value).__name__} {getattr(value, '__module__', '')}.{_name(value)}"
         elif isinstance(value, FunctionType):
             yield from self.function(value)
@@ -145,7 +148,7 @@ class _Called(Walk):
         for instruction in dis.get_instructions(code):
             if instruction.opname in _SETS:
                 raise Unknown
-            if instruction.opname == "IMPORT_NAME" and not _is_of(instruction.argval):
+            if instruction.opname == "IMPORT_NAME" and not self._is_of(instruction.argval):
                 raise Unknown
         yield digest(getattr(code, "co_exceptiontable", b""))
         yield from super()._code(code, module)
@@ -153,34 +156,35 @@ class _Called(Walk):
     def _is_builtin(self, name: str) -> bool:
         return name in _BUILTINS
 
+    def is_argument(self, value: object) -> bool:
+        """Return whether it is a scalar, a text or a library's array: no subclass or element that does as it likes."""
+        if isinstance(value, tuple):
+            return all(map(self.is_argument, value))
+        return isinstance(value, SCALARS) or self._is_array(value)
 
-def _is_argument(value: object) -> bool:
-    """Return whether it is a scalar, a text or an array of NumPy's: no subclass or element that does as it likes."""
-    if isinstance(value, tuple):
-        return all(map(_is_argument, value))
-    return isinstance(value, SCALARS) or _is_array(value)
+    def _is_array(self, value: object) -> bool:
+        if type(value) is np.ndarray:
+            return not value.dtype.hasobject
+        return any(type(value) is getattr(sys.modules.get(name), "ndarray", None) for name in self._libraries)
 
+    def _is_known(self, value: Any) -> bool:
+        """Return whether it is a function or type of a library's or Python's own, known by its name."""
+        if isinstance(value, np.ufunc):
+            return getattr(np, value.__name__, None) is value  # others make some of their own
+        if isinstance(value, FunctionType):  # functools.wraps copies __module__ from another
+            return self._is_of(str(value.__globals__.get("__name__"))) and "<" not in _name(value)
+        module = getattr(value, "__module__", None) or ""
+        if module == "builtins":
+            return _name(value) in _BUILTINS and getattr(builtins, _name(value), None) is value
+        return isinstance(value, (BuiltinFunctionType, type, type(np.sum))) and self._is_of(module)
 
-def _is_array(value: object) -> bool:
-    return type(value) is np.ndarray and not value.dtype.hasobject
-
-
-def _is_known(value: Any) -> bool:
-    """Return whether it is a function or type of NumPy's or Python's own, known by its name."""
-    if isinstance(value, np.ufunc):
-        return getattr(np, value.__name__, None) is value  # others make some of their own
-    if isinstance(value, FunctionType):  # functools.wraps copies __module__ from another
-        return _is_of(str(value.__globals__.get("__name__"))) and "<" not in _name(value)
-    module = getattr(value, "__module__", None) or ""
-    if module == "builtins":
-        return _name(value) in _BUILTINS and getattr(builtins, _name(value), None) is value
-    return isinstance(value, (BuiltinFunctionType, type, type(np.sum))) and _is_of(module)
+    def _is_of(self, module: str) -> bool:
+        top, *inner = module.split(".")
+        if top in self._libraries and _FOREIGN.isdisjoint(inner):
+            self.used.add(f"{top} {self._libraries[top]}")
+            return True
+        return (top == "numpy" and _FOREIGN.isdisjoint(inner)) or module in _STANDARD
 
 
 def _name(value: Any) -> str:
     return str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
-
-
-def _is_of(module: str) -> bool:
-    top, *inner = module.split(".")
-    return (top == "numpy" and _FOREIGN.isdisjoint(inner)) or module in _STANDARD

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.code.cubin import machine_code
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
-from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
 from pytest_bandwidth.domain.code.kernel_signature import held_by_value
+from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
 _NOWHERE = "/dev/null/kernel.cu"
@@ -66,6 +69,8 @@ class RawKernelCodes:
             why = self._why_unknown(made)
             if why is not None:
                 return MeasuredCode(unknown=why)
+            if made["code"] is None:
+                return self._of_file(Path(made["file_path"]), kernel.name)
             compiled = self._of_source(_Source(made["code"], made["options"], made["name_expressions"] or ()))
         # RuntimeError: NVRTC's and the driver's errors. The next three: CuPy's own, where a release is another.
         except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
@@ -85,7 +90,7 @@ class RawKernelCodes:
         if self._cupy.cuda.runtime.is_hip:
             return "HIP's compiler makes no PTX"
         if made["code"] is None:
-            return "it was loaded from a compiled file"
+            return None
         if made["backend"] != "nvrtc":
             return f"{made['backend']} compiled it"
         if made["jitify"]:
@@ -97,6 +102,17 @@ class RawKernelCodes:
         if _includes_unseen(made["options"]):
             return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
         return None
+
+    def _of_file(self, path: Path, name: str) -> MeasuredCode:
+        """Identify a kernel of a compiled file: a cubin, or PTX that the driver compiles."""
+        data = path.read_bytes()
+        machine = machine_code(data, name)
+        if machine is not None:
+            return MeasuredCode(CodeIdentity(sass=digest(*machine)))
+        module = normal_form(data.decode("utf-8", "replace"), name)
+        if module is None:
+            return MeasuredCode(unknown=f"{path} holds no kernel {name}, in PTX or a cubin")
+        return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
 
     def _of_source(self, source: _Source) -> _Compiled:
         if source not in self._compiled:

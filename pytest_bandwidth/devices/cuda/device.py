@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ from pytest_bandwidth.devices.cuda.graphs import (
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
+from pytest_bandwidth.devices.cuda.libraries import library_versions
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.old_code import KeptArrays, host_copies, keep_arrays, kernel_of_ptx
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
@@ -114,6 +116,7 @@ class CudaDevice:
         )
         self._kernels: dict[KernelSource, Any] = {}
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
+        self._driver = known.driver_version
         self._measured: Workload | None = None
         self._in_graph: int | None = None  # launches in the graph that each sample replays; None = no graph
         self._sums = DeviceSums(self._cupy, opened.module.get_function("sum_words"), facts.sm_count)
@@ -205,6 +208,11 @@ class CudaDevice:
             addresses = Addresses(self._lies_here, numbers=numbers_of(self._cupy, launch))
             settings = settings_of(self._cupy, launch.kernel)
             return with_launch(self._codes.code(launch.kernel), launch, *settings, addresses=addresses)
+
+    @cached_property
+    def libraries(self) -> Mapping[str, str]:
+        """Return what CuPy's functions are known by."""
+        return library_versions(self._cupy, self._driver)
 
     def is_memory(self, address: int) -> bool:
         """Return whether the driver knows an address as memory of a GPU, or as memory that it shares with the host."""

@@ -17,6 +17,7 @@ from typing import Any
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
 from pytest_bandwidth.devices.code.compiled import is_compiled, machine_code
 from pytest_bandwidth.devices.code.cubin import code_of_file
+from pytest_bandwidth.devices.code.makers import held_code
 from pytest_bandwidth.devices.datasheets import precisions
 from pytest_bandwidth.domain.code.identity import digest
 from pytest_bandwidth.domain.errors import UsageError
@@ -281,7 +282,7 @@ def checked_code(code: Any) -> bytes | str | None:
 
     Of a cubin, and any ELF file, a hash of its instructions and constants: line numbers lie beside them.
     """
-    found = machine_code(code) if is_compiled(code) else code
+    found = machine_code(code) if is_compiled(code) else held_code(code)
     if found is None and code is not None:
         raise UsageError(
             f"code=: a {type(code).__name__} with {', '.join(map(str, code.asm)) or 'nothing'} in its asm, expected a "

@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from pytest_bandwidth.devices.base import KernelSource, Launch
+from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.contents import host_contents
 from pytest_bandwidth.devices.cuda.device import open_cuda
 
@@ -51,6 +52,21 @@ found = {
     "number": same["int"] != launched(scale, address, np.int64(address)),
     "numbers": launched(scale, x, np.int64(address)) != launched(scale, x, np.int64(address + 128)),
     "struct's number": same["struct"] != launched(of_struct, view(address, 9)),
+}
+y = xp.empty_like(x)
+bound = device.launcher(Launch(scale, (1, 1, 1), (32, 1, 1), (x, n)), None)
+calls = {
+    "copy": lambda: xp.copyto(y, x),
+    "copy again": lambda: xp.copyto(y, x),
+    "add": lambda: xp.add(y, x, out=y),
+    "set": lambda: y.set(np.ones(N, np.float32), stream=xp.cuda.get_current_stream()),
+    "ufunc": xp.square,
+    "kernel": lambda: xp.RawKernel(SOURCE, "scale")((1,), (32,), (x, n)),
+    "bound": bound,
+}
+found["library"] = {
+    name: callable_code(call, (x,) if name == "ufunc" else (), {}, None, device).identity.function
+    for name, call in calls.items()
 }
 index = np.random.default_rng(1).integers(0, N, 3001).astype(np.int32)
 arrays = {
