@@ -120,6 +120,36 @@ extern "C" __global__ void random_words(u64* __restrict__ out, u64 seed, u64 kee
     }
 }
 
+// Adds up 64-bit words, each mixed with its place: of m[i] = splitmix64's mixing of x[i] + (i + 1) * its step, a block
+// adds the m[i] to sums[block][0] and the (2 i + 1) m[i] to sums[block][1]. Reads 8 n bytes once; sums: zeroed.
+__device__ __forceinline__ u64 mixed_word(u64 word, long long i) {
+    u64 z = word + ((u64)i + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+extern "C" __global__ void sum_words(const u64* __restrict__ x, u64* sums, long long n) {
+    u64 plain = 0, placed = 0;
+    long long i = first_index();
+    const long long step = stride();
+    for (; i + 3 * step < n; i += 4 * step) {
+        const u64 words[4] = {x[i], x[i + step], x[i + 2 * step], x[i + 3 * step]};
+        for (int k = 0; k < 4; ++k) {
+            const u64 m = mixed_word(words[k], i + k * step);
+            plain += m;
+            placed += (2 * (u64)(i + k * step) + 1) * m;
+        }
+    }
+    for (; i < n; i += step) {
+        const u64 m = mixed_word(x[i], i);
+        plain += m;
+        placed += (2 * (u64)i + 1) * m;
+    }
+    atomicAdd(&sums[2 * blockIdx.x], plain);
+    atomicAdd(&sums[2 * blockIdx.x + 1], placed);
+}
+
 // Keeps a stream back until the host's flag reaches the ticket, so that what is queued behind starts without waiting
 // for further launches. Gives up after `nanoseconds_allowed` and says so: a caller that synchronises would otherwise
 // wait for us while we wait for it. Flags are in pinned host memory. One thread.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,13 +37,17 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Describe one kernel launch as CUDA sees it; `args` in the kernel's parameter order."""
+    """Describe one kernel launch as CUDA sees it; `args` in the kernel's parameter order.
+
+    opaque: places of arguments, and names of fields, that are no part of what identifies it.
+    """
 
     kernel: Any
     grid: Dim
     block: Dim
     args: tuple[Any, ...]
     shared_bytes: int = 0
+    opaque: frozenset[int | str] = frozenset()
 
 
 def reshaped(launch: Launch, shape: LaunchShape | None) -> Launch:
@@ -233,7 +237,7 @@ class Device(Protocol):
 
 @runtime_checkable
 class ReproducibleDevice(Protocol):
-    """Mark a device whose counts are the same in every run, whichever tests ran before."""
+    """Mark a device whose random whole numbers are the same in every run of a test, whichever tests ran before."""
 
     def begin_test(self) -> None:
         """Start anew what a test draws at random."""
@@ -280,6 +284,21 @@ class SharingDevice(Protocol):
 
     def share(self, allocate: Callable[[int], Any], seed: int | None) -> None:
         """Make arrays from what `allocate` gives, of bytes, where it gives any; random numbers from the seed."""
+
+
+@runtime_checkable
+class AddressedDevice(Protocol):
+    """Mark a device with memory of its own: its addresses are handed to kernels as numbers, too."""
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """Return what the functions of its arrays' library are known by, such as versions, by its module's name."""
+
+    def is_memory(self, address: int) -> bool:
+        """Return whether an address lies in memory that is allocated on the device now."""
+
+    def contents(self, array: Any) -> str:
+        """Tell what an array holds, wherever it is. Raises UsageError, OutOfMemory."""
 
 
 @dataclass(frozen=True, slots=True)

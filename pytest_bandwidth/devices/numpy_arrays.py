@@ -12,7 +12,14 @@ import numpy as np
 
 from pytest_bandwidth.devices.free_memory import available_bytes
 from pytest_bandwidth.devices.host import usable_processors
-from pytest_bandwidth.devices.random_bits import WORD_BYTES, checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.devices.random_bits import (
+    WHOLE_KINDS,
+    WORD_BYTES,
+    checked_array_shape,
+    masks_for,
+    resolve_dtype,
+    words_needed,
+)
 from pytest_bandwidth.domain.errors import OutOfMemory, UsageError
 from pytest_bandwidth.domain.units import format_bytes
 
@@ -58,45 +65,61 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 
 
 class RandomSource:
-    """Make random arrays, different at every call."""
+    """Make random arrays, different at every call.
+
+    seed: None = floats are others in every process, and whole numbers the same from the beginning of each test on.
+    """
 
     def __init__(self, seed: int | None = None, allocate: Allocate = _nowhere_else) -> None:
         self._allocate = allocate
         self._generator = np.random.Generator(np.random.SFC64(seed))
+        self._of_whole = None if seed is not None else _seeded()
+
+    def begin_test(self) -> None:
+        """Start whole numbers anew, where no seed was given."""
+        if self._of_whole is not None:
+            self._of_whole = _seeded()
 
     def array(self, shape: int | Sequence[int], dtype: Any) -> Array:
         """Make floats in [1, 2) with random mantissas or integers of random bits. Raises UsageError, OutOfMemory."""
         sizes, kind = _sizes(shape), resolve_dtype(dtype)
         masks, words = masks_for(kind), words_needed(sizes, kind)
         out = _aligned_bytes(words * WORD_BYTES, f"an array of {sizes} {kind.name}", self._allocate).view(np.uint64)
-        self._fill(out, np.uint64(masks.keep), np.uint64(masks.set))
+        whole = self._of_whole if kind.kind in WHOLE_KINDS else None
+        _fill(out, np.uint64(masks.keep), np.uint64(masks.set), whole or self._generator)
         return out.view(np.uint8)[: prod(sizes) * kind.itemsize].view(kind).reshape(sizes)
 
-    def _fill(self, out: Array, keep: np.uint64, fixed: np.uint64) -> None:
-        """Write out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
 
-        On all processors, each in a part of its own: a page lies in the memory of the processor that touches it first.
-        """
-        block = self._words(min(out.size, RANDOM_BLOCK_WORDS)) & keep | fixed
-        variations = self._words(-(-out.size // RANDOM_BLOCK_WORDS)) & keep
-        whole, rest = divmod(out.size, RANDOM_BLOCK_WORDS)
-        blocks = out[: out.size - rest].reshape(whole, RANDOM_BLOCK_WORDS)
+def _seeded() -> np.random.Generator:
+    return np.random.Generator(np.random.SFC64(0))
 
-        def fill(part: slice) -> None:
-            np.bitwise_xor(block, variations[:whole][part, None], out=blocks[part])
 
-        parts = _parts(whole, len(usable_processors()))
-        if len(parts) > 1:
-            with ThreadPoolExecutor(len(parts)) as pool:
-                list(pool.map(fill, parts))
-        else:
-            for part in parts:
-                fill(part)
-        if rest:
-            np.bitwise_xor(block[:rest], variations[-1], out=out[-rest:])
+def _fill(out: Array, keep: np.uint64, fixed: np.uint64, generator: np.random.Generator) -> None:
+    """Write out = (random & keep) | fixed, block by block: each block is the first one under another random mask.
 
-    def _words(self, count: int) -> Array:
-        return self._generator.integers(0, 2**64, count, np.uint64)
+    On all processors, each in a part of its own: a page lies in the memory of the processor that touches it first.
+    """
+    block = _words(generator, min(out.size, RANDOM_BLOCK_WORDS)) & keep | fixed
+    variations = _words(generator, -(-out.size // RANDOM_BLOCK_WORDS)) & keep
+    whole, rest = divmod(out.size, RANDOM_BLOCK_WORDS)
+    blocks = out[: out.size - rest].reshape(whole, RANDOM_BLOCK_WORDS)
+
+    def fill(part: slice) -> None:
+        np.bitwise_xor(block, variations[:whole][part, None], out=blocks[part])
+
+    parts = _parts(whole, len(usable_processors()))
+    if len(parts) > 1:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            list(pool.map(fill, parts))
+    else:
+        for part in parts:
+            fill(part)
+    if rest:
+        np.bitwise_xor(block[:rest], variations[-1], out=out[-rest:])
+
+
+def _words(generator: np.random.Generator, count: int) -> Array:
+    return generator.integers(0, 2**64, count, np.uint64)
 
 
 def _parts(count: int, most: int) -> list[slice]:

@@ -58,6 +58,15 @@ class _Blocks:
         return self.length * prod(size for size, _ in self.repeats)
 
 
+def span_of(extent: Extent) -> tuple[int, int]:
+    """Return an extent's first address, and the one after its last."""
+    reaches = [(size - 1) * stride for size, stride in zip(extent.shape, extent.strides, strict=True) if size]
+    start = extent.address + sum(reach for reach in reaches if reach < 0)
+    if not prod(extent.shape):
+        return start, start
+    return start, extent.address + sum(reach for reach in reaches if reach > 0) + extent.itemsize
+
+
 def distinct_bytes(extents: Iterable[Extent]) -> int:
     """Return the bytes that lie in any of the extents, each once.
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pytest_bandwidth.devices.base import BoundLaunch, Workload
+from pytest_bandwidth.devices.base import BoundLaunch, Launch, Workload
 from pytest_bandwidth.devices.code.callables import callable_code
 from pytest_bandwidth.devices.code.compiled import compiled_resources
+from pytest_bandwidth.devices.code.held import arguments_told, held_by
 from pytest_bandwidth.devices.kernel_source import read_source
 from pytest_bandwidth.domain.code.identity import MeasuredCode
+from pytest_bandwidth.domain.code.kernel_signature import parameter_names
 from pytest_bandwidth.domain.device import DeviceIdentity
 from pytest_bandwidth.domain.errors import NotOnThisDevice, UsageError
 from pytest_bandwidth.domain.judging.limits import floors_of
@@ -30,6 +32,7 @@ from pytest_bandwidth.frameworks.compiling import recompiled
 from pytest_bandwidth.frameworks.explain import explained
 from pytest_bandwidth.frameworks.waiting import awaited
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, is_told
+from pytest_bandwidth.session.measuring.inputs import Inputs
 from pytest_bandwidth.session.measuring.measuring_run import MeasuringRun
 from pytest_bandwidth.session.measuring.progress import Progress
 from pytest_bandwidth.session.user.call_arrays import CallArrays
@@ -41,6 +44,7 @@ from pytest_bandwidth.session.user.input import (
     checked_code,
     checked_label,
     checked_launch,
+    checked_opaque,
     checked_shape,
     checked_switch,
     declared,
@@ -78,6 +82,8 @@ class Bandwidth:
         self._test = test
         self._told = told
         self._folders = (test_file.parent, run.root)
+        # Each with its kernel: an id is only its own while it lives.
+        self._sources: dict[int, tuple[Any, str, str]] = {}
         self.measurements: dict[str | None, Measurement] = {}
         self.tags: dict[str, Any] = {}
         # Whether the test called for a measurement: one whose error the test caught leaves nothing to judge.
@@ -134,7 +140,9 @@ class Bandwidth:
         exist; or the compiler's log) and, on the host, NotOnThisDevice for other than shipped kernels: the test skips.
         """
         found = read_source(source, name, self._folders, options, name_expressions)
-        return self._run.device.kernel(found)
+        kernel = self._run.device.kernel(found)
+        self._sources[id(kernel)] = kernel, found.text, found.name
+        return kernel
 
     def bind(
         self,
@@ -145,12 +153,13 @@ class Bandwidth:
         *,
         shared_mem: int = 0,
         stream: Any = None,
+        opaque: Any = None,
     ) -> Callable[[], object]:
         """Return an unmeasured launch as a callable without arguments: to run it once, or to measure several as one.
 
-        Measured by itself it tells its kernel's code, as in `launch`.
+        Measured by itself, or by a function that calls several, it tells its kernel's code; keywords as in `launch`.
         """
-        launch = checked_launch(kernel, grid, block, args, shared_mem)
+        launch = self._launch_of(kernel, grid, block, args, shared_mem, opaque)
         return BoundLaunch(launch, stream, self._run.device.launcher(launch, stream))
 
     def launch(
@@ -170,6 +179,7 @@ class Bandwidth:
         shared_mem: int = 0,
         stream: Any = None,
         graph: bool = False,
+        opaque: Any = None,
     ) -> Measurement:
         """Measure one kernel launch; `grid`, `block`, `args` and `shared_mem` (bytes) as CuPy's RawKernel takes them.
 
@@ -180,16 +190,18 @@ class Bandwidth:
         regime is overhead-bound. stream: the stream to launch on.
         graph: on a GPU, capture several launches into a CUDA graph, each on a copy of the arrays, and time its replay:
         for kernels so short that their launch takes longer. Elsewhere it changes nothing. Not with setup or doubled.
+        opaque: arguments (by place, from 0, or by name) and fields of structs that are no part of what identifies the
+        launch, such as a seed.
         Raises UsageError for arguments that the kernel would misread, and where CUDA captures no graph of it.
         """
         self.called = True
         refuse_beside_graph(graph, setup, doubled)
-        launch = checked_launch(kernel, grid, block, args, shared_mem)
+        launch = self._launch_of(kernel, grid, block, args, shared_mem, opaque)
         declaration = self._declared(reads, writes, flop, precision)
         call = self._run.device.launcher(launch, stream)
         workload = self._workload(declaration, call, label, setup, doubled, stream)
         whole = replace(workload, launch=launch, blocks=self.marker.blocks, graph=graph)
-        measured = self._measure(whole, lambda: self._run.device.code(launch))
+        measured = self._measure(whole, lambda: self._run.device.code(launch), arguments_told(launch))
         self.measurements[workload.label] = measured = self._graph_told(measured, graph)
         return measured
 
@@ -207,6 +219,7 @@ class Bandwidth:
         stream: Any = None,
         graph: bool = False,
         code: Any = None,
+        opaque: Any = None,
         explain: bool = False,
         **kwargs: Any,
     ) -> Measurement:
@@ -221,6 +234,7 @@ class Bandwidth:
         bytes, such as a cubin, or text; or the compiled kernel that a launch of Triton's returns, whose registers and
         spills are noted, too. Where a baseline has the same code, nothing has regressed. Numba functions identify
         themselves.
+        opaque: as in `launch`; of keywords their names.
         explain: run it once more, untimed, as `explain` does: where its operators move other bytes than are declared, a
         finding says so. The figure stays that of the declared bytes.
         """
@@ -251,11 +265,13 @@ class Bandwidth:
             workload = replace(workload, call=result, setup=None)
         else:
             returned.clear()  # it may be large
+        hidden = checked_opaque(opaque, args, kwargs, arrays.places)
+        told = [*(one for place, one in arrays.given.items() if place not in hidden), *held_by(function)]
         explains = checked_switch("explain", explain) and not self._run.runs_once and not self._run.counts
         # Before it is measured: what is measured may use up its arguments.
         explanation = explained(function, args, kwargs) if explains else None
         whole = self._beside_nothing(_of_launch(workload, function, self.marker.blocks))
-        measured = self._measure(whole, lambda: self._code_of(function, args, kwargs, said))
+        measured = self._measure(whole, lambda: self._code_of(function, args, kwargs, said, hidden), told)
         resources = measured.resources or compiled_resources(code)
         measured = _with_explanation(replace(measured, resources=resources), explanation)
         measured = self._graph_told(measured, graph)
@@ -301,6 +317,8 @@ class Bandwidth:
         for name in names:
             self._refuse_second(name)
         declaration = self._declared(reads, writes, flop, None)
+        held = (one for function in functions.values() for one in held_by(function))
+        inputs = self._run.inputs_of(held, declaration.workload(_nothing, None), self.progress)
         workloads = [
             with_named_errors(declaration.workload(self._awaited(call, {}, stream, graph)[0], name))
             for name, call in zip(names, functions.values(), strict=True)
@@ -314,7 +332,7 @@ class Bandwidth:
             first = self._run.measure(together, self.marker, self.progress)
             taken = (first, *_besides(first, names[1:]))
         found = {
-            name: self._graph_told(self._with_code(with_regime(one), partial(self._code_of, function)), graph)
+            name: self._graph_told(self._with_code(with_regime(one), partial(self._code_of, function), inputs), graph)
             for name, function, one in zip(names, functions.values(), taken, strict=True)
         }
         self.measurements.update(found)
@@ -365,18 +383,24 @@ class Bandwidth:
             graph=graph,
         )
 
-    def _measure(self, workload: Workload, code: Callable[[], MeasuredCode]) -> Measurement:
-        """Measure, unless the code is known to be that of the revision that the run is judged by."""
+    def _measure(self, workload: Workload, code: Callable[[], MeasuredCode], given: Iterable[object]) -> Measurement:
+        """Measure, unless the code is known to be that of the revision that the run is judged by.
+
+        given: the arguments that are part of what identifies it.
+        """
         self._refuse_second(workload.label)
         named = with_named_errors(workload)
-        measurement = self._same_elsewhere(named, code)
+        inputs = self._run.inputs_of(given, named, self.progress)
+        measurement = self._same_elsewhere(named, code, inputs)
         if measurement is None:
             measured = self._run.measure(named, self.marker, self.progress)
-            measurement = self._with_code(with_regime(with_doubled_batch(measured)), code)
+            measurement = self._with_code(with_regime(with_doubled_batch(measured)), code, inputs)
         self.measurements[workload.label] = measurement
         return measurement
 
-    def _same_elsewhere(self, workload: Workload, code: Callable[[], MeasuredCode]) -> Measurement | None:
+    def _same_elsewhere(
+        self, workload: Workload, code: Callable[[], MeasuredCode], inputs: Inputs
+    ) -> Measurement | None:
         """Run code that the other revision runs as well once, untimed; None where it may differ, or has to be measured.
 
         Floors of the marker are held against figures, and counts are taken on this side in any case.
@@ -384,14 +408,14 @@ class Bandwidth:
         row = self._told.get(workload.label)
         if row is None or floors_of(self.marker) or self._run.device.identity.counts_only:
             return None
-        untimed = self._with_code(self._run.measure(workload, self.marker, self.progress, untimed=True), code)
+        untimed = self._with_code(self._run.measure(workload, self.marker, self.progress, untimed=True), code, inputs)
         return untimed if is_told(untimed, row) else None
 
-    def _with_code(self, measurement: Measurement, code: Callable[[], MeasuredCode]) -> Measurement:
+    def _with_code(self, measurement: Measurement, code: Callable[[], MeasuredCode], inputs: Inputs) -> Measurement:
         """Identify what ran, after it did: what compiles at its first call is compiled by then."""
         if not self._run.identifies_code:
             return measurement
-        found = code()
+        found = inputs.of(code())
         measurement = replace(measurement, code=found.identity, ptx=found.ptx, cubin=found.cubin)
         if found.unknown is None:
             return measurement
@@ -403,11 +427,33 @@ class Bandwidth:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] = MappingProxyType({}),
         said: bytes | str | None = None,
+        opaque: Collection[int | str] = (),
     ) -> MeasuredCode:
         """Identify what is called: a bound launch by its kernel. said: what the test says of it."""
+        device = self._run.device
         if isinstance(function, BoundLaunch) and said is None:
-            return self._run.device.code(function.launch)
-        return callable_code(function, args, kwargs, said)
+            return device.code(function.launch)
+        return callable_code(function, args, kwargs, said, device, opaque)
+
+    def _launch_of(
+        self,
+        kernel: Any,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        shared_mem: int,
+        opaque: Any,
+    ) -> Launch:
+        """Return a launch, checked; what is opaque by the names that the kernel's source has for its parameters."""
+        launch = checked_launch(kernel, grid, block, args, shared_mem)
+        if opaque is None:
+            return launch
+        _, text, name = self._sources.get(
+            id(kernel), (None, getattr(kernel, "code", None), getattr(kernel, "name", ""))
+        )
+        names = parameter_names(text, name, len(launch.args)) if isinstance(text, str) else ()
+        places = {name: place for place, name in enumerate(names)}
+        return replace(launch, opaque=checked_opaque(opaque, launch.args, {}, places))
 
     def _refuse_second(self, label: str | None) -> None:
         if self.ended:

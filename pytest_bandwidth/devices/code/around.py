@@ -10,19 +10,32 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
-from pytest_bandwidth.devices.code.launch import argument_text
+import numpy as np
+
+from pytest_bandwidth.devices.code.launch import NO_ADDRESSES, Addresses, argument_text
 from pytest_bandwidth.devices.code.walk import Unknown, Walk
 
 
-def code_around(function: Callable[..., Any]) -> tuple[str, ...]:
+def code_around(function: Callable[..., Any], addresses: Addresses = NO_ADDRESSES) -> tuple[str, ...]:
     """Return texts for a Python function's own code, of what it calls the type alone; none for any other callable."""
     try:
-        return tuple(_Around().of(function))
+        return tuple(_Around(addresses).of(function))
     except (Unknown, RecursionError):
         return ()
 
 
 class _Around(Walk):
+    def __init__(self, addresses: Addresses) -> None:
+        super().__init__()
+        self._addresses = addresses
+
+    def value(self, value: Any) -> Iterator[str]:
+        """Yield the same; of a number that is an address, where in a line it lies."""
+        if isinstance(value, (int, np.generic, np.ndarray)):
+            yield argument_text(value, self._addresses)
+        else:
+            yield from super().value(value)
+
     def of(self, function: Any) -> Iterator[str]:
         if isinstance(function, partial):
             for part in (*function.args, *sorted(function.keywords.items())):
@@ -39,7 +52,7 @@ class _Around(Walk):
             for item in value:
                 yield from self.value(item)
         else:
-            yield argument_text(value)
+            yield argument_text(value, self._addresses)
 
     def _is_builtin(self, name: str) -> bool:
         del name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,29 +15,89 @@ from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
 
 # A GPU serves memory by lines of 128 bytes: where in one an array begins changes what is asked of it.
 LINE_BYTES = 128
+POINTER_BYTES = 8
+# A kernel's parameters are no larger, all together (CUDA C++ Programming Guide, since 12.1).
+LARGEST_STRUCT_BYTES = 1 << 15
 SCALARS = (bool, int, float, complex, str, bytes, np.generic, type(None))
+# What is told of an argument, or a field, that the test says identifies nothing.
+OPAQUE = "opaque"
+
+# Returns whether an address lies in memory of the device that is allocated now.
+IsMemory = Callable[[int], bool]
 
 
-def launch_digest(launch: Launch, *settings: str) -> str:
+def nowhere(_: int) -> bool:
+    """Say that no number is an address, as on a host, whose kernels are handed arrays."""
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Say which numbers among arguments are addresses on the device, and what identifies nothing.
+
+    is_memory: asks the driver. opaque: places, keywords and names of fields. numbers: places whose parameters the
+    kernel's source declares as numbers: one that happens to be an address stays one.
+    """
+
+    is_memory: IsMemory = nowhere
+    opaque: Collection[int | str] = ()
+    numbers: Collection[int] = ()
+
+
+NO_ADDRESSES = Addresses()
+
+
+def launch_digest(launch: Launch, *settings: str, addresses: Addresses = NO_ADDRESSES) -> str:
     """Hash a launch: grid, block, shared memory, each argument's type and size, scalars' values.
 
     settings: what else was set for the kernel's launches, such as its share of the cache.
     """
     shape = repr((launch.grid, launch.block, launch.shared_bytes))
-    return digest(shape, *(argument_text(a) for a in launch.args), *_overlaps(launch.args), *settings)
+    return digest(shape, *_texts(launch.args, {}, _of_launch(launch, addresses)), *settings)
 
 
-def with_launch(code: MeasuredCode, launch: Launch, *settings: str) -> MeasuredCode:
+def with_launch(
+    code: MeasuredCode, launch: Launch, *settings: str, addresses: Addresses = NO_ADDRESSES
+) -> MeasuredCode:
     """Return a kernel's code as the launch runs it; settings: as in `launch_digest`."""
-    arguments = arguments_digest(launch.args, {})
-    return replace(code, identity=replace(code.identity, launch=launch_digest(launch, *settings), arguments=arguments))
+    arguments = arguments_digest(launch.args, {}, _of_launch(launch, addresses))
+    whole = launch_digest(launch, *settings, addresses=addresses)
+    return replace(code, identity=replace(code.identity, launch=whole, arguments=arguments))
 
 
-def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+def _of_launch(launch: Launch, addresses: Addresses) -> Addresses:
+    return replace(addresses, opaque=launch.opaque)
+
+
+def arguments_digest(args: Sequence[Any], keywords: Mapping[str, Any], addresses: Addresses = NO_ADDRESSES) -> str:
     """Hash a call's arguments: types and sizes of arrays, scalars' values, the type alone of anything else."""
-    named = [keywords[name] for name in sorted(keywords)]
-    told = (f"{name}={argument_text(keywords[name])}" for name in sorted(keywords))
-    return digest(*map(argument_text, args), *told, *_overlaps((*args, *named)))
+    return digest(*_texts(args, keywords, addresses))
+
+
+def _texts(args: Sequence[Any], keywords: Mapping[str, Any], addresses: Addresses) -> Iterator[str]:
+    given: list[tuple[int | str, Any]] = [*enumerate(args), *((name, keywords[name]) for name in sorted(keywords))]
+    spans: list[tuple[int, int] | None] = []
+    for name, argument in given:
+        if name in addresses.opaque:
+            told = OPAQUE
+        else:
+            found: list[int] = []
+            told = argument_text(argument, _noting(addresses, name, found))
+            spans += [(address, 1) for address in found] or [_span(argument)]
+        yield f"{name}={told}" if isinstance(name, str) else told
+    yield from _overlaps(spans)
+
+
+def _noting(addresses: Addresses, name: int | str, found: list[int]) -> Addresses:
+    """Have addresses that an argument holds noted; a parameter that is declared as a number holds none."""
+
+    def is_memory(address: int) -> bool:
+        if not addresses.is_memory(address):
+            return False
+        found.append(address)
+        return True
+
+    return replace(addresses, is_memory=nowhere if name in addresses.numbers else is_memory)
 
 
 def are_plain(args: Iterable[Any]) -> bool:
@@ -43,17 +105,75 @@ def are_plain(args: Iterable[Any]) -> bool:
     return all(are_plain(a) if isinstance(a, tuple) else isinstance(a, SCALARS) or _is_array(a) for a in args)
 
 
-def argument_text(argument: Any) -> str:
+def argument_text(argument: Any, addresses: Addresses = NO_ADDRESSES) -> str:
     """Tell an argument of a launch, as far as another process would see it: never an address."""
-    if isinstance(argument, np.generic) or (isinstance(argument, np.ndarray) and argument.ndim == 0):
-        return f"scalar {argument.dtype.str} {argument.tobytes().hex()}"
+    if (address := _address(argument, addresses)) is not None:
+        return f"pointer {address % LINE_BYTES}"
+    if is_by_value(argument):
+        return f"scalar {argument.dtype.str} {' '.join(_parts(argument.dtype, argument.tobytes(), 0, addresses))}"
     if _is_array(argument):
         return f"array {argument.dtype} {tuple(argument.shape)} {_strides(argument)} {_offset(argument)}"
     if isinstance(argument, tuple):
-        return f"({', '.join(map(argument_text, argument))})"
+        return f"({', '.join(argument_text(one, addresses) for one in argument)})"
+    if isinstance(argument, bytes) and len(argument) <= LARGEST_STRUCT_BYTES:
+        return f"bytes {' '.join(_words(argument, 0, addresses))}"
     if isinstance(argument, SCALARS):
         return f"{type(argument).__name__} {argument!r}"
     return f"{type(argument).__module__}.{type(argument).__qualname__}"
+
+
+def is_by_value(argument: Any) -> bool:
+    """Return whether it is NumPy's scalar or struct, which a launch hands over by value."""
+    if isinstance(argument, np.ndarray):
+        return argument.ndim == 0 or (argument.size == 1 and argument.dtype.names is not None)
+    return isinstance(argument, np.generic)
+
+
+def _address(argument: Any, addresses: Addresses) -> int | None:
+    """Return the address that a whole number of 64 bits is; None where it is none."""
+    if isinstance(argument, int) and not isinstance(argument, bool):
+        value = argument
+    elif is_by_value(argument) and argument.dtype.kind in "iu" and argument.dtype.itemsize == POINTER_BYTES:
+        value = int(argument)
+    else:
+        return None
+    return value if 0 < value < 2**64 and addresses.is_memory(value) else None
+
+
+def _parts(dtype: np.dtype[Any], data: bytes, at: int, addresses: Addresses) -> Iterator[str]:
+    """Tell a value's parts, each with its place in bytes: what lies between fields is no part of it."""
+    if dtype.subdtype is not None:
+        item, shape = dtype.subdtype
+        for number in range(prod(shape)):
+            yield from _parts(item, data, at + number * item.itemsize, addresses)
+    elif dtype.names is not None and dtype.fields is not None:
+        for name in dtype.names:
+            field, offset = dtype.fields[name][:2]
+            if name in addresses.opaque:
+                yield f"{at + offset}:{OPAQUE}"
+            else:
+                yield from _parts(field, data, at + offset, addresses)
+    elif dtype.kind == "V":
+        yield from _words(data[at : at + dtype.itemsize], at, addresses)
+    else:
+        part = data[at : at + dtype.itemsize]
+        if dtype.kind in "iu" and dtype.itemsize == POINTER_BYTES:
+            order = {"<": "little", ">": "big"}.get(dtype.byteorder, sys.byteorder)
+            yield _word(part, at, int.from_bytes(part, order), addresses)  # type: ignore[arg-type]
+        else:
+            yield f"{at}:{dtype.str} {part.hex()}"
+
+
+def _words(data: bytes, at: int, addresses: Addresses) -> Iterator[str]:
+    """Tell bytes that nothing declares, such as a tensor map's: each word of 64 bits may be an address."""
+    for start in range(0, len(data), POINTER_BYTES):
+        word = data[start : start + POINTER_BYTES]
+        yield _word(word, at + start, int.from_bytes(word, sys.byteorder), addresses)
+
+
+def _word(data: bytes, at: int, value: int, addresses: Addresses) -> str:
+    is_address = len(data) == POINTER_BYTES and value > 0 and addresses.is_memory(value)
+    return f"{at}:pointer {value % LINE_BYTES}" if is_address else f"{at}:{data.hex()}"
 
 
 def _is_array(argument: Any) -> bool:
@@ -65,18 +185,18 @@ def _is_array(argument: Any) -> bool:
     return isinstance(shape, tuple) and hasattr(argument, "dtype") and not isinstance(argument, np.generic)
 
 
-def _overlaps(args: Iterable[Any]) -> Iterator[str]:
-    """Tell which arrays lie in one another's memory, and how: what works in place moves fewer bytes."""
-    spans = [(number, span) for number, argument in enumerate(args) if (span := _span(argument)) is not None]
-    for at, (number, (start, size)) in enumerate(spans):
-        for other, (other_start, other_size) in spans[:at]:
+def _overlaps(spans: Sequence[tuple[int, int] | None]) -> Iterator[str]:
+    """Tell which arrays and addresses lie in one another's memory, and how: in place, fewer bytes move."""
+    known = [(number, span) for number, span in enumerate(spans) if span is not None]
+    for at, (number, (start, size)) in enumerate(known):
+        for other, (other_start, other_size) in known[:at]:
             if start < other_start + other_size and other_start < start + size:
                 yield f"{number} begins {start - other_start} bytes into {other}"
 
 
 def _span(argument: Any) -> tuple[int, int] | None:
     """Return an array's address and bytes; None where it tells none of both."""
-    if not _is_array(argument):
+    if is_by_value(argument) or not _is_array(argument):
         return None
     for name in ("__array_interface__", "__cuda_array_interface__"):
         interface = getattr(argument, name, None)

@@ -101,6 +101,10 @@ class CpuDevice:
         """Make arrays from what `allocate` gives, where it gives any; random numbers from the seed."""
         self._random, self._empty = RandomSource(seed, allocate), partial(empty_array, allocate=allocate)
 
+    def begin_test(self) -> None:
+        """Start random whole numbers anew: they are the same in every run of a test."""
+        self._random.begin_test()
+
     def nbytes(self, array: Any) -> int:
         """Return bytes of an array in host memory, NumPy's or any other's. Raises UsageError for what is elsewhere."""
         return host_nbytes(array)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from pytest_bandwidth.devices.base import Launch
+from pytest_bandwidth.devices.code.cubin import machine_code
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.devices.cuda.errors import one_line
 from pytest_bandwidth.devices.cuda.kernels import HEADERS_MACRO
-from pytest_bandwidth.domain.code.identity import MeasuredCode, digest
+from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode, digest
+from pytest_bandwidth.domain.code.kernel_signature import held_by_value
 from pytest_bandwidth.domain.code.ptx_entry import entry_of
+from pytest_bandwidth.domain.code.ptx_normal_form import normal_form, ptx_digest
 
 # NVRTC looks for quoted includes beside the source, too; CuPy compiles in a new folder, where nothing lies.
 _NOWHERE = "/dev/null/kernel.cu"
@@ -24,6 +29,12 @@ _DEBUG_VARIABLE = "CUPY_CUDA_COMPILE_WITH_DEBUG"
 _DEBUG = ("--device-debug", "--generate-line-info")
 _LINKED = ("--device-c", "-dc", "-rdc=true", "--relocatable-device-code=true")
 _CARVEOUT_BY_DRIVER = -1
+# How C++ calls whole numbers of 64 bits, but for those that are made to hold an address.
+NUMBERS_64 = frozenset(
+    {"long", "unsigned long", "long int", "unsigned long int", "long long", "unsigned long long", "long long int"}
+    | {"unsigned long long int", "int64_t", "uint64_t", "std::int64_t", "std::uint64_t", "size_t", "std::size_t"}
+    | {"ptrdiff_t", "std::ptrdiff_t"}
+)
 _INCLUDING = ("-I", "--include-path", "-include", "--pre-include")
 
 
@@ -59,6 +70,8 @@ class RawKernelCodes:
             why = self._why_unknown(made)
             if why is not None:
                 return MeasuredCode(unknown=why)
+            if made["code"] is None:
+                return self._of_file(Path(made["file_path"]), kernel.name)
             compiled = self._of_source(_Source(made["code"], made["options"], made["name_expressions"] or ()))
         # RuntimeError: NVRTC's and the driver's errors. The next three: CuPy's own, where a release is another.
         except (RuntimeError, AttributeError, LookupError, TypeError, ValueError, OSError) as error:
@@ -82,7 +95,7 @@ class RawKernelCodes:
         if self._cupy.cuda.runtime.is_hip:
             return "HIP's compiler makes no PTX"
         if made["code"] is None:
-            return "it was loaded from a compiled file"
+            return None
         if made["backend"] != "nvrtc":
             return f"{made['backend']} compiled it"
         if made["jitify"]:
@@ -94,6 +107,17 @@ class RawKernelCodes:
         if _includes_unseen(made["options"]):
             return "of files that it includes CuPy's cache may hold an older state; bandwidth.kernel sees to that"
         return None
+
+    def _of_file(self, path: Path, name: str) -> MeasuredCode:
+        """Identify a kernel of a compiled file: a cubin, or PTX that the driver compiles."""
+        data = path.read_bytes()
+        machine = machine_code(data, name)
+        if machine is not None:
+            return MeasuredCode(CodeIdentity(sass=digest(*machine)))
+        module = normal_form(data.decode("utf-8", "replace"), name)
+        if module is None:
+            return MeasuredCode(unknown=f"{path} holds no kernel {name}, in PTX or a cubin")
+        return self._by_driver(MeasuredCode(CodeIdentity(ptx=ptx_digest(module.text)), module.text))
 
     def _of_source(self, source: _Source) -> _Compiled:
         if source not in self._compiled:
@@ -136,3 +160,12 @@ def settings_of(cupy: Any, kernel: Any) -> tuple[str, ...]:
         return ()
     carveout = getattr(kernel, "preferred_shared_memory_carveout", _CARVEOUT_BY_DRIVER)
     return () if carveout == _CARVEOUT_BY_DRIVER else (f"carveout {carveout}",)
+
+
+def numbers_of(cupy: Any, launch: Launch) -> frozenset[int]:
+    """Return the places of parameters that a raw kernel's source declares as numbers of 64 bits: none is an address."""
+    kernel = launch.kernel
+    if not isinstance(kernel, cupy.RawKernel) or not kernel.code:
+        return frozenset()
+    held = held_by_value(kernel.code, kernel.name, len(launch.args))
+    return frozenset(place for place, kind in enumerate(held) if kind in NUMBERS_64)

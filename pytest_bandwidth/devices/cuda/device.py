@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ from pytest_bandwidth.devices.base import (
     Workload,
     reshaped,
 )
-from pytest_bandwidth.devices.code.launch import with_launch
-from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes
+from pytest_bandwidth.devices.code.launch import Addresses, with_launch
+from pytest_bandwidth.devices.contents import contents_text, host_contents
+from pytest_bandwidth.devices.cuda.arguments import ArrayWorld, device_nbytes, is_foreign_array, on_host
 from pytest_bandwidth.devices.cuda.calibration import calibrate, load, settle
 from pytest_bandwidth.devices.cuda.clock import clocks_disagree, memory_clock_low, nominal_clock_mhz, sm_clock_low
-from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of
+from pytest_bandwidth.devices.cuda.code import RawKernelCodes, numbers_of, settings_of
+from pytest_bandwidth.devices.cuda.contents import DeviceSums
 from pytest_bandwidth.devices.cuda.context import Opened, open_context
 from pytest_bandwidth.devices.cuda.errors import mute_lost_context
 from pytest_bandwidth.devices.cuda.graphs import (
@@ -44,6 +47,7 @@ from pytest_bandwidth.devices.cuda.graphs import (
 from pytest_bandwidth.devices.cuda.health import Health, ecc_finding, slowdown_finding
 from pytest_bandwidth.devices.cuda.identity import join_identity, memory_arithmetic
 from pytest_bandwidth.devices.cuda.kernels import compile_kernel, kernel_resources, prepared_call
+from pytest_bandwidth.devices.cuda.libraries import library_versions
 from pytest_bandwidth.devices.cuda.management import GpuIdentity, GpuReading
 from pytest_bandwidth.devices.cuda.old_code import (
     KeptArrays,
@@ -57,7 +61,13 @@ from pytest_bandwidth.devices.cuda.old_code import (
 from pytest_bandwidth.devices.cuda.peaks import choose_peak, datasheet_flops
 from pytest_bandwidth.devices.cuda.probes import ProbeCall, ProbeSet
 from pytest_bandwidth.devices.cuda.timing import Timer, launch_blocking, launches_block, needs_flush
-from pytest_bandwidth.devices.random_bits import checked_array_shape, masks_for, resolve_dtype, words_needed
+from pytest_bandwidth.devices.random_bits import (
+    WHOLE_KINDS,
+    checked_array_shape,
+    masks_for,
+    resolve_dtype,
+    words_needed,
+)
 from pytest_bandwidth.devices.sampling import measure_timed, run_untimed
 from pytest_bandwidth.domain.code.identity import MeasuredCode
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape
@@ -68,6 +78,8 @@ from pytest_bandwidth.domain.measured.measurement import Finding, KernelResource
 from pytest_bandwidth.domain.traffic import Traffic
 
 RANDOM_THREADS = 256
+# cudaMemoryType and hipMemoryType: device, managed; not what the host alone was given.
+MEMORY_TYPES = (2, 3)
 LEGACY_STREAMS = (0, 1)  # two names of the default stream
 # Devices whose context is lost. CuPy's events raise where they are destroyed then, unless Python itself is ending.
 _UNDESTROYABLE: list[object] = []
@@ -113,9 +125,11 @@ class CudaDevice:
         )
         self._kernels: dict[KernelSource, Any] = {}
         self._codes = RawKernelCodes(self._cupy, known.driver_version)
+        self._driver = known.driver_version
         self._measured: Workload | None = None
         self._in_graph: int | None = None  # launches in the graph that each sample replays; None = no graph
-        self._seed = int.from_bytes(os.urandom(8), "little")
+        self._sums = DeviceSums(self._cupy, opened.module.get_function("sum_words"), facts.sm_count)
+        self._seed, self._whole_seed = int.from_bytes(os.urandom(8), "little"), 0
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -142,15 +156,16 @@ class CudaDevice:
         with self._current(), self._guard.allocation(f"random data of {sizes} {kind.name}"):
             out = self._cupy.empty(words, np.uint64)
             if words:
-                self._fill(out, words, masks.keep, masks.set)
+                self._fill(out, words, masks.keep, masks.set, repeats=kind.kind in WHOLE_KINDS)
             size = int(np.prod(sizes, dtype=np.int64)) * kind.itemsize
             return out.view(np.uint8)[:size].view(kind).reshape(sizes)
 
     def empty(self, shape: int | Sequence[int], dtype: Any) -> Any:
-        """Return an array whose content is undefined. Raises UsageError, OutOfMemory."""
+        """Return an array whose content is undefined; whole numbers are 0. Raises UsageError, OutOfMemory."""
         sizes, kind = checked_array_shape(shape), resolve_dtype(dtype)
         with self._current(), self._guard.allocation(f"an array of {sizes} {kind.name}"):
-            return self._cupy.empty(sizes, kind)
+            # What whole numbers hold identifies a launch, where the test does not declare that it only writes them.
+            return (self._cupy.zeros if kind.kind in WHOLE_KINDS else self._cupy.empty)(sizes, kind)
 
     def nbytes(self, array: Any) -> int:
         """Return the bytes of an array on this GPU, of CuPy, PyTorch, Numba or JAX. Raises UsageError for any other."""
@@ -192,10 +207,41 @@ class CudaDevice:
         with self._current():
             return kernel_resources(self._cupy, launch, self._facts.threads_per_sm)
 
+    def begin_test(self) -> None:
+        """Start random whole numbers anew: they are the same in every run of a test."""
+        self._whole_seed = 0
+
     def code(self, launch: Launch) -> MeasuredCode:
         """Identify the launch's kernel where it is a raw kernel, and NVRTC made it of source text."""
         with self._current():
-            return with_launch(self._codes.code(launch.kernel), launch, *settings_of(self._cupy, launch.kernel))
+            addresses = Addresses(self._lies_here, numbers=numbers_of(self._cupy, launch))
+            settings = settings_of(self._cupy, launch.kernel)
+            return with_launch(self._codes.code(launch.kernel), launch, *settings, addresses=addresses)
+
+    @cached_property
+    def libraries(self) -> Mapping[str, str]:
+        """Return what CuPy's functions are known by."""
+        return library_versions(self._cupy, self._driver)
+
+    def is_memory(self, address: int) -> bool:
+        """Return whether the driver knows an address as memory of a GPU, or as memory that it shares with the host."""
+        with self._current():
+            return self._lies_here(address)
+
+    def _lies_here(self, address: int) -> bool:
+        try:
+            return int(self._cupy.cuda.runtime.pointerGetAttributes(address).type) in MEMORY_TYPES
+        except RuntimeError:  # HIP refuses an address that it does not know
+            return False
+
+    def contents(self, array: Any) -> str:
+        """Tell what an array holds: one on a GPU by sums that are added up there. Raises UsageError, OutOfMemory."""
+        with self._current():
+            if not (self._is_array(array) or (is_foreign_array(array) and not on_host(array))):
+                return host_contents(array)
+            self._runtime.wait_device()
+            with self._guard.allocation("a copy of an index array, to hash it,"):
+                return contents_text(array, self._sums(array if self._is_array(array) else self._adopt(array)))
 
     def peak_flops(self, precision: str) -> float | None:
         return datasheet_flops(self._identity, precision)
@@ -424,10 +470,14 @@ class CudaDevice:
         self._fill(words, words.size, 2**64 - 1, 0)
         return words
 
-    def _fill(self, words: Any, count: int, keep: int, fixed: int) -> None:
-        self._seed = (self._seed + count) % 2**64
+    def _fill(self, words: Any, count: int, keep: int, fixed: int, *, repeats: bool = False) -> None:
+        """Fill words with random bits. repeats: with the same ones in every run of a test."""
+        if repeats:
+            seed = self._whole_seed = self._whole_seed + count
+        else:
+            seed = self._seed = (self._seed + count) % 2**64
         grid = min(-(-count // RANDOM_THREADS), 32 * self._facts.sm_count)
-        args = (words, np.uint64(self._seed), np.uint64(keep), np.uint64(fixed), np.int64(count))
+        args = (words, np.uint64(seed), np.uint64(keep), np.uint64(fixed), np.int64(count))
         self._fill_kernel((grid,), (RANDOM_THREADS,), args)
 
     def _free_pool(self) -> None:

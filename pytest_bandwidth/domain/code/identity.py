@@ -24,6 +24,7 @@ class CodeIdentity:
     constants. launch: grid, block, shared memory, each argument's type and size, scalars' values. arguments: of a
     kernel's launch the arguments alone.
     function: what stands for a callable's code: what the test says of it, or a Numba function's bytecode.
+    inputs: the contents of the integer and boolean arrays that it reads; None where there are none.
     """
 
     ptx: str | None = None
@@ -31,13 +32,14 @@ class CodeIdentity:
     launch: str | None = None
     function: str | None = None
     arguments: str | None = None
+    inputs: str | None = None
 
     def known(self) -> dict[str, str]:
         """Return the hashes that there are, by name."""
         return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
 
     def is_same(self, then: CodeIdentity, *, by: str) -> bool:
-        """Return whether both surely are the same code in the same launch.
+        """Return whether both surely are the same code in the same launch, on the same indices.
 
         by: "sass" where a kernel is timed: its machine code and its PTX have to be the same. "ptx" where its PTX is
         executed, which is then all that runs.
@@ -58,7 +60,8 @@ class CodeIdentity:
         of_kernel = getattr(self, by)
         if self.launch is None or (of_kernel is None and self.function is None):
             return None
-        return self.ptx or "", (self.sass or "") if by == "sass" else "", self.function or "", self.launch
+        machine_code = (self.sass or "") if by == "sass" else ""
+        return self.ptx or "", machine_code, self.function or "", self.launch, self.inputs or ""
 
     def standing(self, then: CodeIdentity, *, by: str) -> Literal["same", "changed"] | None:
         """Tell whether this is `then`'s code, or surely another; None where that is not known. by: as in `is_same`."""
@@ -77,6 +80,8 @@ class CodeIdentity:
         if "launch" in changed:
             of_arguments = None if then.arguments is None or self.arguments is None else "arguments" in changed
             said.append(_LAUNCH_CHANGES[of_arguments])
+        if "inputs" in changed:
+            said.append(INPUTS_CHANGED)
         return tuple(said)
 
     def rebuilt_since(self, then: CodeIdentity) -> str | None:
@@ -95,6 +100,7 @@ class CodeIdentity:
 
 # Hashes that change with the source; machine code does so without, too.
 _OF_SOURCE = {"ptx", "function"}
+INPUTS_CHANGED = "the contents of an index array changed"
 SHAPE_CHANGED = "the launch changed: grid, block or shared memory"
 # By whether its arguments are others, which older baselines do not tell.
 _LAUNCH_CHANGES = {

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_bandwidth.devices.code.kernel import kernel_code
 from pytest_bandwidth.domain.baseline import Entry
-from pytest_bandwidth.domain.code.identity import identity_of_plain
+from pytest_bandwidth.domain.code.identity import INPUTS_CHANGED, identity_of_plain
 from pytest_bandwidth.domain.code.launch_shape import LaunchShape, shape_of
 from pytest_bandwidth.domain.code.machine_code import CubinSource, text_of_cubin
 from pytest_bandwidth.domain.code.ptx_entry import entry_of, why_not_interchangeable
@@ -121,6 +121,8 @@ class OldKernels:
         same_ptx = measurement.code.ptx == then.ptx and same_launch
         if same_ptx and measurement.code.rebuilt_since(then) is None:
             return None
+        if then.inputs != measurement.code.inputs:
+            raise BandwidthError(f"{INPUTS_CHANGED}, and its own are not known")
         shape = None if same_launch else _shape_of_before(measurement, entry)
         old = self._old_ptx(then.ptx)
         unsafe = why_not_interchangeable(old, measurement.ptx)

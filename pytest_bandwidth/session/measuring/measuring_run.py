@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from pytest_bandwidth.devices.base import (
+    AddressedDevice,
     BoundedDevice,
     Budget,
     CountingDevice,
@@ -18,6 +19,7 @@ from pytest_bandwidth.devices.base import (
     ReproducibleDevice,
     Workload,
 )
+from pytest_bandwidth.devices.contents import host_contents
 from pytest_bandwidth.devices.open import name_of, open_device
 from pytest_bandwidth.domain.baseline import Baseline
 from pytest_bandwidth.domain.code.ptx_normal_form import PtxSource
@@ -31,6 +33,7 @@ from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.measured.validity import OF_OTHERS, validated, with_earlier_tries
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.session.measuring.device_lock import DeviceLock
+from pytest_bandwidth.session.measuring.inputs import NO_INPUTS, Inputs, inputs_of, whole_arrays
 from pytest_bandwidth.session.measuring.progress import Progress
 from pytest_bandwidth.session.measuring.software import loaded_versions
 from pytest_bandwidth.session.user.settings import Settings
@@ -218,6 +221,19 @@ class MeasuringRun(ABC):
                 if untimed or self.tells_code or self.counts:
                     return self._run_untimed(workload)
                 return self._measure_valid(workload, marker, progress)
+
+    def inputs_of(self, given: Iterable[object], workload: Workload, progress: Progress) -> Inputs:
+        """Tell what the arrays of whole numbers hold that a workload reads, before it runs, after its set-up."""
+        if not self.identifies_code:
+            return NO_INPUTS
+        arrays = whole_arrays(given, workload)
+        if not arrays:
+            return NO_INPUTS
+        device = self.device
+        with self._alone(), self.locked(progress):
+            if workload.setup is not None:
+                workload.setup()
+            return inputs_of(arrays, device.contents if isinstance(device, AddressedDevice) else host_contents)
 
     def value_of(self, workload: Workload, progress: Progress) -> object:
         """Run a workload once, untimed, as `measure` would, and return its value."""

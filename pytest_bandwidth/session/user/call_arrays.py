@@ -99,6 +99,20 @@ class CallArrays:
             return self._parameters
         return {**{f"args[{place}]": value for place, value in enumerate(self._args)}, **self._keywords}
 
+    @property
+    def given(self) -> Mapping[int | str, object]:
+        """Return all that the call is given, by place or keyword."""
+        given: dict[int | str, object] = dict(enumerate(self._args))
+        given.update(self._keywords)
+        return given
+
+    @property
+    def places(self) -> Mapping[str, int | str]:
+        """Return the place, or the keyword, of each parameter that the call is given, by its name."""
+        names = [] if self._parameters is None else list(inspect.signature(self._function).parameters)
+        by_place = {name: place for place, name in enumerate(names[: len(self._args)])}
+        return {**by_place, **{name: name for name in self._keywords}}
+
     @cached_property
     def _parameters(self) -> dict[str, object] | None:
         """Return the values of the callable's parameters, defaults included; None where it does not tell them."""

@@ -7,7 +7,7 @@ import inspect
 import operator
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,6 +19,7 @@ from typing import Any
 from pytest_bandwidth.devices.base import Dim, Launch, Workload
 from pytest_bandwidth.devices.code.built import digest_of_code, digest_of_file, library_of
 from pytest_bandwidth.devices.code.compiled import is_compiled, machine_code
+from pytest_bandwidth.devices.code.makers import held_code
 from pytest_bandwidth.devices.datasheets import precisions
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
@@ -289,7 +290,7 @@ def checked_code(code: Any) -> bytes | str | None:
         if library is None:
             raise UsageError(f"code=: the module {code.__name__} is no compiled library, expected one, or its path")
         return digest_of_file(library)
-    found = machine_code(code) if is_compiled(code) else code
+    found = machine_code(code) if is_compiled(code) else held_code(code)
     if found is None and code is not None:
         raise UsageError(
             f"code=: a {type(code).__name__} with {', '.join(map(str, code.asm)) or 'nothing'} in its asm, expected a "
@@ -303,6 +304,43 @@ def checked_code(code: Any) -> bytes | str | None:
         f"code={shown(code)}, expected bytes or text that identify the machine code, such as a cubin, the Path of a "
         "library, an extension module, or a kernel that Triton compiled"
     )
+
+
+def checked_opaque(
+    opaque: Any, args: Sequence[Any], keywords: Mapping[str, Any], places: Mapping[str, int | str]
+) -> frozenset[int | str]:
+    """Return the places and keywords of arguments, and the names of fields, that identify nothing. Raises UsageError.
+
+    places: of arguments, by the name of their parameter.
+    """
+    if opaque is None:
+        return frozenset()
+    asked = (opaque,) if isinstance(opaque, (str, int)) else opaque
+    fields = {
+        name for argument in (*args, *keywords.values()) for name in _field_names(getattr(argument, "dtype", None))
+    }
+    found: set[int | str] = set()
+    for one in asked if isinstance(asked, Iterable) else (asked,):
+        place = _whole(one)
+        if place is not None and 0 <= place < len(args):
+            found.add(place)
+        elif isinstance(one, str) and (one in places or one in fields):
+            found.add(places.get(one, one))
+        else:
+            known = ", ".join([*places, *sorted(fields)]) or "no names are known"
+            raise UsageError(
+                f"opaque={shown(one)}, expected places of arguments from 0 to {len(args) - 1}, or names of parameters "
+                f"or fields ({known})"
+            )
+    return frozenset(found)
+
+
+def _field_names(dtype: Any) -> Iterator[str]:
+    """Yield the names of a struct's fields, and of structs in it."""
+    base = getattr(dtype, "base", dtype)
+    for name in getattr(base, "names", None) or ():
+        yield name
+        yield from _field_names(base.fields[name][0])
 
 
 def checked_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:

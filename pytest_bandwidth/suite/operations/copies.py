@@ -23,7 +23,8 @@ CUDA_ONLY: frozenset[DeviceKind] = frozenset({"cuda"})
 def _within() -> Operation:
     def prepare(arrays: Arrays, dtype: str, sizes: Sizes) -> Case:
         source, out = centred(arrays, sizes["n"], dtype), arrays.empty(sizes["n"], dtype)
-        step = CallStep(lambda: arrays.xp.copyto(out, source), (source,), (out,))
+        xp = arrays.xp  # by itself: it tells what the copy does
+        step = CallStep(lambda: xp.copyto(out, source), (source,), (out,))
         moved = traffic.device_to_device(sizes["n"], dtype)
         return Case((step,), moved, {"out": out}, lambda: {"out": on_host(source)})
 

@@ -69,7 +69,8 @@ def _library_gemm(dtypes: tuple[str, ...], *, on_cpu: bool) -> Operation:
         m, n, k = sizes["m"], sizes["n"], sizes["k"]
         _check_product(arrays.xp)
         a, b, c = centred(arrays, (m, k), dtype), centred(arrays, (k, n), dtype), arrays.empty((m, n), dtype)
-        step = CallStep(lambda: arrays.xp.matmul(a, b, out=c), (a, b), (c,))
+        xp = arrays.xp  # by itself: it tells what the product does
+        step = CallStep(lambda: xp.matmul(a, b, out=c), (a, b), (c,))
         return Case(
             (step,),
             traffic.gemm(m, n, k, dtype),

@@ -1,6 +1,7 @@
 """Which of CuPy's raw kernels are identified, and why others are not: real CuPy and its NVRTC, which need no GPU."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ compiler = pytest.importorskip("cupy.cuda.compiler")
 
 from pytest_bandwidth.devices.cuda.code import RawKernelCodes, settings_of  # noqa: E402
 from pytest_bandwidth.domain.code.identity import CodeIdentity, MeasuredCode  # noqa: E402
+from pytest_bandwidth.ptx import compile_cubin, compile_ptx  # noqa: E402
 
 pytestmark = pytest.mark.emulated
 SOURCE = """
@@ -119,6 +121,32 @@ def test_what_cannot_be_told_is_unknown_and_says_why(codes: RawKernelCodes, more
     assert (found.identity, found.ptx) == (CodeIdentity(), None)
     assert found.unknown is not None
     assert found.unknown.startswith(why)
+
+
+def test_a_kernel_of_a_compiled_file_is_known_by_it(codes: RawKernelCodes, tmp_path: Path) -> None:
+    file = tmp_path / "module"
+
+    def loaded(data: bytes, name: str = "scale") -> MeasuredCode:
+        file.write_bytes(data)
+        made = dict.fromkeys(cupy.RawKernel(SOURCE, name).__getstate__())
+        made.update(cupy.RawKernel(SOURCE, name).__getstate__(), code=None, file_path=str(file))
+        kernel = cupy.RawKernel(None, name)
+        kernel.__setstate__(made)
+        return codes.code(kernel)
+
+    def cubin(text: str) -> bytes:
+        return compile_cubin(text, arch="sm_90").data
+
+    first = loaded(cubin(SOURCE)).identity
+    assert first.sass is not None
+    assert loaded(cubin(ANOTHER + SOURCE.replace("if (i", "// inside\n if (i"))).identity == first
+    assert loaded(cubin(SOURCE.replace("3.0f", "3.5f"))).identity.sass not in (None, first.sass)
+    text = compile_ptx(SOURCE, arch="sm_90").ptx
+    of_ptx = loaded(text.encode())
+    assert None not in (of_ptx.identity.ptx, of_ptx.identity.sass, of_ptx.ptx)
+    assert loaded(text.replace("// Compiler", "// A compiler").encode()).identity == of_ptx.identity
+    for data in (b"", b"neither", cubin(SOURCE)[:400], text.encode()):
+        assert "holds no kernel other" in (loaded(data, "other").unknown or "")
 
 
 def test_text_that_does_not_compile_and_names_that_are_not_there_are_unknown(codes: RawKernelCodes) -> None:

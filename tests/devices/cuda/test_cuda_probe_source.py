@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from children import HANGS_SECONDS
 
+from pytest_bandwidth.devices.contents import sums_of
 from pytest_bandwidth.devices.kernel_source import shipped_folder
 from pytest_bandwidth.devices.random_bits import masks_for
 
@@ -28,6 +29,7 @@ SHIM = r"""
 struct Index { int x; };
 static Index blockIdx, threadIdx, blockDim, gridDim;
 static void __threadfence_system() {}
+static void atomicAdd(unsigned long long* sum, unsigned long long more) { *sum += more; }
 static unsigned long long wall_clock64() { return 0; }
 #define __HIPCC__ 1
 #include "PROBE"
@@ -50,6 +52,7 @@ extern "C" void run_fill(Vector* x, u32* sink, u32 never, u32 seed, u32 dirty_of
 extern "C" void run_random(u64* out, u64 seed, u64 keep, u64 set, long long n) {
     grid(3, 5, [&] { random_words(out, seed, keep, set, n); });
 }
+extern "C" void run_sums(u64* x, u64* sums, long long n) { grid(3, 5, [&] { sum_words(x, sums, n); }); }
 """
 SIZES = [0, 1, 14, 15, 16, 60, 61, 97, 1000]
 
@@ -160,6 +163,13 @@ def test_random_words_are_splitmix64_under_masks(built: Any) -> None:
     built.run_random(at(out), ctypes.c_uint64(5), keep, fixed, ctypes.c_longlong(n))
     floats = out.view(np.float32)
     assert ((floats >= 1) & (floats < 2)).all()
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_sums_of_words_are_the_hosts(built: Any, n: int) -> None:
+    x, sums = words(max(n, 1), 7).view(np.uint64).ravel()[:n].copy(), np.zeros((3, 2), np.uint64)
+    built.run_sums(at(x), at(sums), ctypes.c_longlong(n))
+    assert tuple(map(int, sums.sum(axis=0, dtype=np.uint64))) == sums_of(x)
 
 
 @pytest.fixture(scope="module")

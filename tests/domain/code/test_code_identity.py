@@ -32,6 +32,7 @@ def test_code_is_itself(code):
         replace(KERNEL, launch=None),
         replace(KERNEL, ptx="q", sass="t"),
         replace(KERNEL, function="f"),
+        replace(KERNEL, inputs="i"),
         FUNCTION,
         UNKNOWN_CODE,
     ],
@@ -52,6 +53,7 @@ def test_unknown_code_is_not_even_itself():
 @pytest.mark.parametrize("by", ["sass", "ptx"])
 def test_a_fingerprint_is_alike_where_code_is_the_same_and_there_is_none_where_that_is_unknown(by):
     every = [KERNEL, FUNCTION, replace(KERNEL, launch="m"), replace(KERNEL, ptx="q", sass="t"), UNKNOWN_CODE]
+    every += [replace(KERNEL, inputs="i"), replace(KERNEL, inputs="j")]
     every += [replace(KERNEL, function="f"), CodeIdentity(launch="l"), CodeIdentity(ptx="p"), replace(KERNEL)]
     for one in every:
         assert (one.fingerprint(by=by) is None) == (not one.is_same(one, by=by))
@@ -100,6 +102,13 @@ def test_a_changed_launch_is_of_other_arguments_or_another_shape(then, now, said
     before = replace(KERNEL, arguments=then)
     assert replace(KERNEL, launch="m", arguments=now).changes_since(before) == (said,)
     assert replace(KERNEL, arguments=now).changes_since(before) == ()
+
+
+def test_other_contents_of_an_index_array_are_said():
+    indexed = replace(KERNEL, inputs="i")
+    assert replace(KERNEL, inputs="j").changes_since(indexed) == ("the contents of an index array changed",)
+    assert indexed.standing(replace(KERNEL, inputs="j"), by="sass") == "changed"
+    assert indexed.changes_since(KERNEL) == ()
 
 
 def test_a_digest_tells_lists_of_parts_apart():

@@ -10,6 +10,7 @@ from judged_kernels import FIVE, KEY, measured
 from pytest_bandwidth.domain.baseline import Run
 from pytest_bandwidth.domain.judging.by_code.last_word import Suspect
 from pytest_bandwidth.domain.judging.by_code.old_kernel import LOOKS, BesideOld, is_enough, judge_by_old, why_untold
+from pytest_bandwidth.domain.judging.by_code.same_code import NOTHING_DIFFERS, OTHER_DATA
 from pytest_bandwidth.domain.judging.confirmation import Case
 from pytest_bandwidth.domain.judging.drop import look
 from pytest_bandwidth.domain.judging.reference import reference_of
@@ -82,7 +83,7 @@ def test_what_old_and_new_lost_alike_is_the_devices_and_named():
         "it lost more than its code explains: 0.1 % below the old kernel, which took turns"
     )
     assert "; but 11.1 % below the baseline, " in verdict.reason
-    assert verdict.reason.endswith("nothing that runs record differs from the newest")
+    assert verdict.reason.endswith(f"{NOTHING_DIFFERS}; {OTHER_DATA}")
 
 
 def test_what_the_processes_do_not_confirm_is_within():

@@ -9,6 +9,7 @@ from pytest_bandwidth.domain.baseline import Baseline, BaselineDevice, Entry, Ru
 from pytest_bandwidth.domain.code.identity import CodeIdentity
 from pytest_bandwidth.domain.device import SLOWDOWN, Conditions, DeviceIdentity
 from pytest_bandwidth.domain.errors import BandwidthError
+from pytest_bandwidth.domain.judging.by_code.same_code import OTHER_DATA, may_have_changed
 from pytest_bandwidth.domain.judging.causes import likely_causes
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
@@ -48,7 +49,7 @@ def test_a_drop_of_same_code_that_fresh_processes_confirm_is_the_devices():
     verdict = judge(same(80.0), KNOWN, fresh=fresh_processes(80.0, 80.0, 80.0))
     assert (verdict.status, verdict.code) == (Status.DEVICE, "same-code")
     assert verdict.reason.startswith("the code is the baseline's, and 11.1 % below the baseline")
-    assert verdict.reason.endswith("nothing that runs record differs from the newest")
+    assert verdict.reason.endswith(f"nothing that runs record differs from the newest; {OTHER_DATA}")
     assert verdict.status.fails(strict=True)
     assert not verdict.status.fails(strict=False)
 
@@ -62,7 +63,9 @@ def test_a_probe_like_that_of_the_newest_run_is_nothing_to_name(probe_gbps):
 def test_a_drop_beside_another_probe_names_both():
     verdict = judge(same(60.0, probe_gbps=146.0), KNOWN, replace(LIMITS, confirm=0))
     assert verdict.status is Status.DEVICE
-    assert verdict.reason.endswith("; what differs is a probe at 146 GB/s, 100 GB/s beside the newest run")
+    assert verdict.reason.endswith(
+        f"; what differs is a probe at 146 GB/s, 100 GB/s beside the newest run; {OTHER_DATA}"
+    )
 
 
 def test_without_fresh_processes_the_first_look_decides():
@@ -151,7 +154,18 @@ def test_the_reason_says_what_differs_now(change, said):
     now = replace(same(80.0), **change)
     verdict = judge(now, recorded(), fresh=fresh_processes(80.0, 80.0, 80.0))
     assert verdict.status is Status.DEVICE
-    assert verdict.reason.endswith(f"; {said}")
+    assert verdict.reason.endswith(f"; {said}; {OTHER_DATA}")
+
+
+def test_other_indices_are_another_measurement_and_its_first_cause():
+    code = replace(CODE, inputs="1" * 32)
+    known = baseline(90.0, 90.0, 90.0, 90.0, 90.0, code=code.known())
+    entry = known.entries[KEY]
+    assert judge(measured(90.0, code=code), known).status is Status.UNCHANGED
+    other = measured(80.0, code=replace(code, inputs="2" * 32))
+    assert judge(other, known, fresh=fresh_processes(80.0, 80.0, 80.0)).status is Status.REGRESSED
+    assert may_have_changed(other, entry)
+    assert likely_causes(other, entry)[0] == "the contents of an index array changed"
 
 
 def test_what_changed_in_the_code_is_the_first_cause():

@@ -1,0 +1,93 @@
+"""Hashes of what arrays of whole numbers hold: each word and its place count, nothing else."""
+
+import numpy as np
+import pytest
+
+from pytest_bandwidth.devices import contents
+from pytest_bandwidth.devices.contents import added, holds_whole_numbers, host_contents, sums_of
+from pytest_bandwidth.domain.errors import UsageError
+
+MASK = 2**64 - 1
+
+
+def by_hand(data):
+    """Add up the words of bytes one by one."""
+    data += b"\0" * (-len(data) % 8)
+    first = second = 0
+    for place in range(len(data) // 8):
+        z = int.from_bytes(data[8 * place : 8 * place + 8], "little") + (place + 1) * 0x9E3779B97F4A7C15 & MASK
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
+        z ^= z >> 31
+        first, second = first + z & MASK, second + (2 * place + 1) * z & MASK
+    return first, second
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4095, 200_001])
+def test_sums_are_of_words_and_their_places(size):
+    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    assert sums_of(data) == by_hand(data.tobytes())
+
+
+def test_parts_that_are_summed_at_once_add_up(monkeypatch):
+    data = np.random.default_rng(1).integers(0, 2**31, 100_003, np.int32)
+    whole = sums_of(data)
+    monkeypatch.setattr(contents, "_PART_WORDS", 1 << 10)
+    assert sums_of(data) == whole
+    assert added([sums_of(data[:50_000]), sums_of(data[50_000:], start=25_000)]) == whole
+
+
+def test_one_element_or_two_that_change_places_are_other_contents():
+    index = np.arange(10_000, dtype=np.int32)
+    seen = {host_contents(index)}
+    for place in (0, 1, 5_000, 9_999):
+        other = index.copy()
+        other[place] += 1
+        seen.add(host_contents(other))
+        swapped = index.copy()
+        swapped[[place, 17]] = swapped[[17, place]]
+        seen.add(host_contents(swapped))
+    seen |= {
+        host_contents(one) for one in (index[::-1], np.roll(index, 1), np.sort(index)[:-1], index.astype(np.int64))
+    }
+    assert len(seen) == 13
+    assert host_contents(index.copy()) == host_contents(index)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_views_hold_what_they_show(order):
+    whole = np.asarray(np.random.default_rng(2).integers(0, 99, (40, 30)), order=order)
+    assert host_contents(whole[::2, 3:]) == host_contents(whole[::2, 3:].copy())
+    assert host_contents(np.broadcast_to(np.int32(3), (1 << 40,))) != host_contents(
+        np.broadcast_to(np.int32(4), (1 << 40,))
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "whole"),
+    [
+        *((name, True) for name in ("int8", "uint16", "int64", "bool", "datetime64[s]", "S4", "U2")),
+        *((name, False) for name in ("float16", "float32", "complex64")),
+        (np.dtype([("to", "i4"), ("weight", "f4")]), True),
+        (np.dtype([("x", "f4", (3,)), ("y", "f8")]), False),
+        (np.dtype([("x", "f4"), ("inner", [("at", "i2", (2,))])]), True),
+    ],
+)
+def test_which_arrays_hold_whole_numbers(dtype, whole):
+    assert holds_whole_numbers(np.zeros(2, dtype)) is whole
+
+
+@pytest.mark.parametrize(("name", "whole"), [("torch.int64", True), ("torch.bool", True), ("torch.float32", False)])
+def test_types_of_frameworks_are_known_by_their_names(name, whole):
+    class Array:
+        dtype = name
+
+    assert holds_whole_numbers(Array()) is whole
+    assert not holds_whole_numbers(object())
+
+
+def test_what_cannot_be_read_or_takes_too_long_is_said():
+    with pytest.raises(UsageError, match="no contents of its own"):
+        sums_of(np.zeros(2, object))
+    with pytest.raises(UsageError, match=r"hashing 800 kB of indices takes longer than -1 s"):
+        sums_of(np.zeros(100_000, np.int64), most_seconds=-1)
