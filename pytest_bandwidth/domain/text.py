@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 
 LONGEST_SHOWN = 60
+SHORT_HASH = 10
+_FULL_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 # Invisible, or telling lies about the text around: controls but tab and newline; format characters and line separators;
 # fillers and others that Unicode lets a font ignore (Default_Ignorable_Code_Point); surrogates; no characters.
@@ -45,6 +47,11 @@ def shown(value: object, at_most: int = LONGEST_SHOWN) -> str:
     except (ValueError, RecursionError):
         return f"<{type(value).__name__}>"
     return escaped(text if len(text) <= at_most else f"{text[:at_most]}…")
+
+
+def short_commit(commit: str) -> str:
+    """Return the first digits of a commit's full hash, as people read it; any other name as it is."""
+    return commit[:SHORT_HASH] if _FULL_HASH.fullmatch(commit) else commit
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -1,15 +1,23 @@
-"""Run git: what a repository holds, and which revision of it the tests come from."""
+"""Run git: what a repository holds, and which revision of it the tests come from.
+
+The repository is the user's: what only reads takes no lock and writes nothing, and no program that a repository or its
+configuration names runs, but filters of files that are checked out (Git LFS is one).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.session.process_group import end_group
 
 GIT_SECONDS = 600
+# What is ended may have a lock to take away.
+_GRACE_SECONDS = 5.0
 # What a run's description needs comes at once or not at all.
 _SHORT_SECONDS = 10
 # What a process runs, as opposed to what it reads: Python, libraries, GPU sources and binaries, what they include.
@@ -20,7 +28,8 @@ CODE_SUFFIXES = frozenset((*_PYTHON, *_DEVICE, *_INCLUDED))
 # Lies in the folder of a virtual environment, and nowhere else.
 _ENVIRONMENT_FILE = "pyvenv.cfg"
 _CACHE = "__pycache__"
-_SET_FOR_HOOKS = (
+# Variables that name another repository than that of the folder, or that change what paths mean.
+_LEFT_OUT = (
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -28,29 +37,61 @@ _SET_FOR_HOOKS = (
     "GIT_COMMON_DIR",
     "GIT_OBJECT_DIRECTORY",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_NAMESPACE",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_ICASE_PATHSPECS",
 )
+# No index is written for what only reads, and no question is asked.
+_ADDED = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+# A clone without all objects would fetch those that it is asked for. To check a commit out it may.
+_WITHOUT_NETWORK = {"GIT_ALLOW_PROTOCOL": "none"}
+# Hooks, a watcher of files and gpg are programs; the collection of garbage and other upkeep write.
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "log.showSignature=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+SHORTEST_HASH = 7
+# The digits of a hash, and what follows them to name a commit near it.
+_HASH = re.compile(rf"([0-9a-f]{{{SHORTEST_HASH},64}})(|[~^].*)", re.ASCII | re.DOTALL)
 
 
 def git(folder: Path, *args: str, seconds: float = GIT_SECONDS) -> str:
     """Return what git prints. Raises UsageError with git's complaint, and where it takes longer than `seconds`."""
-    # No hook of the repository runs, and no question is asked.
-    command = ["git", "-C", str(folder), "-c", "core.hooksPath=/dev/null", *args]
+    command = ["git", "-C", str(folder), "--no-pager", *(part for one in _CONFIG for part in ("-c", one)), *args]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            timeout=seconds,
-            stdin=subprocess.DEVNULL,
-            env=_environment(os.environ),
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        raise UsageError(" ".join(error.stderr.split())[:400] or f"git {args[0]} failed") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
+        code, out, err = _run(command, seconds, {} if args[0] == "worktree" else _WITHOUT_NETWORK)
+    except OSError as error:
         raise UsageError(f"git could not run: {error}") from None
-    return done.stdout
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"git could not run: git {args[0]} took longer than {seconds:g} seconds") from None
+    if code != 0:
+        raise UsageError(" ".join(err.split())[:400] or f"git {args[0]} failed")
+    return out
+
+
+def _run(command: list[str], seconds: float, variables: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a command in a process group of its own, which ends in order whatever ends this call."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+        env={**_environment(os.environ), **variables},
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            end_group(process, _GRACE_SECONDS)
+            raise
+    return process.returncode, out, err
 
 
 def tree_of(folder: Path) -> Path:
@@ -64,8 +105,32 @@ def repository_of(tree: Path) -> Path:
 
 
 def commit_named(tree: Path, name: str) -> str:
-    """Return the full hash of the commit that a name means. Raises UsageError where it means none."""
+    """Return the full hash of the commit that a name means. Raises UsageError where it means none.
+
+    Digits of a hash mean that commit, and never a branch or tag of such a name.
+    """
+    of_hash = _HASH.fullmatch(name)
+    if of_hash is not None:
+        name = f"{commit_of_hash(tree, of_hash[1])}{of_hash[2]}"
     return git(tree, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
+
+
+def is_hash(name: str) -> bool:
+    """Return whether a user's name for a commit is read as digits of its hash."""
+    return _HASH.fullmatch(name) is not None
+
+
+def commit_of_hash(tree: Path, digits: str) -> str:
+    """Return the full hash of the one commit whose hash begins with these digits. Raises UsageError."""
+    objects = git(tree, "rev-parse", f"--disambiguate={digits}").split()
+    found = [one for one in objects if one.startswith(digits) and _kind(tree, one) == "commit"]
+    if len(found) != 1:
+        raise UsageError(f"found {len(found)} commits whose hash begins with {digits}, expected one")
+    return found[0]
+
+
+def _kind(tree: Path, full_hash: str) -> str:
+    return git(tree, "cat-file", "-t", full_hash).strip()
 
 
 def has_file(tree: Path, commit: str, path: Path) -> bool:
@@ -78,8 +143,8 @@ def has_file(tree: Path, commit: str, path: Path) -> bool:
 
 
 def current_commit(folder: Path) -> str | None:
-    """Return the short hash of the commit that is checked out; None outside a git repository."""
-    return _said(folder, "rev-parse", "--short=12", "HEAD") or None
+    """Return the full hash of the commit that is checked out; None outside a git repository."""
+    return _said(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") or None
 
 
 def uncommitted_files(folder: Path, is_output: Callable[[Path], bool] = lambda _: False) -> list[str] | None:
@@ -136,5 +201,4 @@ def _line(text: str) -> str:
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what git sets for its hooks: their repository and index are not to be touched."""
-    return {name: value for name, value in inherited.items() if name not in _SET_FOR_HOOKS}
+    return {name: value for name, value in inherited.items() if name not in _LEFT_OUT} | _ADDED

@@ -17,7 +17,7 @@ PTX = f"code/{'0a' * 16}.ptx"
 def commit(repo):
     git(repo.path, "add", "-A")
     git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "more")
-    return git(repo.path, "rev-parse", "--short=12", "HEAD").strip()
+    return git(repo.path, "rev-parse", "HEAD").strip()
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.against.between_commits import AgainstGood, AskedTest, Judgement
 from pytest_bandwidth.session.against.bisection import Bisection, check_order, described, modules_in
-from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, commit_of, top_of
+from pytest_bandwidth.session.against.checkout import CheckedOut, commit_of, top_of
 from pytest_bandwidth.session.against.worktrees import NothingThere, modules_findable
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Literal
 
 from pytest_bandwidth.domain.statistics import median_known
+from pytest_bandwidth.domain.text import short_commit
 
 TrendFigure = Literal["relative", "gbps", "sectors"]
 # Counts are exact, and a device that is slow as a whole hardly moves kernel ÷ probe.
@@ -41,8 +42,8 @@ class Point:
 
     @property
     def commit_name(self) -> str:
-        """Return the commit, with a + where files differed from it."""
-        return f"{self.commit or '–'}{'+' if self.commit and self.uncommitted else ''}"
+        """Return the commit, short, with a + where files differed from it."""
+        return f"{short_commit(self.commit)}{'+' if self.uncommitted else ''}" if self.commit else "–"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_bandwidth.domain.judging.floors import floor_of
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.domain.statistics import quantile
+from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.reports.text_safe import one_line
 from pytest_bandwidth.reports.values import Plain, number, sequence, text
 
@@ -69,7 +70,7 @@ def _history_run(run: Plain, figure: str, scale: float) -> tuple[float, str] | N
         value = gbps / probe if gbps is not None and probe else None
     if value is None:
         return None
-    stamps = (one_line(text(run, "at"), 40), one_line(text(run, "commit"), 16))
+    stamps = (one_line(text(run, "at"), 40), one_line(short_commit(text(run, "commit")), 16))
     return _four(value * scale), ", ".join(stamp for stamp in stamps if stamp)
 
 

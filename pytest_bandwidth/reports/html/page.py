@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_bandwidth.domain.device import COUNTING_KINDS
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.domain.text import short_commit
 from pytest_bandwidth.reports.charts.render import MISSING, token_specs
 from pytest_bandwidth.reports.charts.vega import bundle_in_the_making, charts_available
 from pytest_bandwidth.reports.html.packing import page_data
@@ -86,7 +87,7 @@ def _subtitle(run: RunDocument) -> list[str]:
     memory = f"{device.memory_gib:.0f} GiB" if device.memory_gib is not None else ""
     facts = [one_line(device.name, 120), memory, "" if device.kind in COUNTING_KINDS else _peak_words(device)]
     if commit := run.environment.get("commit"):
-        facts.append(f"commit {one_line(scalar_text(commit), 48)}")
+        facts.append(f"commit {one_line(short_commit(scalar_text(commit)), 48)}")
     facts.append(one_line(scalar_text(run.environment.get("started_at") or ""), 48))
     facts.append(f"against {one_line(run.baseline_path, 120)}" if run.baseline_path else "no baseline")
     return [fact for fact in facts if fact]

@@ -16,17 +16,18 @@ from pytest_bandwidth.domain.judging.by_code.paired import SETTLING
 from pytest_bandwidth.domain.judging.confirmation import IN_TURN_SHARE, ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.limits import Limits
+from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.verdict import Verdict
-from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
+from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, Subject, can_take_turns, judge_timed
 from pytest_bandwidth.session.against.worktrees import ForeignImport, Worktrees
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
-from pytest_bandwidth.session.git import commit_named, has_file, tree_of
+from pytest_bandwidth.session.git import SHORTEST_HASH, commit_of_hash, has_file, tree_of
 
 NAME = "the baseline's commit"
 LONGEST_REASON = 300
 # A baseline is data: nothing else of it reaches git's command line.
-_HASH = re.compile(r"[0-9a-f]{7,64}", re.ASCII)
+_HASH = re.compile(rf"[0-9a-f]{{{SHORTEST_HASH},64}}", re.ASCII)
 
 
 class NotAtHand(BandwidthError):
@@ -70,7 +71,7 @@ class BaselineCommits:
                 whys.append("the baseline's runs name no commit by its hash")
                 continue
             try:
-                commit = commit_named(top, name)
+                commit = commit_of_hash(top, name)
             except UsageError:
                 whys.append(f"{_shown(name)} is not in this repository: fetch it (shallow clones hold the newest only)")
                 continue

@@ -18,9 +18,10 @@ from pytest_bandwidth.domain.judging.drop import MeasurementSetup
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
+from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Status, Verdict
-from pytest_bandwidth.session.against.checkout import SHORT_HASH, CheckedOut, Revision
+from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.against.pairs_loop import (
     Counted,
     PairsTaken,

@@ -20,13 +20,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.git import commit_named, git, repository_of, tree_of
+from pytest_bandwidth.domain.text import SHORT_HASH
+from pytest_bandwidth.session.git import commit_named, git, is_hash, repository_of, tree_of
 
 PREFIX = "pytest-bandwidth-tree-"
 LARGEST_MARK_BYTES = 65_536
-SHORT_HASH = 10
 _HAS_OWNERS = hasattr(os, "getuid")
 _PACKAGE = Path(__file__).resolve().parent.parent.parent
+_HOW_TO_NAME_A_BRANCH = "; a branch of such a name is refs/heads/NAME"
 _LOCK, _MARK, _TREE = "owner.lock", "mark.json", "tree"
 
 
@@ -173,5 +174,5 @@ def commit_of(top: Path, name: str, asked_by: str) -> str:
     except UsageError:
         raise UsageError(
             f"{asked_by}: {name[:80]!r} is no commit of {top}: check the name, or fetch it (shallow clones "
-            "of CI hold only the newest commit)"
+            f"of CI hold only the newest commit){_HOW_TO_NAME_A_BRANCH if is_hash(name) else ''}"
         ) from None

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -27,6 +25,7 @@ from pytest_bandwidth.domain.errors import BandwidthError
 from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, this_python
 from pytest_bandwidth.session.fresh.parent_death import child_environment, descendant_environment
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
+from pytest_bandwidth.session.process_group import end_group
 from pytest_bandwidth.storage.atomic import write_whole
 
 REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
@@ -271,7 +270,7 @@ class Child:
                 )
             remember(self._process.pid)
             self._grace_seconds = GRACE_SECONDS if request.counted_after else 0.0
-            stack.callback(_end, self._process, self._grace_seconds)
+            stack.callback(end_group, self._process, self._grace_seconds)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Child:
@@ -326,7 +325,7 @@ class Child:
         try:
             return self._process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
-            _end(self._process, self._grace_seconds)
+            end_group(self._process, self._grace_seconds)
             return None
 
 
@@ -372,32 +371,3 @@ def _reached_file(report: Path) -> Path:
 
 def _counted_file(report: Path) -> Path:
     return report.with_suffix(".counted")
-
-
-def _end(child: subprocess.Popen[bytes], grace_seconds: float) -> None:
-    """End the child with its own children, if it has not ended by itself.
-
-    grace_seconds: how long it may tidy up first, what it started in other process groups.
-    """
-    if child.poll() is not None:
-        return
-    if grace_seconds and hasattr(os, "pidfd_open"):
-        child.terminate()
-        _wait_for_end(child.pid, grace_seconds)
-    if hasattr(os, "killpg"):
-        os.killpg(child.pid, signal.SIGKILL)
-    else:
-        child.kill()
-    child.wait()
-
-
-def _wait_for_end(pid: int, timeout_seconds: float) -> None:
-    """Wait until a child has ended, and leave its number taken: its process group may have others still."""
-    with suppress(OSError):  # a sandbox that knows no such call
-        process = os.pidfd_open(pid)
-        try:
-            ended = select.poll()  # select() takes no number above 1,023
-            ended.register(process, select.POLLIN)
-            ended.poll(timeout_seconds * 1e3)
-        finally:
-            os.close(process)

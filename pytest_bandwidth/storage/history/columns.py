@@ -48,7 +48,7 @@ def _dram(name: str) -> Callable[[Result], object]:
 COLUMNS = (
     Column("run_id", "VARCHAR", "the run; sorts by time", lambda r: run_id_of(r.run)),
     Column("started_at", "TIMESTAMP", "when the run started, UTC", lambda r: _moment(r.run)),
-    Column("commit", "VARCHAR", "the tests' commit, short", lambda r: _environment(r.run, "commit", str)),
+    Column("commit", "VARCHAR", "the tests' commit, its full hash", lambda r: _environment(r.run, "commit", str)),
     Column(
         "uncommitted",
         "BOOLEAN",

@@ -97,3 +97,16 @@ def test_a_shallow_clone_without_the_commit_says_how_to_get_it(repo, tmp_path):
 def test_what_is_no_hash_never_reaches_gits_command_line(repo, name):
     commit(repo, "one")
     assert why_not(repo, name) == "the baseline's runs name no commit by its hash"
+
+
+@pytest.mark.parametrize("digits", [7, 12, 40])
+def test_a_branch_with_the_name_of_a_commit_is_not_taken_for_it(repo, digits):
+    first, second = commit(repo, "one"), commit(repo, "two")
+    git(repo, "update-ref", f"refs/heads/{first[:digits]}", second)
+    assert found(repo, first[:digits]) == first
+
+
+def test_a_branch_is_not_taken_for_a_commit_that_is_not_there(repo):
+    second = commit(repo, "one")
+    git(repo, "update-ref", "refs/heads/0123456789ab", second)
+    assert "(0123456789) is not in this repository: fetch it " in why_not(repo, "0123456789ab")

@@ -63,6 +63,7 @@ def test_holds_the_revision_and_leaves_the_repository_alone(repo, tmp_path):
         ("--detach", "found '--detach', expected a git revision"),
         ("", "found '', expected a git revision"),
         ("HEAD:a.txt", "is no commit of"),
+        ("defaced", r"'defaced' is no commit of .*; a branch of such a name is refs/heads/NAME"),
     ],
 )
 def test_what_is_no_commit_is_an_error_of_one_line(repo, name, message):

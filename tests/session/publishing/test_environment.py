@@ -11,7 +11,7 @@ def commit_in(folder):
     (folder / "a.txt").write_text(folder.name)
     git(folder, "add", "-A")
     git(folder, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", folder.name)
-    return git(folder, "rev-parse", "--short=12", "HEAD").strip()
+    return git(folder, "rev-parse", "HEAD").strip()
 
 
 def test_the_commit_is_the_tests_own_where_a_hook_of_another_repository_runs_them(tmp_path, monkeypatch):
