@@ -26,7 +26,7 @@ from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTra
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session.against.baseline_commit import AgainstItsCommit, BaselineCommits
-from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.against.checkout import Revision, remove_leftovers
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
@@ -163,6 +163,7 @@ class Run(MeasuringRun):
     def prepare(self) -> None:
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         super().prepare()
+        remove_leftovers()
         _ = self.baseline
         _ = self._past  # no test's time is spent on it
         if self.settings.counters not in ("auto", "off") and not self.settings.disable:

@@ -7,7 +7,6 @@ import os
 import secrets
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResul
 from pytest_bandwidth.session.fresh.interpreter import this_python
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
 from pytest_bandwidth.session.git import CODE_SUFFIXES
+from pytest_bandwidth.storage.own_folders import temporary_folder
 
 # pytest's exit statuses (pytest.ExitCode).
 _PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
@@ -151,7 +151,7 @@ class Process:
     @contextmanager
     def started(self) -> Iterator[_Running]:
         """Start it; whatever ends this context, no child is left."""
-        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+        with temporary_folder() as own:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
             plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
             arguments = [*without_own_options(self.invocation.args), *self.invocation.extra_args]
