@@ -26,7 +26,9 @@ from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTra
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session.against.baseline_commit import AgainstItsCommit, BaselineCommits
+from pytest_bandwidth.session.against.building import build_of
 from pytest_bandwidth.session.against.checkout import Revision, remove_leftovers
+from pytest_bandwidth.session.against.extensions import check_extensions
 from pytest_bandwidth.session.against.pairs_loop import judge_against, with_floors
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
@@ -76,7 +78,9 @@ class Run(MeasuringRun):
         self._invocation = invocation
         self._probes_alone: dict[tuple[int, int], float] = {}
         self._told = ToldCode()
-        self._commits = BaselineCommits(root)
+        # Tests' files whose extensions, as far as they are loaded, the revision has as well.
+        self._with_extensions: set[Path] = set()
+        self._commits = BaselineCommits(root, build_of(settings.build, root))
 
     def close(self) -> None:
         """Remove what was checked out for suspects."""
@@ -156,6 +160,9 @@ class Run(MeasuringRun):
             return NOTHING_TOLD
         if self.device.identity.counts_only and self.revision.holds_plugin:
             return NOTHING_TOLD  # the plugin that counts is itself another one there
+        if test.file not in self._with_extensions:
+            check_extensions(self.revision)
+            self._with_extensions.add(test.file)
         timeout = FRESH_SECONDS_LEAST + len(test.beside) * TELL_SECONDS_EACH
         worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, test.file, timeout)
         return self._told.of(worktrees, test.beside, partial(self.locked, progress), progress.show)

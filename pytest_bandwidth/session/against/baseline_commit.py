@@ -18,7 +18,10 @@ from pytest_bandwidth.domain.judging.drop import setup_of
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.verdict import Verdict
-from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
+from pytest_bandwidth.session.against.building import Build, BuildFailed
+from pytest_bandwidth.session.against.builds import check_out
+from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.against.extensions import check_extensions
 from pytest_bandwidth.session.against.pairs_loop import DeviceHeld, PairsTaken, Subject, can_take_turns, judge_timed
 from pytest_bandwidth.session.against.worktrees import ForeignImport, Worktrees
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
@@ -37,9 +40,9 @@ class NotAtHand(BandwidthError):
 class BaselineCommits:
     """Find and check out the commits that a baseline's runs name, each once; they go with `close`."""
 
-    def __init__(self, root: Path) -> None:
-        """Check nothing out yet. root: any folder, of a repository or of none."""
-        self._root = root
+    def __init__(self, root: Path, build: Build | None = None) -> None:
+        """Check nothing out yet. root: any folder, of a repository or of none; build: how a commit is built."""
+        self._root, self._build = root, build
         self._stack = ExitStack()
         self._revisions: dict[str, Revision] = {}
         # Commits at which no test can be run, with the reason.
@@ -83,12 +86,12 @@ class BaselineCommits:
                 whys.append(f"{_shown(commit)} has no {path.name}")
         raise NotAtHand(whys[0])
 
-    def revision(self, commit: str) -> Revision:
-        """Return the commit, checked out. Raises UsageError where git cannot."""
+    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
+        """Return the commit, checked out and built. Raises UsageError where git cannot, BuildFailed."""
         if commit not in self._revisions:
             if not self._revisions:
                 self._stack.enter_context(signals_as_interrupts())
-            checked_out = CheckedOut(self._root, commit, NAME)
+            checked_out = check_out(self._root, commit, self._build, tell, NAME)
             self._stack.callback(checked_out.remove)
             self._revisions[commit] = checked_out.revision
         return self._revisions[commit]
@@ -130,7 +133,7 @@ class AgainstItsCommit:
                 said = self._pairs(commit, alike)
             except BandwidthError as error:
                 reason = _in_a_line(error)
-                if isinstance(error, ForeignImport):
+                if isinstance(error, (ForeignImport, BuildFailed)):
                     self.commits.give_up(commit, reason)
                 why_not.update(dict.fromkeys(alike, _without_pairs(reason)))
                 continue
@@ -141,7 +144,8 @@ class AgainstItsCommit:
 
     def _pairs(self, commit: str, suspects: Mapping[str, Suspect]) -> LastWords:
         measurements = {key: suspect.case.measurement for key, suspect in suspects.items()}
-        revision = self.commits.revision(commit)
+        revision = self.commits.revision(commit, self.tell)
+        check_extensions(revision)
         in_turn = can_take_turns(measurements.values(), revision)
         worktrees = self.worktrees_at(revision, IN_TURN_SHARE if in_turn else ROUNDS_SHARE)
         taken = PairsTaken(worktrees, self.tell, self.device_held, in_turn)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,17 +35,21 @@ PREFIX = "pytest-bandwidth-tree-"
 LARGEST_MARK_BYTES = 65_536
 _PACKAGE = Path(__file__).resolve().parent.parent.parent
 _HOW_TO_NAME_A_BRANCH = "; a branch of such a name is refs/heads/NAME"
-_MARK, _TREE = "mark.json", "tree"
+_MARK, TREE = "mark.json", "tree"
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Hold a commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's."""
+    """Hold a commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's.
+
+    python: the interpreter that finds what was built of the commit; None where nothing was.
+    """
 
     name: str
     commit: str
     top: str
     tree: str
+    python: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.commit[:SHORT_HASH]})"
@@ -53,6 +58,14 @@ class Revision:
         """Return the same path in the commit's tree; None for one outside the repository."""
         resolved, top = path.resolve(), Path(self.top)
         return Path(self.tree, resolved.relative_to(top)) if resolved.is_relative_to(top) else None
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables with PYTHONPATH moved to the commit's tree, for what is started there."""
+        entries = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        if not entries:
+            return dict(variables)
+        moved = [str(self.counterpart(Path(one)) or one) if os.path.isabs(one) else one for one in entries]
+        return {**variables, "PYTHONPATH": os.pathsep.join(moved)}
 
     @property
     def holds_plugin(self) -> bool:
@@ -74,12 +87,10 @@ class CheckedOut:
         remove_records(top)
         self._owned = OwnedFolder(PREFIX)
         self._folder = self._owned.path
-        self.revision = Revision(shown or name, commit, str(top), str(self._folder / _TREE))
+        self.revision = Revision(shown or name, commit, str(top), str(self._folder / TREE))
         try:
             # Locked and marked before git knows of the tree: from then on other processes look at the folder.
-            mark = _mark_of(repository_of(top), self._folder)
-            (self._folder / _MARK).write_text(json.dumps(mark), encoding="utf-8")
-            git(top, "worktree", "add", "--detach", "--quiet", self.revision.tree, commit)
+            add_tree(top, self._folder, commit)
         except BaseException:
             self.remove()
             raise
@@ -88,6 +99,12 @@ class CheckedOut:
         """Remove the folder and git's record of it; safe to repeat."""
         _remove(Path(self.revision.top), self._folder)
         self._owned.release()
+
+
+def add_tree(top: Path, folder: Path, commit: str) -> None:
+    """Check a commit out below a folder, which gets its mark first. Raises UsageError where git cannot."""
+    (folder / _MARK).write_text(json.dumps(_mark_of(repository_of(top), folder)), encoding="utf-8")
+    git(top, "worktree", "add", "--detach", "--quiet", str(folder / TREE), commit)
 
 
 def remove_leftovers() -> None:
@@ -105,7 +122,7 @@ def remove_records(top: Path) -> None:
     """
     for line in git(top, "worktree", "list", "--porcelain").splitlines():
         tree = Path(line.removeprefix("worktree "))
-        if not line.startswith("worktree ") or tree.name != _TREE or not tree.parent.name.startswith(PREFIX):
+        if not line.startswith("worktree ") or tree.name != TREE or not tree.parent.name.startswith(PREFIX):
             continue
         if os.path.lexists(tree.parent):
             _remove_of_dead_owner(tree.parent)
@@ -118,7 +135,7 @@ def _remove_of_dead_owner(folder: Path) -> None:
     if is_of_another_machine(folder):
         return
     with of_dead_owner(folder) as is_dead:
-        repository = _repository_of_mark(folder) if is_dead else None
+        repository = repository_of_mark(folder) if is_dead else None
         if repository is not None:
             _remove(repository, folder)
 
@@ -132,7 +149,7 @@ def _mark_of(repository: Path, folder: Path) -> dict[str, object]:
     }
 
 
-def _repository_of_mark(folder: Path) -> Path | None:
+def repository_of_mark(folder: Path) -> Path | None:
     """Return the repository that a folder's mark names; None where it has no mark of its own and this user's."""
     mark = folder / _MARK
     try:
@@ -146,8 +163,9 @@ def _repository_of_mark(folder: Path) -> Path | None:
         return None
 
 
-def _remove(top: Path, folder: Path) -> None:
-    tree = folder / _TREE
+def remove_tree(top: Path, folder: Path) -> None:
+    """Remove the tree below a folder, and git's record of it."""
+    tree = folder / TREE
     # Twice --force: git keeps a tree locked while it fills it, and an interrupt there leaves the lock.
     command = ("worktree", "remove", "--force", "--force", str(tree))
     try:
@@ -156,6 +174,10 @@ def _remove(top: Path, folder: Path) -> None:
         shutil.rmtree(tree, ignore_errors=True)
         with suppress(UsageError):
             git(top, *command)
+
+
+def _remove(top: Path, folder: Path) -> None:
+    remove_tree(top, folder)
     # Not the folder with all that is in it: what others put there is theirs.
     with suppress(OSError):
         for name in (_MARK, LOCK):
