@@ -24,6 +24,19 @@ def end_group(process: subprocess.Popen[Any], grace_seconds: float) -> None:
     process.wait()
 
 
+def finish(process: subprocess.Popen[Any], timeout_seconds: float, grace_seconds: float) -> int | None:
+    """Wait for the leader of a process group, and kill what it left of its group.
+
+    Return its exit status; None after the time-out, where all of the group was ended.
+    """
+    if not wait_for_end(process, timeout_seconds):
+        end_group(process, grace_seconds)
+        return None
+    if process.returncode is None:
+        _send(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+    return process.wait()
+
+
 def wait_for_end(process: subprocess.Popen[Any], timeout_seconds: float) -> bool:
     """Wait until a process has ended; return whether it has.
 

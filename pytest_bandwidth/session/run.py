@@ -27,7 +27,9 @@ from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTra
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Status
 from pytest_bandwidth.session.against.baseline_commit import BaselineCommits, CommitPairs
-from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.against.building import build_of
+from pytest_bandwidth.session.against.checkout import Revision, remove_leftovers
+from pytest_bandwidth.session.against.extensions import check_extensions
 from pytest_bandwidth.session.against.pairs_loop import RevisionPairs, against_evidence, decide_counted
 from pytest_bandwidth.session.against.told_code import NOTHING_TOLD, Told, ToldCode
 from pytest_bandwidth.session.against.worktrees import Worktrees
@@ -77,6 +79,8 @@ class Run(MeasuringRun):
         self.revision = revision
         self._invocation = invocation
         self._told = ToldCode()
+        # Tests' files whose extensions, as far as they are loaded, the revision has as well.
+        self._with_extensions: set[Path] = set()
         self._old_code_time = OldCodeTime(settings.settle_time)
 
     def close(self) -> None:
@@ -86,7 +90,8 @@ class Run(MeasuringRun):
 
     @cached_property
     def _commits(self) -> BaselineCommits:
-        return BaselineCommits(self.root, self._whole_baseline, anchors=self.settings.against == ANCHOR)
+        build = build_of(self.settings.build, self.root)
+        return BaselineCommits(self.root, self._whole_baseline, build, anchors=self._is_anchored)
 
     @property
     def judged_by(self) -> str | None:
@@ -191,6 +196,9 @@ class Run(MeasuringRun):
             return NOTHING_TOLD
         if self.device.identity.counts_only and self.revision.holds_plugin:
             return NOTHING_TOLD  # the plugin that counts is itself another one there
+        if test.file not in self._with_extensions:
+            check_extensions(self.revision)
+            self._with_extensions.add(test.file)
         timeout = FRESH_SECONDS_LEAST + len(test.beside) * TELL_SECONDS_EACH
         worktrees = Worktrees(self._invocation, self.revision, self.device_name, test.nodeid, test.file, timeout)
         return self._told.of(worktrees, test.beside, partial(self.locked, progress), progress.show)
@@ -198,6 +206,7 @@ class Run(MeasuringRun):
     def prepare(self) -> None:
         """Open the device and read the baseline now, so that what is wrong is said before any test runs."""
         super().prepare()
+        remove_leftovers()
         _ = self.baseline
         self._refuse_shallow_clone()
         if self.settings.counters not in ("auto", "off") and not self.settings.disable:

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import pytest
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
+from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.session.against.building import build_of
+from pytest_bandwidth.session.against.builds import check_out
+from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
+from pytest_bandwidth.session.measuring.progress import begin_line
 from pytest_bandwidth.session.user.options import RUNS_NOTHING
 from pytest_bandwidth.session.user.settings import ANCHOR, settings_of
 
@@ -77,9 +82,19 @@ def _check_out(config: pytest.Config) -> Revision | None:
     stack.enter_context(signals_as_interrupts())
     config.add_cleanup(stack.close)
     try:
-        checked_out = CheckedOut(config.rootpath, name)
+        build = build_of(settings.build, config.rootpath)
+        checked_out = check_out(config.rootpath, name, build, partial(_say, config))
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     config.add_cleanup(checked_out.remove)
     config.stash[_REVISION] = checked_out.revision
     return checked_out.revision
+
+
+def _say(config: pytest.Config, text: str) -> None:
+    """Write a line before the first test."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        begin_line(reporter)
+        reporter.write_line(f"bandwidth: {printable(text)}")
+        reporter.flush()

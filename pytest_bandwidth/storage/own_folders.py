@@ -1,16 +1,36 @@
-"""Find the folders that are this user's own: where copies are kept, and where nobody else writes.
+"""Find the folders that are this user's own: where copies are kept, where nobody else writes, what a process leaves.
+
+A temporary folder has an owner: the process that made it and keeps its `owner.lock` locked. The kernel unlocks it
+however that process ends, and a later process removes the folder. Its name says on which machine it was made, and
+since which start of that machine: PREFIX, machine, boot, and letters that are drawn.
 
 Knows nothing of the package, so that each of its rooms may use it.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import platform
+import re
+import shutil
 import stat
-from contextlib import suppress
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 HAS_OWNERS = hasattr(os, "getuid")
+TEMPORARY = "pytest-bandwidth-tmp-"
+LOCK = "owner.lock"
+_NAME = re.compile(
+    r"(?P<making>\.?)(?P<prefix>pytest-bandwidth-[a-z]+-)(?P<machine>\w{8})-(?P<boot>\w{8})-\w+", re.ASCII
+)
+# A folder gets its name once it is locked: what is older than this was never finished.
+_LONGEST_MAKING_SECONDS = 3600.0
 
 
 def cache_folder() -> Path:
@@ -34,3 +54,131 @@ def what_is_wrong(folder: Path) -> str | None:
     if HAS_OWNERS and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "found one that others may write to"
     return None
+
+
+class OwnedFolder:
+    """Hold a new temporary folder, which is this process's until `release`."""
+
+    def __init__(self, prefix: str) -> None:
+        """Make the folder. prefix: of its name."""
+        name = f"{prefix}{_machine()}-{_boot()}-"
+        making = Path(tempfile.mkdtemp(prefix=f".{name}")).resolve()
+        self.path = making.with_name(making.name[1:])
+        self._descriptor: int | None = os.open(making / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        with suppress(OSError):  # a file system without locks: nobody can take the folder for a dead process's
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Nobody sees it by this name before it is locked.
+        making.rename(self.path)
+
+    def release(self) -> None:
+        """Give the folder up, in this process alone: one that was forked does not unlock it. Safe to repeat."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that goes with this context, or, where this process is killed, at a later one's start."""
+    made, maker = OwnedFolder(TEMPORARY), os.getpid()
+    try:
+        yield made.path
+    finally:
+        if os.getpid() == maker:  # not in a process that a test forked, and that ends in here
+            shutil.rmtree(made.path, ignore_errors=True)
+            made.release()
+
+
+def remove_temporary_folders() -> None:
+    """Remove the temporary folders of processes that were killed before they could."""
+    for folder in left_folders(TEMPORARY):
+        with of_dead_owner(folder) as is_dead:
+            if is_dead:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def left_folders(prefix: str) -> list[Path]:
+    """Return the folders of that prefix that processes on this machine made; whether they live is not asked."""
+    with suppress(OSError):
+        top = Path(tempfile.gettempdir()).resolve()
+        with os.scandir(top) as entries:  # a link among them stays one
+            return [top / entry.name for entry in entries if _is_made_here(entry, prefix)]
+    return []
+
+
+def _is_made_here(entry: os.DirEntry[str], prefix: str) -> bool:
+    found = _NAME.fullmatch(entry.name)
+    if found is None or found["prefix"] != prefix or found["machine"] != _machine():
+        return False
+    with suppress(OSError):
+        return not found["making"] or time.time() - entry.stat(follow_symlinks=False).st_mtime > _LONGEST_MAKING_SECONDS
+    return False
+
+
+def is_of_an_earlier_start(folder: Path) -> bool:
+    """Return whether a folder's name says that this machine has been started anew since it was made."""
+    found = _NAME.fullmatch(folder.name)
+    return found is not None and found["machine"] == _machine() and found["boot"] != _boot()
+
+
+def is_of_another_machine(folder: Path) -> bool:
+    """Return whether a folder's name says that another machine made it, or says nothing."""
+    found = _NAME.fullmatch(folder.name)
+    return found is None or found["machine"] != _machine()
+
+
+@contextmanager
+def of_dead_owner(folder: Path) -> Iterator[bool]:
+    """Take a folder over whose process is dead; False for one whose process lives, or that is no such folder.
+
+    It has to be this user's alone, with a lock of the user's in it. Creates nothing.
+    """
+    descriptor = None
+    try:
+        if _is_this_users_alone(folder.lstat()) and _is_this_users_file((folder / LOCK).lstat()):
+            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_dead = descriptor is not None
+    except OSError:
+        is_dead = False
+    try:
+        yield is_dead
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def is_this_users(found: os.stat_result) -> bool:
+    """Return whether a file's or folder's owner is this user."""
+    return not HAS_OWNERS or found.st_uid == os.getuid()
+
+
+def _is_this_users_alone(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and is_this_users(found) and not (HAS_OWNERS and found.st_mode & 0o077)
+
+
+def _is_this_users_file(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and is_this_users(found)
+
+
+@cache
+def _machine() -> str:
+    """Return what tells machines apart: two may have one host name."""
+    return _digest(platform.node() + _text_of("/etc/machine-id"))
+
+
+@cache
+def _boot() -> str:
+    """Return what tells the times apart since this machine started (Linux)."""
+    return _digest(_text_of("/proc/sys/kernel/random/boot_id"))
+
+
+def _text_of(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]

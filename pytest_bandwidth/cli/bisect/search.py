@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from pytest_bandwidth.cli.bisect.how_built import how_built
 from pytest_bandwidth.cli.tables import print_json
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
@@ -16,7 +17,8 @@ from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.session.against.between_commits import AgainstGood, AskedTest, Judgement
 from pytest_bandwidth.session.against.bisection import Bisection, check_order, described, modules_in
-from pytest_bandwidth.session.against.checkout import CheckedOut, commit_of, top_of
+from pytest_bandwidth.session.against.builds import check_out
+from pytest_bandwidth.session.against.checkout import commit_of, top_of
 from pytest_bandwidth.session.against.worktrees import NothingThere, modules_findable
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
@@ -42,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         stack.enter_context(signals_as_interrupts())
         stack.callback(progress.clear)
-        checked_out = CheckedOut(top, good, options.good)
+        build = how_built(top, bad, Path.cwd() / file, options.rest)
+        checked_out = check_out(top, good, build, progress.show, options.good)
         stack.callback(checked_out.remove)
         test = AskedTest(
             Invocation((file, *options.rest), Path.cwd(), started_as_module(), _extra_args(options.rest)),
@@ -52,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             modules_findable(modules_in(top, good) | modules_in(top, bad)),
         )
         try:
-            against = AgainstGood(checked_out.revision, test, progress.show)
+            against = AgainstGood(checked_out.revision, test, progress.show, build)
         except NothingThere as why:
             raise UsageError(f"{why}: expected one test as pytest names it, with its parameters") from None
         return _Search(options, against, Bisection(top, [good], bad), progress).result()

@@ -16,7 +16,10 @@ from pytest_bandwidth.domain.judging.evidence import Ask, Evidence
 from pytest_bandwidth.domain.judging.judge import ALTERNATE_SHARE, ROUNDS_SHARE, Rule
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.text import SHORT_HASH
-from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
+from pytest_bandwidth.session.against.building import Build, BuildFailed
+from pytest_bandwidth.session.against.builds import check_out
+from pytest_bandwidth.session.against.checkout import Revision
+from pytest_bandwidth.session.against.extensions import check_extensions
 from pytest_bandwidth.session.against.pairs_loop import (
     DeviceHeld,
     Paired,
@@ -55,12 +58,14 @@ class BaselineCommits:
     recorded; the last one that touched the entry's lines in the baseline; where this branch left the default branch.
     """
 
-    def __init__(self, root: Path, baseline: Baseline | None = None, *, anchors: bool = False) -> None:
+    def __init__(
+        self, root: Path, baseline: Baseline | None = None, build: Build | None = None, *, anchors: bool = False
+    ) -> None:
         """Check nothing out yet. root: any folder, of a repository or of none. baseline: with its runs and lines.
 
-        anchors: whether to take the commit of each entry's anchor alone.
+        build: how a commit is built. anchors: whether to take the commit of each entry's anchor alone.
         """
-        self._root, self._baseline, self._anchors = root, baseline, anchors
+        self._root, self._baseline, self._build, self._anchors = root, baseline, build, anchors
         self._stack = ExitStack()
         self._revisions: dict[str, Revision] = {}
         # Commits at which no test can be run, with the reason.
@@ -150,12 +155,12 @@ class BaselineCommits:
             raise UsageError("this is the default branch itself")
         yield base
 
-    def revision(self, commit: str) -> Revision:
-        """Return the commit, checked out. Raises UsageError where git cannot."""
+    def revision(self, commit: str, tell: Callable[[str], None]) -> Revision:
+        """Return the commit, checked out and built. Raises UsageError where git cannot, BuildFailed."""
         if commit not in self._revisions:
             if not self._revisions:
                 self._stack.enter_context(signals_as_interrupts())
-            checked_out = CheckedOut(self._root, commit, NAME)
+            checked_out = check_out(self._root, commit, self._build, tell, NAME)
             self._stack.callback(checked_out.remove)
             self._revisions[commit] = checked_out.revision
         return self._revisions[commit]
@@ -203,14 +208,15 @@ class CommitPairs:
                 known |= self._pairs(commit, alike)
             except BandwidthError as error:
                 reason = _in_a_line(error)
-                if isinstance(error, ForeignImport):
+                if isinstance(error, (ForeignImport, BuildFailed)):
                     self.commits.give_up(commit, reason)
                 known |= {key: _without(one, reason) for key, one in alike.items()}
         return known
 
     def _pairs(self, commit: str, alike: Mapping[str, Evidence]) -> dict[str, Evidence]:
         measurements = {key: one.measurement for key, one in alike.items()}
-        revision = self.commits.revision(commit)
+        revision = self.commits.revision(commit, self.tell)
+        check_extensions(revision)
         alternate = can_take_turns(measurements.values(), revision)
         worktrees = self.worktrees_at(revision, ALTERNATE_SHARE if alternate else ROUNDS_SHARE)
         taken = PairsTaken(worktrees, self.tell, self.device_held, alternate)

@@ -19,7 +19,9 @@ from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.domain.traffic import Traffic
 from pytest_bandwidth.domain.verdict import Decision, Rule, Status
 from pytest_bandwidth.reports.wording import reason_of
-from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
+from pytest_bandwidth.session.against.building import Build
+from pytest_bandwidth.session.against.builds import check_out
+from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.against.pairs_loop import (
     Counted,
     PairsTaken,
@@ -96,15 +98,19 @@ class _TwoTrees:
 class AgainstGood:
     """Judge commits against a good one, which tells its code and counts its traffic once."""
 
-    def __init__(self, good: Revision, test: AskedTest, tell: Callable[[str], None]) -> None:
-        """Ask the good commit for its device and its code. tell: takes a line about what is being done.
+    def __init__(
+        self, good: Revision, test: AskedTest, tell: Callable[[str], None], build: Build | None = None
+    ) -> None:
+        """Ask the good commit for its device and its code.
+
+        tell: takes a line about what is being done; build: how commits are built.
 
         Raises NothingThere, FreshProcessFailed, ForeignImport where the test cannot be run there.
         """
         self.good = good
         # Of the measurements that are looked at; None: all.
         self.labels: frozenset[str | None] | None = None
-        self._test, self._tell = test, tell
+        self._test, self._tell, self._build = test, tell, build
         self._device_name = ""
         self._judged: list[tuple[Rows, Judgement]] = []
         rows, self._told = self._first_told()
@@ -119,7 +125,7 @@ class AgainstGood:
         Raises BandwidthError for what is wrong with the machine, such as a device that stays taken.
         """
         try:
-            checked_out = CheckedOut(Path(self.good.top), commit, "it")
+            checked_out = check_out(Path(self.good.top), commit, self._build, self._tell, "it")
             try:
                 told, judgement = self._judgement(checked_out.revision)
             finally:

@@ -1,7 +1,8 @@
 """Check out another revision of a git repository in a temporary folder, which goes when this process does.
 
+FOLDER               its name says on which machine and since which start it was made (`storage.own_folders`)
 FOLDER/owner.lock    locked by the process that uses the tree: free = that process is dead
-FOLDER/mark.json     whose folder it is: repository, host, boot, user
+FOLDER/mark.json     whose folder it is: repository, folder, user
 FOLDER/tree          the worktree
 """
 
@@ -9,36 +10,46 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
-import stat
-import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import SHORT_HASH
 from pytest_bandwidth.session.git import commit_named, git, is_hash, repository_of, tree_of
+from pytest_bandwidth.storage.own_folders import (
+    HAS_OWNERS,
+    LOCK,
+    OwnedFolder,
+    is_of_an_earlier_start,
+    is_of_another_machine,
+    is_this_users,
+    left_folders,
+    of_dead_owner,
+    remove_temporary_folders,
+)
 
 PREFIX = "pytest-bandwidth-tree-"
 LARGEST_MARK_BYTES = 65_536
-_HAS_OWNERS = hasattr(os, "getuid")
 _PACKAGE = Path(__file__).resolve().parent.parent.parent
 _HOW_TO_NAME_A_BRANCH = "; a branch of such a name is refs/heads/NAME"
-_LOCK, _MARK, _TREE = "owner.lock", "mark.json", "tree"
+_MARK, TREE = "mark.json", "tree"
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Hold a commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's."""
+    """Hold a commit in a folder of its own. name: as given; top: the repository's own tree; tree: the commit's.
+
+    python: the interpreter that finds what was built of the commit; None where nothing was.
+    """
 
     name: str
     commit: str
     top: str
     tree: str
+    python: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.commit[:SHORT_HASH]})"
@@ -47,6 +58,14 @@ class Revision:
         """Return the same path in the commit's tree; None for one outside the repository."""
         resolved, top = path.resolve(), Path(self.top)
         return Path(self.tree, resolved.relative_to(top)) if resolved.is_relative_to(top) else None
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables with PYTHONPATH moved to the commit's tree, for what is started there."""
+        entries = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        if not entries:
+            return dict(variables)
+        moved = [str(self.counterpart(Path(one)) or one) if os.path.isabs(one) else one for one in entries]
+        return {**variables, "PYTHONPATH": os.pathsep.join(moved)}
 
     @property
     def holds_plugin(self) -> bool:
@@ -64,15 +83,14 @@ class CheckedOut:
         """
         top = top_of(root, "--bandwidth-against")
         commit = commit_of(top, name, "--bandwidth-against")
-        remove_leftovers(top)
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
-        self._lock = FileLock(self._folder / _LOCK, mode=0o600)
-        self.revision = Revision(shown or name, commit, str(top), str(self._folder / _TREE))
+        remove_leftovers()
+        remove_records(top)
+        self._owned = OwnedFolder(PREFIX)
+        self._folder = self._owned.path
+        self.revision = Revision(shown or name, commit, str(top), str(self._folder / TREE))
         try:
             # Locked and marked before git knows of the tree: from then on other processes look at the folder.
-            self._lock.acquire()
-            (self._folder / _MARK).write_text(json.dumps(_mark_of(top, self._folder)), encoding="utf-8")
-            git(top, "worktree", "add", "--detach", "--quiet", self.revision.tree, commit)
+            add_tree(top, self._folder, commit)
         except BaseException:
             self.remove()
             raise
@@ -80,68 +98,74 @@ class CheckedOut:
     def remove(self) -> None:
         """Remove the folder and git's record of it; safe to repeat."""
         _remove(Path(self.revision.top), self._folder)
-        self._lock.release(force=True)
+        self._owned.release()
 
 
-def remove_leftovers(top: Path) -> None:
-    """Remove the worktrees of processes that were killed before they could.
+def add_tree(top: Path, folder: Path, commit: str) -> None:
+    """Check a commit out below a folder, which gets its mark first. Raises UsageError where git cannot."""
+    (folder / _MARK).write_text(json.dumps(_mark_of(repository_of(top), folder)), encoding="utf-8")
+    git(top, "worktree", "add", "--detach", "--quiet", str(folder / TREE), commit)
 
-    Only those that carry this user's, repository's, host's and boot's mark. A folder that is not there may be one of
-    another container or host that shares the repository: its record stays, until git drops it after three months.
+
+def remove_leftovers() -> None:
+    """Remove what processes left in temporary folders that were killed before they could: of any repository."""
+    remove_temporary_folders()
+    for folder in left_folders(PREFIX):
+        _remove_of_dead_owner(folder)
+
+
+def remove_records(top: Path) -> None:
+    """Remove the worktrees of killed processes that a repository has a record of, wherever their folders are.
+
+    A folder that is not there may be one of another container that shares the repository: its record stays, unless
+    the machine was started anew since; git drops it after three months. A user's own worktree stays.
     """
     for line in git(top, "worktree", "list", "--porcelain").splitlines():
         tree = Path(line.removeprefix("worktree "))
-        if not line.startswith("worktree ") or tree.name != _TREE or not _is_own(top, tree.parent):
+        if not line.startswith("worktree ") or tree.name != TREE or not tree.parent.name.startswith(PREFIX):
             continue
-        lock = FileLock(tree.parent / _LOCK)
-        with suppress(Timeout):  # its process is alive
-            lock.acquire(timeout=0)
-            try:
-                _remove(top, tree.parent)
-            finally:
-                lock.release()
+        if os.path.lexists(tree.parent):
+            _remove_of_dead_owner(tree.parent)
+        elif is_of_an_earlier_start(tree.parent):
+            _remove(top, tree.parent)
 
 
-def _mark_of(top: Path, folder: Path) -> dict[str, object]:
-    """Return what tells this process's folders from all others."""
+def _remove_of_dead_owner(folder: Path) -> None:
+    """Remove a worktree of this user and machine whose process is dead, and its record."""
+    if is_of_another_machine(folder):
+        return
+    with of_dead_owner(folder) as is_dead:
+        repository = repository_of_mark(folder) if is_dead else None
+        if repository is not None:
+            _remove(repository, folder)
+
+
+def _mark_of(repository: Path, folder: Path) -> dict[str, object]:
+    """Return what tells a folder that a process made from all others."""
     return {
-        "repository": os.fsdecode(repository_of(top)),
+        "repository": os.fsdecode(repository),
         "folder": os.fsdecode(folder),
-        "host": platform.node(),
-        "boot": _boot(),
-        "user": os.getuid() if _HAS_OWNERS else None,
+        "user": os.getuid() if HAS_OWNERS else None,
     }
 
 
-def _boot() -> str | None:
-    """Return the kernel's name for the time since it started (Linux): two machines may have one host name."""
+def repository_of_mark(folder: Path) -> Path | None:
+    """Return the repository that a folder's mark names; None where it has no mark of its own and this user's."""
+    mark = folder / _MARK
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
+        if mark.is_symlink() or not mark.is_file() or not is_this_users(mark.lstat()):
+            return None
+        with mark.open(encoding="utf-8") as file:
+            told = json.loads(file.read(LARGEST_MARK_BYTES))
+        repository = Path(told["repository"])
+        return repository if told == _mark_of(repository, folder) else None
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
         return None
 
 
-def _is_own(top: Path, folder: Path) -> bool:
-    """Return whether a process of this user, host and boot made the folder for a worktree. Creates nothing."""
-    try:
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or not _is_this_users(found) or (_HAS_OWNERS and found.st_mode & 0o077):
-            return False
-        files = [(folder / name).lstat() for name in (_LOCK, _MARK)]
-        if not all(stat.S_ISREG(file.st_mode) and _is_this_users(file) for file in files):
-            return False
-        with (folder / _MARK).open(encoding="utf-8") as file:
-            return bool(json.loads(file.read(LARGEST_MARK_BYTES)) == _mark_of(top, folder))
-    except (OSError, ValueError, RecursionError):
-        return False
-
-
-def _is_this_users(found: os.stat_result) -> bool:
-    return not _HAS_OWNERS or found.st_uid == os.getuid()
-
-
-def _remove(top: Path, folder: Path) -> None:
-    tree = folder / _TREE
+def remove_tree(top: Path, folder: Path) -> None:
+    """Remove the tree below a folder, and git's record of it."""
+    tree = folder / TREE
     # Twice --force: git keeps a tree locked while it fills it, and an interrupt there leaves the lock.
     command = ("worktree", "remove", "--force", "--force", str(tree))
     try:
@@ -150,9 +174,13 @@ def _remove(top: Path, folder: Path) -> None:
         shutil.rmtree(tree, ignore_errors=True)
         with suppress(UsageError):
             git(top, *command)
+
+
+def _remove(top: Path, folder: Path) -> None:
+    remove_tree(top, folder)
     # Not the folder with all that is in it: what others put there is theirs.
     with suppress(OSError):
-        for name in (_MARK, _LOCK):
+        for name in (_MARK, LOCK):
             (folder / name).unlink(missing_ok=True)
         folder.rmdir()
 

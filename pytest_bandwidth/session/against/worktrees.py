@@ -7,7 +7,6 @@ import os
 import secrets
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ChildResul
 from pytest_bandwidth.session.fresh.interpreter import this_python
 from pytest_bandwidth.session.fresh.turns import drops, processor_of, take_turns
 from pytest_bandwidth.session.git import CODE_SUFFIXES
+from pytest_bandwidth.storage.own_folders import temporary_folder
 
 # pytest's exit statuses (pytest.ExitCode).
 _PASSED, _TEST_FAILED, _NOTHING_COLLECTED = 0, 1, 5
@@ -113,7 +113,7 @@ class Worktrees:
             names=names_of_finders(self.revision, modules_loaded() if self.findable is None else self.findable),
             as_module=self.invocation.as_module,
         )
-        environment = _environment_at(os.environ, self.revision)
+        environment = self.revision.environment(os.environ)
         invocation, request = invocation_at(self.invocation, self.revision), request_for(str(target))
         return Process(plan, invocation, request, environment, self.timeout_seconds, self.revision, True)
 
@@ -151,11 +151,12 @@ class Process:
     @contextmanager
     def started(self) -> Iterator[_Running]:
         """Start it; whatever ends this context, no child is left."""
-        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+        with temporary_folder() as own:
             plan_file, loaded_file = Path(own, "plan.json"), Path(own, "loaded_files.json")
             plan_file.write_text(json.dumps({**self.plan, "loaded_files": str(loaded_file)}), encoding="utf-8")
             arguments = [*without_own_options(self.invocation.args), *self.invocation.extra_args]
-            command = [*this_python(), run_in_worktree.__file__, str(plan_file), *arguments]
+            python = self.revision.python if self.at_base else None
+            command = [*this_python(python), run_in_worktree.__file__, str(plan_file), *arguments]
             with Child(command, self.invocation.folder, self.request, self.environment) as child:
                 yield _Running(self, child, loaded_file)
 
@@ -263,7 +264,7 @@ def check_loaded_files(loaded: Mapping[str, Any], plan: Mapping[str, Any], revis
     modules: dict[str, str] = loaded["modules"]
     used = {file for file in (*modules.values(), *loaded["files"]) if Path(file).suffix in CODE_SUFFIXES}
     for other in plan["others"]:
-        strays = sorted(file for file in used if _belongs(file, other, plan["environment"]))
+        strays = sorted(file for file in used if belongs(file, other, plan["environment"]))
         if strays:
             raise ForeignImport(
                 f"a process for {plan['tree']} ran code of {other}: {_listed(strays)}; nothing it measured counts. "
@@ -305,7 +306,7 @@ def names_of_finders(revision: Revision, modules: Mapping[str, str]) -> dict[str
     searched = {os.path.realpath(entry or os.getcwd()) for entry in sys.path}
     for name, file in modules.items():
         path = Path(os.path.realpath(file))
-        if not _belongs(str(path), revision.top, environment):
+        if not belongs(str(path), revision.top, environment):
             continue
         folder = path.parent.parent if path.stem == "__init__" else path.parent
         if str(folder) not in searched and (at := revision.counterpart(folder)) is not None:
@@ -367,16 +368,8 @@ def _argument_at(arg: str, folder: Path, revision: Revision, *, relative: bool) 
     return arg if at is None else f"{option}{equals}{at}{colons}{rest}"
 
 
-def _environment_at(environment: Mapping[str, str], revision: Revision) -> dict[str, str]:
-    """Move PYTHONPATH to the revision's tree, for processes that the test starts itself."""
-    entries = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if not entries:
-        return dict(environment)
-    moved = [str(revision.counterpart(Path(e)) or e) if os.path.isabs(e) else e for e in entries]
-    return {**environment, "PYTHONPATH": os.pathsep.join(moved)}
-
-
-def _belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
+def belongs(file: str, tree: str, environment: Iterable[str]) -> bool:
+    """Return whether a file is the tree's, and not of the Python environment inside it."""
     return run_in_worktree.inside(file, tree) and not any(
         run_in_worktree.inside(file, folder) for folder in environment
     )

@@ -12,7 +12,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -27,6 +26,7 @@ from pytest_bandwidth.session.fresh.parent_death import child_environment, desce
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.process_group import end_group
 from pytest_bandwidth.storage.atomic import write_whole
+from pytest_bandwidth.storage.own_folders import temporary_folder
 
 REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
 # The descriptor of a socket: a child says on it that it is ready, and is sent `Go`.
@@ -244,7 +244,7 @@ class Child:
     ) -> None:
         with ExitStack() as stack:
             stack.enter_context(signals_as_interrupts())
-            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="pytest-bandwidth-"))
+            own = stack.enter_context(temporary_folder())
             self._report, request_file = Path(own, "report.json"), Path(own, "request.json")
             told = replace(request, report=str(self._report)).plain()
             request_file.write_text(json.dumps(told), encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +18,7 @@ from pytest_bandwidth.domain.measured.dram import DramTraffic
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, run_child
 from pytest_bandwidth.session.measuring.measuring_run import MeasuredTest
+from pytest_bandwidth.storage.own_folders import temporary_folder
 
 # A profiler that hangs, or is refused, would be so in every test.
 MOST_FAILURES_IN_A_ROW = 2
@@ -148,7 +148,7 @@ class Counters:
             report.unlink(missing_ok=True)
         except OSError as error:
             raise CountersFailed(f"reports cannot be written there: {error}") from None
-        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+        with temporary_folder() as own:
             log = Path(own, "ncu.log")
             command = reporter.command(report, log, self._invocation.command())
             try:
@@ -170,7 +170,7 @@ class Counters:
 
     def _run(self, request: ChildRequest, timeout_seconds: float) -> DramTraffic:
         profiler = self._profiler
-        with tempfile.TemporaryDirectory(prefix="pytest-bandwidth-") as own:
+        with temporary_folder() as own:
             folder = Path(own)
             command = profiler.command(folder, self._invocation.command())
             try:

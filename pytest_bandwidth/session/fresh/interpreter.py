@@ -60,9 +60,12 @@ def output_of(module: str, *arguments: str, seconds: float) -> str:
     return done.stdout
 
 
-def this_python() -> list[str]:
-    """Return the command that starts this interpreter once more, with its options; a program is to follow."""
-    return [sys.executable, *interpreter_options()]
+def this_python(executable: str | None = None) -> list[str]:
+    """Return the command that starts this interpreter once more, with its options; a program is to follow.
+
+    executable: the same interpreter in another environment.
+    """
+    return [executable or sys.executable, *interpreter_options()]
 
 
 def interpreter_options(command: Sequence[str] = ()) -> list[str]:

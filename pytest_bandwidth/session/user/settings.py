@@ -53,6 +53,7 @@ class Settings:
     peak: float | None = None
     busy_processors: float | None = None
     utilization_classes: tuple[float, float, float] | None = None
+    build: str | None = None
     lock_timeout: float = 600.0
     html: Path | None = None
     json: Path | None = None
@@ -228,6 +229,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "peak": parse_gbps,
     "busy-processors": _processors,
     "utilization-classes": _classes,
+    "build": str,
     "lock-timeout": _seconds,
 }
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
@@ -17,6 +16,7 @@ from pytest_bandwidth.storage.history.database import copy_to, database, files_l
 from pytest_bandwidth.storage.history.files import add, is_merged, listing, name_of_merged
 from pytest_bandwidth.storage.history.mirror import fetch_all, held
 from pytest_bandwidth.storage.history.validation import Moved, check_files, named_in_errors, rows_of
+from pytest_bandwidth.storage.own_folders import temporary_folder
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -92,7 +92,7 @@ def _merge(folder: Path) -> None:
 
 def _merge_bucket(bucket: Bucket, folder: Path) -> None:
     found = listing(folder)
-    with database() as connection, TemporaryDirectory(prefix="pytest-bandwidth-") as made:
+    with database() as connection, temporary_folder() as made:
         some_older = check_files(connection, found.files)
         known = set(runs_in(connection, found.merged).ids)
         left = [file for file in found.runs if file.stem not in known]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from pytest_bandwidth.domain.address import Address
@@ -17,6 +16,7 @@ from pytest_bandwidth.storage.history.database import copy_to, database
 from pytest_bandwidth.storage.history.files import add, name_of_run, sweep
 from pytest_bandwidth.storage.history.merging import merge_bucket_where_due, merge_where_due
 from pytest_bandwidth.storage.history.reading import Place
+from pytest_bandwidth.storage.own_folders import temporary_folder
 
 Values = Sequence[Sequence[object]]
 
@@ -50,7 +50,7 @@ def _append_there(address: Address, name: str, values: Values) -> Address:
     names = bucket.names()
     if name in names:
         raise _there_already(address / name)
-    with TemporaryDirectory(prefix="pytest-bandwidth-") as folder:
+    with temporary_folder() as folder:
         _write(Path(folder) / name, values)
         bucket.put(Path(folder) / name, name)
     merge_bucket_where_due(bucket, (*names, name))

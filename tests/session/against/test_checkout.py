@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from repositories import git
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.session.against.checkout import PREFIX, CheckedOut, remove_leftovers
+from pytest_bandwidth.session.against.checkout import PREFIX, CheckedOut, remove_leftovers, remove_records
+from pytest_bandwidth.storage import own_folders
 
 
 @pytest.fixture
@@ -36,6 +38,11 @@ def repo(tmp_path, monkeypatch):
 
 def worktrees(repo):
     return git(repo, "worktree", "list").splitlines()
+
+
+def sweep(repo):
+    remove_leftovers()
+    remove_records(repo)
 
 
 def test_holds_the_revision_and_leaves_the_repository_alone(repo, tmp_path):
@@ -127,7 +134,7 @@ def leftover(start):
 
 def test_what_a_killed_process_left_goes_next_time_and_a_living_ones_stays(repo, start):
     process, tree = start()
-    remove_leftovers(repo)
+    sweep(repo)
     assert (tree / "a.txt").exists()
     assert len(worktrees(repo)) == 2
     process.kill()
@@ -141,7 +148,7 @@ def test_what_a_killed_process_left_goes_next_time_and_a_living_ones_stays(repo,
 def test_a_leftover_that_is_half_gone_goes_as_well(repo, leftover):
     git(repo, "worktree", "lock", str(leftover))
     (leftover / ".git").unlink()
-    remove_leftovers(repo)
+    sweep(repo)
     assert not leftover.parent.exists()
     assert len(worktrees(repo)) == 1
 
@@ -161,7 +168,7 @@ def test_a_users_own_worktree_stays_with_all_that_lies_beside_it(repo, tmp_path,
 def test_only_what_the_plugin_made_goes_and_what_lies_beside_it_stays(repo, leftover):
     notes = leftover.parent / "notes.txt"
     notes.write_text("what a user found out meanwhile")
-    remove_leftovers(repo)
+    sweep(repo)
     assert len(worktrees(repo)) == 1
     assert list(leftover.parent.iterdir()) == [notes]
 
@@ -169,10 +176,8 @@ def test_only_what_the_plugin_made_goes_and_what_lies_beside_it_stays(repo, left
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("repository", "/another/.git"),
+        ("repository", 7),
         ("folder", "/tmp/where-it-was"),
-        ("host", "another-host"),
-        ("boot", "3f0c4c4e-0000-0000-0000-000000000000"),
         ("user", 54321),
     ],
 )
@@ -181,7 +186,7 @@ def test_a_leftover_with_another_mark_stays(repo, leftover, key, value):
     told = json.loads(mark.read_text())
     assert key in told
     mark.write_text(json.dumps({**told, key: value}))
-    remove_leftovers(repo)
+    sweep(repo)
     assert (leftover / "a.txt").exists()
     assert len(worktrees(repo)) == 2
 
@@ -189,14 +194,14 @@ def test_a_leftover_with_another_mark_stays(repo, leftover, key, value):
 @pytest.mark.parametrize("garbage", ["", "[", "null", "{}", "[" * 100_000])
 def test_a_leftover_with_a_garbled_mark_stays(repo, leftover, garbage):
     (leftover.parent / "mark.json").write_text(garbage)
-    remove_leftovers(repo)
+    sweep(repo)
     assert (leftover / "a.txt").exists()
 
 
 @pytest.mark.parametrize("missing", ["owner.lock", "mark.json"])
 def test_a_leftover_without_lock_or_mark_stays_and_gets_none(repo, leftover, missing):
     (leftover.parent / missing).unlink()
-    remove_leftovers(repo)
+    sweep(repo)
     assert (leftover / "a.txt").exists()
     assert not (leftover.parent / missing).exists()
 
@@ -205,7 +210,7 @@ def test_a_leftover_without_lock_or_mark_stays_and_gets_none(repo, leftover, mis
 def test_a_folder_that_others_may_write_to_is_not_believed(repo, leftover):
     assert stat.S_IMODE(leftover.parent.stat().st_mode) == 0o700
     leftover.parent.chmod(0o770)
-    remove_leftovers(repo)
+    sweep(repo)
     assert (leftover / "a.txt").exists()
 
 
@@ -214,11 +219,11 @@ def test_a_folder_that_others_may_write_to_is_not_believed(repo, leftover):
 def test_what_another_user_owns_is_not_believed(repo, leftover, name):
     folder = leftover.parent
     os.chown(folder / name, 54321, -1)
-    remove_leftovers(repo)
+    sweep(repo)
     assert (leftover / "a.txt").exists()
     assert len(worktrees(repo)) == 2
     os.chown(folder / name, os.getuid(), -1)
-    remove_leftovers(repo)
+    sweep(repo)
     assert not folder.exists()
 
 
@@ -234,3 +239,89 @@ def test_a_tree_that_cannot_be_seen_from_here_keeps_its_record(repo, tmp_path, s
     (tmp_path / "out of sight").rename(alive.parent)
     assert git(alive, "rev-parse", "HEAD") == git(repo, "rev-parse", "HEAD~1")
     assert len(worktrees(repo)) == 2
+
+
+def test_a_leftover_of_another_machine_stays(repo, leftover, monkeypatch):
+    monkeypatch.setattr(own_folders, "_machine", lambda: "0123abcd")
+    sweep(repo)
+    assert (leftover / "a.txt").exists()
+    assert len(worktrees(repo)) == 2
+
+
+def test_a_leftover_from_before_a_restart_of_the_machine_goes(repo, leftover, monkeypatch):
+    monkeypatch.setattr(own_folders, "_boot", lambda: "0123abcd")
+    sweep(repo)
+    assert not leftover.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+def test_the_record_of_a_folder_that_went_with_a_restart_goes(repo, leftover, monkeypatch):
+    shutil.rmtree(leftover.parent)  # temporary folders are often in memory
+    sweep(repo)
+    assert len(worktrees(repo)) == 2
+    monkeypatch.setattr(own_folders, "_boot", lambda: "0123abcd")
+    sweep(repo)
+    assert len(worktrees(repo)) == 1
+
+
+def test_a_leftover_goes_though_its_repository_is_gone(repo, leftover):
+    shutil.rmtree(repo)
+    remove_leftovers()
+    assert not leftover.parent.exists()
+
+
+def test_a_run_in_another_repository_takes_leftovers_and_their_records_away(repo, leftover):
+    remove_leftovers()
+    assert not leftover.parent.exists()
+    assert len(worktrees(repo)) == 1
+
+
+KEEPS_FILES = """
+import os, sys, time
+from pytest_bandwidth.storage.own_folders import temporary_folder
+with temporary_folder() as folder:
+    (folder / "file").write_text("text")
+    if sys.argv[1] == "forks":
+        child = os.fork()
+        if child == 0:
+            sys.exit()
+        os.waitpid(child, 0)
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("what", ["keeps", "forks"])
+@pytest.mark.usefixtures("repo")
+def test_a_killed_processs_temporary_folder_goes_and_a_living_ones_stays(what):
+    command = [sys.executable, "-c", KEEPS_FILES, what]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        folder = Path(process.stdout.readline().strip())
+        remove_leftovers()
+        assert (folder / "file").exists()
+        process.kill()
+    assert (folder / "file").exists()
+    remove_leftovers()
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("repo")
+def test_a_link_with_the_name_of_a_leftover_is_not_followed(tmp_path):
+    with own_folders.temporary_folder() as folder:
+        name = folder.name
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o700)
+    (kept / own_folders.LOCK).touch()
+    (tmp_path / "tmp" / name).symlink_to(kept)
+    remove_leftovers()
+    assert kept.exists()
+
+
+def test_25_killed_processes_leave_nothing(repo, start, tmp_path):
+    for _ in range(25):
+        process, _tree = start()
+        process.kill()
+        process.wait()
+    sweep(repo)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert len(worktrees(repo)) == 1

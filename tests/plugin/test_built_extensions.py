@@ -1,0 +1,177 @@
+"""An extension in C that is built and not committed, judged against its commit: and what a whole run touches."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from extensions import IN_PLACE, SOURCE, lay_out
+from repositories import git
+
+EDITABLE = "pip install -q -e . --no-build-isolation"
+BY = {"in place": IN_PLACE, "an editable install": EDITABLE}
+
+INI = "[pytest]\npythonpath = .\nbandwidth_busy_processors = 1000\n"
+AUTHOR = ("-c", "user.name=n", "-c", "user.email=e@localhost")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler"),
+    pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="needs setuptools"),
+]
+
+
+def can_install():
+    """Whether setuptools can make what an editable install needs, by itself or by the package wheel."""
+    has = {
+        name: importlib.util.find_spec(name) is not None for name in ("pip", "wheel", "setuptools.command.bdist_wheel")
+    }
+    return has["pip"] and (has["wheel"] or has["setuptools.command.bdist_wheel"])
+
+
+@pytest.fixture
+def repo(project, monkeypatch, tmp_path_factory):
+    """One commit of an extension, which is built here."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p bandwidth -p no:unraisableexception -p no:cacheprovider")
+    lay_out(project.path)
+    project.file("pytest.ini", INI)
+    git(project.path, "init", "-q")
+    git(project.path, "add", "-A")
+    git(project.path, *AUTHOR, "commit", "-qm", "one")
+    build(project)
+    return project
+
+
+def build(project, times=1):
+    project.file("ext.c", SOURCE % times)
+    command = [sys.executable, *IN_PLACE.split()[1:], "--force"]
+    subprocess.run(command, cwd=project.path, check=True, capture_output=True)
+
+
+def status(result):
+    (line,) = {line.split()[-1] for line in result.outlines if line.startswith("test_ext.py::test_copy ")}
+    return line
+
+
+@pytest.mark.parametrize("way", BY)
+def test_a_slowed_extension_is_regressed_and_an_equal_one_not_timed(repo, way):
+    if way == "an editable install" and not can_install():
+        pytest.skip("needs pip, and setuptools 70.1 or the package wheel")
+    against = ("--bandwidth-against=HEAD", "-o", f"bandwidth_build={BY[way]}")
+    result = repo.run(*against)
+    assert status(result) == "UNCHANGED"
+    assert sum("bandwidth: builds HEAD" in line for line in result.outlines) == 1
+    build(repo, times=12)
+    result = repo.run(*against)
+    assert status(result) == "REGRESSED"
+    assert not any("bandwidth: builds" in line for line in result.outlines), "it was built before"
+    result.assert_outcomes(failed=1)
+    assert git(repo.path, "status", "--porcelain", "--untracked-files=no") == " M ext.c\n"
+
+
+def test_an_extension_that_is_not_built_there_is_said_before_measuring(repo):
+    result = repo.run("--bandwidth-against=HEAD")
+    result.assert_outcomes(errors=1)
+    said = r".*ext.*so: a built extension is loaded that git does not have at HEAD .*: set .* bandwidth_build = .*"
+    result.stdout.re_match_lines([said, "0 measured"])
+
+
+def test_a_build_that_fails_is_a_usage_error(repo):
+    result = repo.run("--bandwidth-against=HEAD", "-o", "bandwidth_build=echo 'error: no compiler'; exit 1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: bandwidth_build failed at HEAD * 'error: no compiler'; all of it is in *build.log"]
+    )
+
+
+def test_a_suspect_is_held_to_its_commit_as_it_is_built(repo):
+    repo.file("pytest.ini", f"{INI}bandwidth_build = {IN_PLACE}\n")
+    git(repo.path, *AUTHOR, "commit", "-qam", "two")
+    repo.run("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=2").assert_outcomes(passed=1)
+    build(repo, times=12)
+    result = repo.run("--bandwidth-baseline=b.yaml", "--bandwidth-settle=unsure")
+    assert status(result) == "REGRESSED"
+    assert "below the baseline's commit" in result.stdout.str()
+
+
+def test_bisect_builds_each_commit(repo):
+    repo.file("pytest.ini", f"{INI}bandwidth_build = {IN_PLACE}\nbandwidth_device = cpu\nbandwidth_max_time = 0.05\n")
+    for times in (1, 12, 12):
+        repo.file("ext.c", SOURCE % times)
+        git(repo.path, *AUTHOR, "commit", "-qam", f"{times} times", "--allow-empty")
+    command = [sys.executable, "-m", "pytest_bandwidth.cli", "bisect", "HEAD~2", "HEAD", "test_ext.py::test_copy"]
+    done = subprocess.run(command, cwd=repo.path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith(git(repo.path, "rev-parse", "HEAD~1").strip())
+
+
+CONNECTS = re.compile(r"connect\(\d+, \{sa_family=AF_INET6?,")
+# Calls that make, change or remove what they name, and what `open` is told by then.
+WRITES = re.compile(
+    r"(?:O_WRONLY|O_RDWR|O_CREAT|^\d+ +(?:unlink|rename|mkdir|rmdir|link|symlink|chmod|truncate|utime)\w*\()"
+)
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+@pytest.mark.parametrize("command", [None, IN_PLACE])
+def test_a_whole_run_writes_its_worktrees_records_alone_and_connects_to_no_host(repo, tmp_path_factory, command):
+    trace = tmp_path_factory.mktemp("trace") / "trace"
+    if command is None:  # a worktree for this run alone
+        for name in ("ext.c", "setup.py"):
+            (repo.path / name).unlink()
+        for file in repo.path.glob("*.so"):
+            file.unlink()
+        repo.file("test_ext.py", "def test_copy(bandwidth):\n    bandwidth(sum, [1], reads=100)\n")
+        git(repo.path, *AUTHOR, "commit", "-qam", "two")
+    else:
+        build(repo, times=2)
+    calls = "trace=%file,connect,ftruncate"
+    pytest_command = [sys.executable, "-m", "pytest", "--bandwidth-device=cpu", "--bandwidth-max-time=0.05"]
+    asked = ["--bandwidth-against=HEAD", "--bandwidth-pairs=2", "--bandwidth-json=run.json"]
+    build_option = [] if command is None else ["-o", f"bandwidth_build={command}"]
+    done = subprocess.run(
+        [
+            "strace",
+            "-f",
+            "-qq",
+            "-s",
+            "4096",
+            "-y",
+            "-e",
+            calls,
+            "-o",
+            str(trace),
+            *pytest_command,
+            *asked,
+            *build_option,
+        ],
+        cwd=repo.path,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "ptrace" in done.stderr and not trace.exists():
+        pytest.skip("strace may not trace here")
+    lines = trace.read_text(errors="replace").splitlines()
+    assert any('/git"' in line and "execve" in line for line in lines), done.stdout
+    assert (repo.path / "run.json").exists(), done.stdout
+    records = str(repo.path / ".git" / "worktrees")
+    written = {path for line in lines if WRITES.search(line) for path in named(line, repo.path)}
+    assert any(path.startswith(records) for path in written), "strace shows what is written"
+    inside = {path for path in written if path.startswith(str(repo.path / ".git"))}
+    assert sorted(path for path in inside if not path.startswith(records)) == []
+    assert [line for line in lines if CONNECTS.search(line)] == []
+
+
+def named(line, folder):
+    """The paths of a call that succeeded: each after the descriptor that strace shows the folder of."""
+    if "= -1" in line:
+        return
+    for match in QUOTED.finditer(line):
+        at = re.findall(r"<([^<>]*)>", line[: match.start()])
+        yield os.path.normpath(os.path.join(at[-1] if at else folder, match[1]))
