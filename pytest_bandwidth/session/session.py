@@ -42,7 +42,7 @@ from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
 from pytest_bandwidth.session.collection.stale_entries import by_test
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
-from pytest_bandwidth.session.fresh.child import request_of_environment
+from pytest_bandwidth.session.fresh.child import request_of
 from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
@@ -377,7 +377,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
     test fails with it instead.
     """
-    request, settings = request_of_environment(), settings_of(config)
+    request, settings = request_of(config), settings_of(config)
     hooked_peak = partial(peak_of_hook, config)
     run: MeasuringRun
     if request is not None:

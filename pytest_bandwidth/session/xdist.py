@@ -15,6 +15,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
+from pytest_bandwidth.session.user.fleet_card import OF_WORKER, plain_places
 from pytest_bandwidth.session.user.options import RUNS_NOTHING
 from pytest_bandwidth.session.user.settings import settings_of
 
@@ -22,9 +23,10 @@ _REVISION = pytest.StashKey[Revision]()
 
 
 def tell_worker(node: Any) -> None:
-    """Tell a worker how the controller was started, its revision, and whether each worker runs every test."""
+    """Tell a worker what only the controller knows: how it was started, its revision, a fleet's places."""
     node.workerinput["bandwidth_as_module"] = started_as_module()
     node.workerinput["bandwidth_every_test"] = node.config.option.dist == "each"
+    node.workerinput[OF_WORKER] = plain_places(node.config)
     revision = _check_out(node.config)
     node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 

@@ -61,7 +61,7 @@ def publish(
         report.findings += [found for found in _findings(report) if found not in report.findings]
     if settings.writes_baseline:
         update_baselines(config, settings, reports, interrupted=interrupted)
-        if (card := card_places()) is not None:
+        if (card := card_places(config)) is not None:
             _hand_over(reports, card)
     for report in reports:
         _tell_unmeasurable(report, settings, config.rootpath)
