@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.atomic import write_whole
 
 
@@ -17,7 +18,7 @@ def write_output(path: Path, data: str | bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, data.encode() if isinstance(data, str) else data, keep=True)
-    print(f"wrote {path}", file=sys.stderr)
+    print(f"wrote {printable(str(path))}", file=sys.stderr)
 
 
 def refuse_own_input(path: Path, inputs: Iterable[Path]) -> None:

@@ -16,7 +16,6 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
-from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.saved_run import load_run
 
 # Endings of the files that -o writes.
@@ -63,9 +62,8 @@ def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str
     peak = device.get("peak") or {}
     baseline = document.get("baseline_path")
     header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["kind"])
-    lines = [printable(header)]
     width = terminal_width() or UNBOUNDED
-    return [*lines, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]
+    return [header, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]
 
 
 def _chart(path: Path, chart: str | None, kind: str, document: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
 from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE, told
-from pytest_bandwidth.session.user.options import given
+from pytest_bandwidth.session.user.options import given, usage_error
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.publishing.device_report import DeviceReport, Gathered
@@ -63,7 +63,7 @@ class Controller:
                     )
                 check(settings.baseline)  # every device's: which of them the workers have, only they can tell
         except (BaselineError, UsageError) as error:
-            raise pytest.UsageError(*str(error).splitlines()) from None
+            raise usage_error(error) from None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

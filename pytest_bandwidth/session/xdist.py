@@ -16,7 +16,7 @@ from pytest_bandwidth.session.against.checkout import CheckedOut, Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.user.fleet_card import OF_WORKER, plain_places
-from pytest_bandwidth.session.user.options import RUNS_NOTHING
+from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.session.user.settings import settings_of
 
 _REVISION = pytest.StashKey[Revision]()
@@ -81,7 +81,7 @@ def _check_out(config: pytest.Config) -> Revision | None:
     try:
         checked_out = CheckedOut(config.rootpath, name)
     except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise usage_error(error) from None
     config.add_cleanup(checked_out.remove)
     config.stash[_REVISION] = checked_out.revision
     return checked_out.revision

@@ -21,8 +21,8 @@ from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
 from pytest_bandwidth.storage.schema_check import Unreal, check_figures, check_form, check_plain, without_unreal
 
 LARGEST_BYTES = 512 * 2**20
-# Each value takes up to 120 bytes of memory, whatever its text takes: a document of ours has one in 24 bytes of text, and
-# 400 in a result.
+# A value takes up to 120 bytes of memory, however short its text is. A document of ours has one in 24 bytes of text,
+# and 400 in a result.
 LEAST_BYTES_A_VALUE = 12
 VALUES_OF_A_SMALL_ONE, MOST_VALUES = 100_000, 20_000_000
 SCHEMA = 1

@@ -120,5 +120,5 @@ def add(options: argparse.Namespace) -> int:
             added = append(options.path, document, outcomes)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-        print(f"added {added.name}", file=sys.stderr)
+        print(f"added {printable(added.name)}", file=sys.stderr)
     return 0

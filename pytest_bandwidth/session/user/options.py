@@ -106,6 +106,13 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(dest(name), f"{text} (pytest-bandwidth)", type="string", default=None)
 
 
+def usage_error(error: object) -> pytest.UsageError:
+    """Return the error that ends a run: a line for each of its problems, which may quote files of others."""
+    from pytest_bandwidth.reports.text_safe import printable  # kept out of start-up
+
+    return pytest.UsageError(*map(printable, str(error).splitlines()))
+
+
 def given(config: pytest.Config) -> dict[str, tuple[object, str]]:
     """Return value and place of each option that was given, command line before ini."""
     found: dict[str, tuple[object, str]] = {}

@@ -17,7 +17,7 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.session.user.fleet_card import card_places
 from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, told
-from pytest_bandwidth.session.user.options import given
+from pytest_bandwidth.session.user.options import given, usage_error
 
 # What is written is what later runs are held against: where a measurement does not become as precise as it should in
 # its time, it may take so many times as long for its rounds (benchmarks/judge_simulation.py --longer has what for).
@@ -250,7 +250,7 @@ def read_settings(config: pytest.Config) -> Settings:
         try:
             read = bool(value) if parse is None else parse(str(value))
         except ValueError as error:
-            raise pytest.UsageError(f"{where}: {error}") from None
+            raise usage_error(f"{where}: {error}") from None
         if isinstance(read, Path) and config.inipath is not None and not where.startswith("-"):
             read = config.inipath.parent / read
         values[name.replace("-", "_")] = read
