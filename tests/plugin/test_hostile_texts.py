@@ -50,7 +50,7 @@ def test_a_text_of_an_entry_is_no_command(project, entry):
     project.file("b.yaml", HEAD + "".join(entries))
     result, log = log_of(project)
     assert result.ret in (0, 1)
-    assert "forged" in log or "note" in entry or "runs" in entry
+    assert "forged" in log or not entry.startswith(("    xfail", "    method", "    settings: {{threads"))
 
 
 def test_a_name_of_an_entry_or_its_device_is_no_command(project):

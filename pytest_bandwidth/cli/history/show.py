@@ -58,7 +58,7 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
 def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> int:
     from pytest_bandwidth.reports.html.history import render_history
 
-    write_output(output, render_history(measured, changed))
+    write_output(output, render_history(measured, changed), "html")
     return 0
 
 
