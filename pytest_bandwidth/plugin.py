@@ -13,7 +13,7 @@ import pytest
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 from pytest_bandwidth.session.user import hooks
 from pytest_bandwidth.session.user.handed_over import take
-from pytest_bandwidth.session.user.options import add_marker, add_options, given
+from pytest_bandwidth.session.user.options import add_marker, add_options, given, refuse_unknown
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.fixture import Bandwidth
@@ -63,6 +63,7 @@ def _take_over(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _take_over(config)
     add_marker(config)
+    refuse_unknown(config)
     if given(config):
         from pytest_bandwidth.session.user.settings import settings_of
 
