@@ -12,7 +12,8 @@ import pytest
 
 from pytest_bandwidth.session.controller import Controller, is_bandwidth_test
 from pytest_bandwidth.session.user import hooks
-from pytest_bandwidth.session.user.options import add_marker, add_options, given
+from pytest_bandwidth.session.user.handed_over import take
+from pytest_bandwidth.session.user.options import add_marker, add_options, given, refuse_unknown
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.fixture import Bandwidth
@@ -43,8 +44,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    _take_over(early_config)  # before a conftest starts a process, which must not inherit it
+
+
+def _take_over(config: pytest.Config) -> None:
+    try:
+        is_ours = take(config)
+    except ValueError as error:
+        raise pytest.UsageError(f"bandwidth: {error}") from None
+    if is_ours:
+        from pytest_bandwidth.session.fresh.parent_death import end_with_parent
+
+        end_with_parent()
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    _take_over(config)
     add_marker(config)
+    refuse_unknown(config)
     if given(config):
         from pytest_bandwidth.session.user.settings import settings_of
 
@@ -80,10 +99,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wanted and not given(config):
         return
     from pytest_bandwidth.session.collection.collected import concerns_baseline
-    from pytest_bandwidth.session.fresh.child import request_of_environment
+    from pytest_bandwidth.session.fresh.child import request_of
     from pytest_bandwidth.session.user.settings import settings_of
 
-    settings, request = settings_of(config), request_of_environment()
+    settings, request = settings_of(config), request_of(config)
     if request is not None and (request.nodeid is not None or request.nodeids is not None):
         # Whatever its signature says: it may ask for the fixture by request.getfixturevalue.
         wanted = [item for item in items if request.selects(item.nodeid)]

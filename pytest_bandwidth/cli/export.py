@@ -19,6 +19,7 @@ from pytest_bandwidth.reports.export.openmetrics import render_openmetrics
 from pytest_bandwidth.reports.export.otava import columns_of, render_otava
 from pytest_bandwidth.reports.export.timings import TimedRun, refuse_devices, refuse_doubles, timed_run
 from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.own_documents import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run, read_document
 
 FORMS: dict[str, Callable[[Sequence[TimedRun]], str]] = {
@@ -45,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     output = None if options.output == STANDARD_OUTPUT else options.output
     if output is not None:
         refuse_own_input(output, options.runs)
+        refuse_foreign("-o", output, options.format)
     runs = [timed_run(read_document(load_run(path)[0]), str(path)) for path in options.runs]
     refuse_doubles(runs)
     if options.format in OF_ONE_DEVICE:
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if output is None:
         sys.stdout.write(text)
     else:
-        write_output(output, text)
+        write_output(output, text, options.format)
     for one in runs:
         _say(one.name, one.left_out, "not timed, or INVALID")
     if options.format == "otava":

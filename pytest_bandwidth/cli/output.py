@@ -7,17 +7,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_bandwidth.domain.errors import UsageError
+from pytest_bandwidth.reports.text_safe import printable
 from pytest_bandwidth.storage.atomic import write_whole
+from pytest_bandwidth.storage.own_documents import refuse_foreign
 
 
-def write_output(path: Path, data: str | bytes) -> None:
+def write_output(path: Path, data: str | bytes, form: str) -> None:
     """Write the file whole or not at all, and say so on standard error, since standard output is for results.
 
-    A folder that is missing is made, as a run makes it for its outputs.
+    A folder that is missing is made, as a run makes it for its outputs. Raises UsageError for a file of others.
     """
+    refuse_foreign("-o", path, form)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, data.encode() if isinstance(data, str) else data, keep=True)
-    print(f"wrote {path}", file=sys.stderr)
+    print(f"wrote {printable(str(path))}", file=sys.stderr)
 
 
 def refuse_own_input(path: Path, inputs: Iterable[Path]) -> None:

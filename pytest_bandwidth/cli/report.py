@@ -16,7 +16,7 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.reports.terminal import header_line, summary_lines
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.storage.own_documents import refuse_foreign
 from pytest_bandwidth.storage.saved_run import load_run
 
 # Endings of the files that -o writes.
@@ -48,13 +48,15 @@ def run(options: argparse.Namespace) -> int:
     if kind is not None and kind not in (*DOCUMENTS, *CHARTS):
         expected = f"{', '.join((*DOCUMENTS, *CHARTS)[:-1])} or {CHARTS[-1]}"
         raise UsageError(f"-o {options.output}: found ending {options.output.suffix!r}, expected {expected}")
+    if kind is not None:
+        refuse_foreign("-o", options.output, kind.removeprefix("."))
     document, outcomes = load_run(options.run)
     if kind is None:
         print("\n".join(_lines(document, outcomes)))
     elif kind in CHARTS:
-        write_output(options.output, _chart(options.run, options.chart, kind, document))
+        write_output(options.output, _chart(options.run, options.chart, kind, document), kind.removeprefix("."))
     else:
-        write_output(options.output, render(kind.removeprefix("."), document, outcomes))
+        write_output(options.output, render(kind.removeprefix("."), document, outcomes), kind.removeprefix("."))
     return 0
 
 
@@ -63,9 +65,8 @@ def _lines(document: Mapping[str, Any], outcomes: Sequence[Outcome]) -> list[str
     peak = device.get("peak") or {}
     baseline = document.get("baseline_path")
     header = header_line(device["name"], peak.get("gbps"), peak.get("source"), baseline, device["kind"])
-    lines = [printable(header)]
     width = terminal_width() or UNBOUNDED
-    return [*lines, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]
+    return [header, *("".join(span.text for span in line) for line in summary_lines(outcomes, width, verbose=True))]
 
 
 def _chart(path: Path, chart: str | None, kind: str, document: Mapping[str, Any]) -> bytes:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pytest_bandwidth.reports.text_safe import padded, printable, shortened, width_of
+from pytest_bandwidth.reports.text_safe import json_for_log, padded, printable, shortened, width_of
 
 # Version of the documents that the commands print; docs/cli.md describes them.
 SCHEMA = 1
@@ -46,5 +45,5 @@ def terminal_width() -> int | None:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print strict JSON in ASCII, which every locale can carry, with the version of the form first."""
-    print(json.dumps({"schema": SCHEMA, **document}, indent=1, allow_nan=False))
+    """Print JSON with the version of the form first."""
+    print(json_for_log({"schema": SCHEMA, **document}))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pytest_bandwidth.domain.outcomes.outcome import Outcome
 from pytest_bandwidth.reports.accesses import patterns_text, sectors_text
 from pytest_bandwidth.reports.related import PrecisionPair, precision_of, precision_pairs
-from pytest_bandwidth.reports.text_safe import clean
+from pytest_bandwidth.reports.text_safe import clean, printable_sentence
 from pytest_bandwidth.reports.values import number, text
 
 Cell = str | int | float | None
@@ -82,6 +82,11 @@ def _operation(outcome: Outcome) -> str:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def line_of(cell: Cell) -> str | int:
+    """Return a cell of a table that another program or a log of CI reads: as `written`, on one line."""
+    return written(printable_sentence(cell) if isinstance(cell, str) else cell)
 
 
 def written(cell: Cell) -> str | int:

@@ -104,8 +104,8 @@ def header_line(
     )
     if kind in COUNTING_KINDS:
         peak = "counts requests, measures no time"
-    judged_by = printable(baseline) if baseline else "none (measuring only)"
-    return f"bandwidth: {printable(device)}; {peak}; baseline: {judged_by}"
+    judged_by = baseline or "none (measuring only)"
+    return printable(f"bandwidth: {device}; {peak}; baseline: {judged_by}")
 
 
 def uncommitted_line(files: Sequence[str]) -> str:

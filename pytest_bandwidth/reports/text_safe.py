@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -11,15 +12,30 @@ from pytest_bandwidth.domain.text import escaped
 
 TEXT_AT_MOST = 4_000
 _BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[kMGT]?B(?:/s)?|[nµm]?s|MHz|FLOP/byte)(?![A-Za-z]))")
-# What GitHub's runner takes for a command, where a line of a log begins with it, or holds it; Azure's likewise.
-# https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
-_COMMAND = re.compile(r"^\s*:(?=:)|#(?=#(?:vso)?\[)")
+# What GitHub's runner takes for a command, where a line of a log begins with it, or holds it; Azure's and TeamCity's
+# likewise. https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs
+_COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)")
 
 
 def printable(text: str) -> str:
     """Return one line for a terminal or a log: invisible characters as escapes, commands of CI broken up."""
     line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in escaped(text))
     return _COMMAND.sub(r"\g<0> ", line)
+
+
+def printable_lines(text: str) -> str:
+    """Return text of several lines for a terminal or a log: each as `printable` has it."""
+    return "\n".join(map(printable, text.expandtabs().split("\n")))
+
+
+def printable_sentence(text: str) -> str:
+    """Return text of any number of lines as one, for where another line would be taken for somebody else's."""
+    return printable(" ".join(text.split()))
+
+
+def json_for_log(value: object) -> str:
+    """Return strict JSON in ASCII, which every locale can carry, and in which no log finds a command of CI."""
+    return json.dumps(value, indent=1, allow_nan=False).replace("##", "#\\u0023")
 
 
 def width_of(text: str) -> int:

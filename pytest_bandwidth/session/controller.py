@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_bandwidth.session.at_end import told_by_worker, told_here
-from pytest_bandwidth.session.user.options import given
+from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE, REQUEST_VARIABLE, told
+from pytest_bandwidth.session.user.options import given, usage_error
 
 if TYPE_CHECKING:
     from pytest_bandwidth.session.publishing.device_report import DeviceReport, Gathered
@@ -32,10 +33,8 @@ class Controller:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._started = time.time()
-        # `fresh.child` says what the variable holds; its import is not worth it here.
-        self.is_child = bool(os.environ.get("PYTEST_BANDWIDTH_REQUEST"))
-        # So does `fleet_card`.
-        self.is_card_of_fleet = bool(os.environ.get("PYTEST_BANDWIDTH_FLEET")) and not self.is_child
+        self.is_child = told(config, REQUEST_VARIABLE) is not None
+        self.is_card_of_fleet = told(config, FLEET_VARIABLE) is not None
         self._gathered: Gathered | None = None
         # Worker ("" without xdist) and test: with --dist=each a test may fail on one device and pass on another.
         self._failed: set[tuple[str, str]] = set()
@@ -64,7 +63,7 @@ class Controller:
                     )
                 check(settings.baseline)  # every device's: which of them the workers have, only they can tell
         except (BaselineError, UsageError) as error:
-            raise pytest.UsageError(*str(error).splitlines()) from None
+            raise usage_error(error) from None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -114,18 +113,19 @@ class Controller:
         if not reports:
             return
         if self.is_child:
-            from pytest_bandwidth.session.fresh.child import report_to_parent, request_of_environment
+            from pytest_bandwidth.session.fresh.child import report_to_parent, request_of
 
-            request = request_of_environment()
+            request = request_of(self._config)
+            assert request is not None
             # Where kernels are not executed, tests fail that look at what they wrote; their code is known.
-            all_of_them = request is not None and request.tells_code
+            all_of_them = request.tells_code
             rows = []
             for report in reports:
-                told = {"device": report.device} if request is not None and not request.device else {}
+                device = {} if request.device else {"device": report.device}
                 code = {row.outcome.key: row.code_plain() for row in report.rows}
                 outcomes = report.outcomes if all_of_them else report.succeeded
-                rows += [outcome.to_plain() | told | code[outcome.key] for outcome in outcomes]
-            report_to_parent(rows)
+                rows += [outcome.to_plain() | device | code[outcome.key] for outcome in outcomes]
+            report_to_parent(request, rows)
             return
         from pytest_bandwidth.session.publishing.publish import publish
 

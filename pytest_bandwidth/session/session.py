@@ -32,13 +32,13 @@ from pytest_bandwidth.domain.units import parse_gbps
 from pytest_bandwidth.domain.verdict import Rule, Status
 from pytest_bandwidth.reports import wording
 from pytest_bandwidth.reports.terminal import disabled_line, header_line, uncommitted_line
-from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.reports.text_safe import printable, printable_lines, printable_sentence
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
 from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
 from pytest_bandwidth.session.collection.stale_entries import by_test
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
-from pytest_bandwidth.session.fresh.child import request_of_environment
+from pytest_bandwidth.session.fresh.child import request_of
 from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
@@ -49,6 +49,7 @@ from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
 from pytest_bandwidth.session.user.input import checked_tags
+from pytest_bandwidth.session.user.options import usage_error
 from pytest_bandwidth.session.user.settings import places_of, read_marker, settings_of
 from pytest_bandwidth.session.xdist import invocation_of, revision_of, runs_every_test
 
@@ -148,7 +149,7 @@ class BandwidthSession:
             return
         expected = [entry.xfail for k in messages if (entry := judged[k].entry) is not None and entry.xfail]
         if len(expected) == len(messages):
-            pytest.xfail(f"{expected[0]} (baseline): {next(iter(messages.values()))}")
+            pytest.xfail(printable_sentence(f"{expected[0]} (baseline): {next(iter(messages.values()))}"))
         pytest.fail("\n".join(messages.values()), pytrace=False)
 
     def judge_without_fixture(self, item: pytest.Item) -> None:
@@ -176,11 +177,11 @@ class BandwidthSession:
             return
         findings = [f.text for m in fixture.measurements.values() for f in m.findings]
         if findings:
-            item.add_report_section("call", "bandwidth findings", "\n".join(findings))
+            item.add_report_section("call", "bandwidth findings", printable_lines("\n".join(findings)))
         try:
             messages = self._record(item, fixture, self._judged(item, fixture))
         except BandwidthError as error:  # the test fails already, by its own
-            messages = {"": str(error)}
+            messages = {"": printable_lines(str(error))}
         if messages:
             item.add_report_section("call", "bandwidth verdict", "\n".join(messages.values()))
 
@@ -209,7 +210,8 @@ class BandwidthSession:
         not_measured = self._not_measured(item, report, {row.outcome.key for row in rows})
         if not_measured and self._run.strict and not expected_to_fail:
             report.outcome = "failed"
-            report.longrepr = "\n".join(f"{key} is in the baseline, and {why}" for key, why in not_measured.items())
+            said = (printable_sentence(f"{key} is in the baseline, and {why}") for key, why in not_measured.items())
+            report.longrepr = "\n".join(said)
         if not_measured or reason is not None:
             vars(report)["bandwidth_missing"] = {"not_measured": not_measured, "skipped": reason}
             self.attach_device(report)
@@ -312,7 +314,7 @@ class BandwidthSession:
             elif self._run.strict:
                 message = wording.untouched_message(one.measurement, place)
             if message is not None:
-                failures[key] = message
+                failures[key] = message = printable_lines(message)
             outcome = outcome_of(
                 item.nodeid,
                 key,
@@ -373,7 +375,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
     Raises pytest.UsageError, one line a problem; in an xdist worker, where that would end the worker, every bandwidth
     test fails with it instead.
     """
-    request, settings = request_of_environment(), settings_of(config)
+    request, settings = request_of(config), settings_of(config)
     hooked_peak = partial(peak_of_hook, config)
     run: MeasuringRun
     if request is not None:
@@ -396,7 +398,7 @@ def start_session(config: pytest.Config, *, unasked: bool = False) -> BandwidthS
             run.prepare()
         except (DeviceUnavailable, BaselineError, UsageError) as error:
             if not hasattr(config, "workerinput"):
-                raise pytest.UsageError(*str(error).splitlines()) from None
+                raise usage_error(error) from None
             problem = error
     return BandwidthSession(config, run, problem)
 
@@ -406,13 +408,13 @@ def peak_of_hook(config: pytest.Config, identity: DeviceIdentity) -> Peak | None
     try:
         said = called_hook(config, "pytest_bandwidth_peaks", identity=identity)
     except UserHookFailed as error:
-        raise pytest.UsageError(str(error)) from error
+        raise usage_error(error) from error
     if said is None:
         return None
     try:
         return Peak(parse_gbps(str(said)) * 1e9, "the hook pytest_bandwidth_peaks")
     except ValueError as error:
-        raise pytest.UsageError(f"pytest_bandwidth_peaks, for {identity.name}: {error}") from None
+        raise usage_error(f"pytest_bandwidth_peaks, for {identity.name}: {error}") from None
 
 
 def target_of(item: pytest.Item) -> str:
@@ -428,10 +430,10 @@ def one_line_failures(item: pytest.Item) -> Iterator[None]:
         yield
     except NotOnThisDevice as reason:
         item.stash[_NOT_HERE] = str(reason)
-        raise pytest.skip.Exception(str(reason), _use_item_location=True) from None
+        raise pytest.skip.Exception(printable_sentence(str(reason)), _use_item_location=True) from None
     except BandwidthError as error:
         place = _place(error, error.__traceback__)
-        raise pytest.fail.Exception(f"{place}{error}", pytrace=False) from None
+        raise pytest.fail.Exception(printable_lines(f"{place}{error}"), pytrace=False) from None
     except TypeError as error:
         misspelt = _MISSPELT.search(str(error))
         if misspelt is None:

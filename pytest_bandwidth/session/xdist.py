@@ -20,16 +20,18 @@ from pytest_bandwidth.session.against.checkout import Revision
 from pytest_bandwidth.session.fresh.child import Invocation, started_as_module
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.measuring.progress import begin_line
-from pytest_bandwidth.session.user.options import RUNS_NOTHING
+from pytest_bandwidth.session.user.fleet_card import OF_WORKER, plain_places
+from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.session.user.settings import ANCHOR, settings_of
 
 _REVISION = pytest.StashKey[Revision]()
 
 
 def tell_worker(node: Any) -> None:
-    """Tell a worker how the controller was started, its revision, and whether each worker runs every test."""
+    """Tell a worker what only the controller knows: how it was started, its revision, a fleet's places."""
     node.workerinput["bandwidth_as_module"] = started_as_module()
     node.workerinput["bandwidth_every_test"] = node.config.option.dist == "each"
+    node.workerinput[OF_WORKER] = plain_places(node.config)
     revision = _check_out(node.config)
     node.workerinput["bandwidth_revision"] = None if revision is None else asdict(revision)
 
@@ -85,7 +87,7 @@ def _check_out(config: pytest.Config) -> Revision | None:
         build = build_of(settings.build, config.rootpath)
         checked_out = check_out(config.rootpath, name, build, partial(_say, config))
     except UsageError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise usage_error(error) from None
     config.add_cleanup(checked_out.remove)
     config.stash[_REVISION] = checked_out.revision
     return checked_out.revision

@@ -21,6 +21,10 @@ from pytest_bandwidth.storage.run_schema import NESTED_FORMS, DocumentForm
 from pytest_bandwidth.storage.schema_check import Unreal, check_figures, check_form, check_plain, without_unreal
 
 LARGEST_BYTES = 512 * 2**20
+# A value takes up to 120 bytes of memory, however short its text is. A document of ours has one in 24 bytes of text,
+# and 400 in a result.
+LEAST_BYTES_A_VALUE = 12
+VALUES_OF_A_SMALL_ONE, MOST_VALUES = 100_000, 20_000_000
 SCHEMA = 1
 MAX_RENDERED_RESULTS = 50_000
 # What no form declares the values of.
@@ -83,6 +87,14 @@ def load_run(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
 @gc_disabled()  # what a run holds stays: of a fleet's, looking through it again and again is a fifth of the time
 def parsed(data: bytes, name: str) -> object:
     """Return what JSON text says. Raises UsageError, one line with the name, where it is none."""
+    # What separates values, and opens those that hold others; of a text's own characters some count as well.
+    values = sum(map(data.count, (b",", b"[", b"{")))
+    most = min(VALUES_OF_A_SMALL_ONE + len(data) // LEAST_BYTES_A_VALUE, MOST_VALUES)
+    if values > most:
+        raise UsageError(
+            f"{name}: found {values:,} values, expected at most {most:,} in {len(data):,} bytes: "
+            "a document that --bandwidth-json wrote"
+        )
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

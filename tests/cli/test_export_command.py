@@ -13,6 +13,8 @@ import jsonschema
 import pytest
 import yaml
 from documented import BLOCKS, ROOT, words
+from hostile_texts import HOSTILE
+from logs_of_ci import COMMANDS, commands_in
 from saved_runs import GPU, HOST, outcome, run_of, save
 
 from pytest_bandwidth.domain.device import DeviceIdentity
@@ -193,6 +195,39 @@ def test_csv_long(command, runs):
     assert [row["value"] for row in rows if row["metric"] == "bandwidth"] == ["700", "400", "1", "720", "410", "710"]
     assert {row["started_at"] for row in rows} == {f"2026-01-02T03:0{minute}:00Z" for minute in range(3)}
     assert {(row["device_kind"], row["commit"][0]) for row in rows} == {("cuda", "c")}
+
+
+HOSTILE_NAMES = (
+    *COMMANDS,
+    "a\n::error::forged",
+    "=1+1",
+    "\t=1+1",
+    "a\r\n@x",
+    'a"b\\',
+    "\x00nul",
+    "a\u2028::warning::x",
+    *HOSTILE,
+)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_hostile_texts_stay_text_in_every_form(command, tmp_path, form):
+    names = [
+        name for name in dict.fromkeys(HOSTILE_NAMES) if name.strip() and len(name.encode("utf-8", "replace")) < 1000
+    ]
+    run = timed(0, *(outcome(name.replace("\ud800", "?"), 700.0) for name in names))
+    first = names[0]
+    run["run_id"] = run["device"]["name"] = run["device"]["serial"] = first
+    run["environment"] |= {"commit": first, "host": first}
+    said = command("export", save(tmp_path / "run.json", run), "--format", form)
+    assert said.status == 0, said.err
+    assert commands_in(said.out) == []
+    assert all(line.isprintable() for line in said.out.splitlines())
+    if form in ("otava", "csv-long"):
+        cells = [cell for row in csv.reader(io.StringIO(said.out)) for cell in row]
+        assert not [cell for cell in cells if cell.lstrip().startswith(("=", "+", "@"))]
+    else:
+        assert all(text in said.out for text in ("forged", "window.pwned=1"))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -158,3 +158,48 @@ def test_no_worktree_is_left_where_pytest_is_told_to_end(repo, name):
             process.kill()
             process.wait()
     assert worktrees(repo) == 1
+
+
+STARTS = """
+import os
+import subprocess
+import sys
+import numpy as np
+import pytest
+
+DEPTH = int(os.environ.get("DEPTH", "0"))
+
+def run_in_process():
+    pytest.main(["-q", "test_inner.py"])
+
+def run_in_another():
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "test_inner.py"], check=True, timeout=100)
+
+@pytest.mark.parametrize("run", [run_in_process, run_in_another])
+def test_outer(bandwidth, run):
+    with open("depths", "a") as file:
+        print(DEPTH, file=file)
+    if DEPTH < 2:
+        os.environ["DEPTH"] = str(DEPTH + 1)
+        run()
+        os.environ["DEPTH"] = str(DEPTH)
+    a, b = bandwidth.random(1 << 18, "float32"), bandwidth.empty(1 << 18, "float32")
+    bandwidth(np.copyto, b, a, reads=a, writes=b)
+"""
+INNER = """
+def test_inner():
+    with open("inner", "a") as file:
+        print("ran", file=file)
+"""
+
+
+def test_a_test_that_starts_pytest_does_not_multiply_itself(repo):
+    repo.file("test_outer.py", STARTS)
+    repo.file("test_inner.py", INNER)
+    git(repo.path, "add", "-A")
+    git(repo.path, "-c", "user.name=n", "-c", "user.email=e@localhost", "commit", "-qm", "starts pytest")
+    result = repo.run("--bandwidth-against=HEAD", "--bandwidth-pairs=2", "test_outer.py")
+    result.assert_outcomes(passed=2)
+    depths = (repo.path / "depths").read_text().split()
+    assert set(depths) == {"0"}
+    assert (repo.path / "inner").read_text().split() == ["ran"] * len(depths)

@@ -349,7 +349,7 @@ def test_an_output_that_is_a_link_is_written_through(project):
     project.file(
         "test_sum.py", "import numpy as np\n\ndef test_sum(bandwidth):\n    bandwidth(np.sum, np.ones(9), reads=72)\n"
     )
-    real = project.file("real.json", "old")
+    real = project.file("real.json", "")
     (project.path / "run.json").symlink_to(real)
     project.run_here("--bandwidth-json=run.json").assert_outcomes(passed=1)
     assert (project.path / "run.json").is_symlink()

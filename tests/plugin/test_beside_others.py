@@ -165,13 +165,13 @@ def test_only_fresh_processes_load_and_end_without_a_search_for_garbage(project)
     project.file(
         "conftest.py",
         """
-import atexit, gc, os
+import atexit, gc, sys
 
 seen = []
 
 def tell():
     with open("collects", "a") as file:
-        print("PYTEST_BANDWIDTH_REQUEST" in os.environ, *seen, file=file)
+        print("pytest_bandwidth.session.fresh.child_plugin" in sys.modules, *seen, file=file)
 
 def look():
     seen.append(f"{gc.isenabled()}, {'few' if gc.get_freeze_count() else 'all'}")
@@ -216,7 +216,7 @@ def pytest_configure(config):
     asked.append(config.pluginmanager.has_plugin("hypothesispytest"))
 
 def tell():
-    if "PYTEST_BANDWIDTH_REQUEST" in os.environ:
+    if "pytest_bandwidth.session.fresh.child_plugin" in sys.modules:
         with open("loaded", "a") as file:
             print(*asked, "hypothesis" in sys.modules, file=file)
 

@@ -226,7 +226,7 @@ def test_workloads_without_a_kernel_are_no_failures_of_the_profiler(gpu):
 
 
 ENDS = """
-import os
+import os, sys
 import numpy as np
 import pytest
 
@@ -241,7 +241,7 @@ def test_kernel(bandwidth, end):
     def work():
         np.copyto(b, a)
         runs.append(end)
-        if "PYTEST_BANDWIDTH_REQUEST" in os.environ and len(runs) == 2 and end != "returns":
+        if "pytest_bandwidth.session.fresh.child_plugin" in sys.modules and len(runs) == 2 and end != "returns":
             os.write(2, FIRST)
             if end == "abort":
                 os.abort()
@@ -303,7 +303,8 @@ def test_a_regression_is_profiled_into_a_folder_and_keeps_its_verdict_whatever_b
 
 
 def test_a_profile_of_what_did_not_come_to_its_end_is_named_so(gpu):
-    under_ncu = ENDS.replace("PYTEST_BANDWIDTH_REQUEST", "EMULATED_CARD_LOG")
+    fresh = '"pytest_bandwidth.session.fresh.child_plugin" in sys.modules'
+    under_ncu = ENDS.replace(fresh, '"EMULATED_CARD_LOG" in os.environ')
     gpu.file("test_kernel.py", under_ncu.replace("def test", "@pytest.mark.bandwidth(min_gbps='900 TB/s')\ndef test"))
     document = gpu.document("--bandwidth-device=cuda", "--bandwidth-profile=profiles")
     said = [[f["text"] for f in row["findings"] if f["code"] == "unprofiled"] for row in document["results"]]
@@ -346,8 +347,8 @@ def test_no_profiler_outlives_the_run(gpu, monkeypatch, how):
     gpu.file(
         "test_kernel.py",
         FREE.replace("    bandwidth(", "    import time\n    bandwidth(").replace("np.copyto, b, a,", "kernel, b, a,")
-        + "\ncalls = []\ndef kernel(b, a):\n    import time, pathlib\n"
-        "    if 'PYTEST_BANDWIDTH_REQUEST' in os.environ:\n"
+        + "\ncalls = []\ndef kernel(b, a):\n    import pathlib, sys, time\n"
+        "    if 'pytest_bandwidth.session.fresh.child_plugin' in sys.modules:\n"
         "        pathlib.Path('counted').write_text(str(os.getpid()))\n        time.sleep(600)\n    np.copyto(b, a)\n",
     )
     process = gpu.start(*ON)

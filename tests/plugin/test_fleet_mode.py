@@ -27,12 +27,14 @@ pytest.importorskip("xdist")
 BYTES = 100_000_000
 # Each Python process of a run opens the scripted device of its worker; fresh processes inherit the worker's name.
 SITE = f"""
-import json, os
+import json, os, sys
 from pathlib import Path
 
 import pytest_bandwidth.devices.open as opening
 from scripted import ScriptedDevice
 from pytest_bandwidth.domain.device import DeviceIdentity
+
+ROLES, CHILD = ("here", "fresh"), "pytest_bandwidth.session.fresh.child_plugin"
 
 def scripted(name):
     mine = json.loads(Path(__file__).with_name("devices.json").read_text())[os.environ["PYTEST_XDIST_WORKER"]]
@@ -43,7 +45,7 @@ def scripted(name):
         probe_bytes={BYTES},  # a probe of 100 GB/s
     )
     with Path(__file__).with_name("opened").open("a") as log:
-        print(mine["serial"], "fresh" if "PYTEST_BANDWIDTH_REQUEST" in os.environ else "here", os.getcwd(), file=log)
+        print(mine["serial"], ROLES[CHILD in sys.modules], os.getcwd(), file=log)
     return device
 
 opening.open_device = scripted

@@ -40,12 +40,26 @@ def test_a_path_on_the_command_line_is_relative_to_where_it_was_typed(project, m
 def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
     project.file("test_copy.py", COPY + "    open('ran', 'w')\n")
     project.file("a_file", "")
+    theirs = {"Makefile": "all:\n", "package.json": '{"name": "x"}\n', "data.csv": "a,b\n"}
+    for name, text in theirs.items():
+        project.file(name, text)
     (project.path / "a_folder").mkdir()
     for option, said in (
         ("--bandwidth-json=a_folder", "--bandwidth-json: found the folder *a_folder, expected a file to write"),
         ("--bandwidth-html=a_file/x.html", "--bandwidth-html: found the file *a_file, expected a folder"),
         ("--bandwidth-json=", "--bandwidth-json: found nothing, expected a path"),
         ("--bandwidth-json=s3://b/h", "--bandwidth-json: found the address 's3://b/h', expected a path"),
+        ("--bandwidth-json=test_copy.py", "--bandwidth-json: found *test_copy.py with the ending .py, expected .json"),
+        ("--bandwidth-csv=run.json", "--bandwidth-csv: found *run.json with the ending .json, expected .csv"),
+        (
+            "--bandwidth-html=Makefile",
+            "--bandwidth-html: found *Makefile, which pytest-bandwidth did not write",
+        ),
+        (
+            "--bandwidth-json=package.json",
+            "--bandwidth-json: found *package.json, which pytest-*",
+        ),
+        ("--bandwidth-csv=data.csv", "--bandwidth-csv: found *data.csv, which pytest-bandwidth did not write"),
         ("--bandwidth-dir=a_file", "--bandwidth-dir: found the file *a_file, expected a folder"),
         ("--bandwidth-profile=a_file/p", "--bandwidth-profile: found the file *a_file, expected a folder"),
     ):
@@ -53,6 +67,7 @@ def test_an_output_that_cannot_be_written_is_said_before_any_test(project):
         assert result.ret == 4
         result.stderr.fnmatch_lines([f"ERROR: {said}*"])
     assert not (project.path / "ran").exists()
+    assert {name: (project.path / name).read_text() for name in theirs} == theirs
 
 
 def test_an_output_that_cannot_be_written_is_said_before_workers_start(project):

@@ -50,7 +50,7 @@ def test_a_run_of_nothing_but_failures_without_a_verdict_is_told(project):
     """An earlier run's files would otherwise stand where this one's are looked for."""
     failing = TESTS.replace("@pytest.mark.bandwidth(min_gbps=0.0001)\n", "").replace("test_good", "other")
     project.file("test_kernels.py", failing)
-    (project.path / "run.json").write_text('{"of": "an earlier run"}')
+    (project.path / "run.json").write_text('{"schema": 1, "of": "an earlier run"}')
     result = project.run("--bandwidth-json=run.json", "--bandwidth-html=run.html", "--bandwidth-history=history")
     result.assert_outcomes(failed=2, errors=1)
     result.stdout.fnmatch_lines(["*= memory bandwidth =*", "0 measured", "wrote run.json", "wrote run.html"])

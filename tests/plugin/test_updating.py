@@ -57,14 +57,15 @@ def test_update_new_leaves_known_entries_alone(project):
 
 
 INVALID_ONCE = """
-import os
+import sys
 from pathlib import Path
 
 import virtual_time
 
-if "PYTEST_BANDWIDTH_REQUEST" in os.environ and not Path("was_invalid").exists():
-    Path("was_invalid").touch()
-    virtual_time.LEAST_SECONDS = 0.0  # a sample that took no time
+def pytest_configure():
+    if "pytest_bandwidth.session.fresh.child_plugin" in sys.modules and not Path("was_invalid").exists():
+        Path("was_invalid").touch()
+        virtual_time.LEAST_SECONDS = 0.0  # a sample that took no time
 """
 
 
@@ -96,7 +97,13 @@ def test_known(bandwidth):
 """
 # One measurement more in the suspect's test: its fresh processes measure that, too.
 LABELLED = '    bandwidth(np.copyto, b, a, reads=a, writes=b, label="new")\n'
-HERE_ONLY = 'import os\nif "PYTEST_BANDWIDTH_REQUEST" in os.environ:\n    os.environ["SLOW"] = "0.002"\n'
+HERE_ONLY = """
+import os, sys
+
+def pytest_configure():
+    if "pytest_bandwidth.session.fresh.child_plugin" in sys.modules:
+        os.environ["SLOW"] = "0.002"
+"""
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
@@ -240,7 +247,8 @@ def test_an_interrupt_of_fresh_runs_leaves_the_summary_and_the_baseline_as_it_wa
     before = (project.path / "b.yaml").read_bytes()
     project.file(
         "conftest.py",
-        "import os, time\ndef pytest_sessionstart():\n    if 'PYTEST_BANDWIDTH_REQUEST' in os.environ:\n"
+        "import os, sys, time\ndef pytest_sessionstart():\n"
+        "    if 'pytest_bandwidth.session.fresh.child_plugin' in sys.modules:\n"
         "        open('pid', 'w').write(str(os.getpid()))\n        time.sleep(600)\n",
     )
     parent = project.start("--bandwidth-baseline=b.yaml", "--bandwidth-update", "--bandwidth-runs=3")

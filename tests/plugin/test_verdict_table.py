@@ -54,13 +54,13 @@ import pytest_bandwidth.devices.open as opening
 from scripted import ScriptedDevice
 
 CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
-ROLE = "fresh" if "PYTEST_BANDWIDTH_REQUEST" in os.environ else "here"
+ROLES, CHILD = ("here", "fresh"), "pytest_bandwidth.session.fresh.child_plugin"
 
 def gbps(which):
     if "pytest_bandwidth.session.fresh.probe" in sys.orig_argv:
         return next(c["alone"] for c in CASES.values() if str(c["bytes"]) == sys.orig_argv[-2])
     name = os.environ["PYTEST_CURRENT_TEST"].split("::")[1].split(" ")[0]
-    figures = CASES[name][ROLE]
+    figures = CASES[name][ROLES[CHILD in sys.modules]]
     if figures is None:
         os._exit(9)
     return figures[which == "probe"]

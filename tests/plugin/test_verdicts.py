@@ -100,7 +100,8 @@ def test_only_this_process_was_slow(known, monkeypatch):
     """The suspect is not confirmed: fresh processes see the variable that conftest sets for them."""
     known.file(
         "conftest.py",
-        'import os\nif "PYTEST_BANDWIDTH_REQUEST" in os.environ:\n    os.environ["SLOW"] = "0.002"\n',
+        "import os, sys\ndef pytest_configure():\n"
+        "    if 'pytest_bandwidth.session.fresh.child_plugin' in sys.modules:\n        os.environ['SLOW'] = '0.002'\n",
     )
     monkeypatch.setenv("SLOW", "0.02")
     args = ("--bandwidth-baseline=b.yaml", "test_kernel.py::test_kernel", "--bandwidth-tolerance=50%")

@@ -36,7 +36,8 @@ import json, os, socket
 from pathlib import Path
 from filelock import FileLock, Timeout
 
-with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
+request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
+with socket.socket(fileno=request["line"]) as line, line.makefile("rw") as text:
     print("ready", file=text, flush=True)
     text.readline()
 held = False
@@ -48,7 +49,6 @@ for file in Path(os.environ["LOCKS"]).glob("*/*.lock"):
         held = True
 with open("seen", "a") as seen:
     seen.write("held\\n" if held else "free\\n")
-request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
 with open("peaks", "a") as peaks:
     peaks.write(json.dumps(request["peak"]) + "\\n")
 with open("times", "a") as times:

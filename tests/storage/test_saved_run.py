@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from saved_runs import outcome, run_of, save
 
 from pytest_bandwidth.domain.errors import UsageError
-from pytest_bandwidth.storage.saved_run import load_run
+from pytest_bandwidth.storage.saved_run import VALUES_OF_A_SMALL_ONE, load_run, parsed
 
 
 @pytest.mark.parametrize(
@@ -48,3 +49,25 @@ def test_a_gain_and_a_devices_facts_may_be_below_zero(tmp_path: Path) -> None:
     document["results"][0]["verdict"]["drop"] = -0.25
     document["device"]["facts"]["numa_node"] = -1
     assert len(load_run(save(tmp_path / "run.json", document))[1]) == 1
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '{"a":0}', "0", '"ab"', "1e1", "[[[]]]"])
+def test_more_values_than_a_run_has_take_no_memory(value: str) -> None:
+    data = f'{{"results":[{",".join([value] * (2**22 // (len(value) + 1)))}]}}'.encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match=r"run\.json: found [\d,]+ values, expected at most [\d,]+ in"):
+            parsed(data, "run.json")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1e6
+
+
+def test_a_run_of_many_results_has_fewer_values_than_are_read(tmp_path: Path) -> None:
+    many = run_of(*(outcome(f"tests/test_a.py::test_{i}", 800.0) for i in range(1000)))
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(many, separators=(",", ":")))
+    text = path.read_bytes()
+    assert sum(map(text.count, (b",", b"[", b"{"))) > VALUES_OF_A_SMALL_ONE
+    assert len(load_run(path)[1]) == 1000

@@ -26,7 +26,7 @@ from pytest_bandwidth.session.publishing.device_report import DeviceReport
 from pytest_bandwidth.session.publishing.environment import describe, new_run_id
 from pytest_bandwidth.session.publishing.publish import publish, show
 from pytest_bandwidth.session.publishing.run_files import check_outputs
-from pytest_bandwidth.session.user.options import RUNS_NOTHING
+from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.session.user.settings import Settings, places_of, settings_of
 from pytest_bandwidth.storage.baseline import check
 from pytest_bandwidth.storage.baseline.code_files import code_files, folder_of
@@ -85,7 +85,7 @@ class FleetCaller:
                     raise UsageError(f"no baseline {settings.baseline}: write it with --bandwidth-update")
                 check(settings.baseline)
         except (BaselineError, UsageError) as error:
-            raise pytest.UsageError(*str(error).splitlines()) from None
+            raise usage_error(error) from None
         return True
 
     @pytest.hookimpl(tryfirst=True)
@@ -110,7 +110,7 @@ class FleetCaller:
                     live.clear()
                     self._rows.update({card.number: interrupted(card) for card in schedule.unfinished()})
         except BandwidthError as error:
-            raise pytest.UsageError(str(error)) from None
+            raise usage_error(error) from None
         return True
 
     def pytest_keyboard_interrupt(self) -> None:

@@ -21,6 +21,7 @@ from pytest_bandwidth.cli.fleet.cards import Card, Lost, Returned, Task
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import counted
 from pytest_bandwidth.reports.text_safe import printable
+from pytest_bandwidth.session.user import handed_over
 
 MISSING = "the fleet needs Ray: pip install 'pytest-bandwidth[fleet]'"
 # Never shipped: environments are built on the node, and histories are long.
@@ -76,7 +77,8 @@ class Cluster:
                 )
         except (ConnectionError, ValueError, TypeError, RuntimeError, OSError) as error:
             raise UsageError(f"--address {address}: Ray cannot be used: {_first_line(error)}") from None
-        import_module("ray.cloudpickle").register_pickle_by_value(on_node)
+        for module in (on_node, handed_over):
+            import_module("ray.cloudpickle").register_pickle_by_value(module)
         self._actor: Any = self._ray.remote(on_node.Runner)
         self._attempts: list[Attempt] = []
         self._on_terminate: Any = None

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_bandwidth.cli.output import write_output
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.units import parse_count, parse_positive
+from pytest_bandwidth.storage.own_documents import refuse_foreign
 
 UNUSABLE, INTERRUPTED = 2, 130
 HTML = (".html", ".htm")
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.output is not None:
         check_writable("-o", options.output, a_file=True)
+        refuse_foreign("-o", options.output, _form(options.output))
     if find_spec("ray") is None:
         raise UsageError(MISSING)
     folder = None if options.chdir is not None else Path.cwd()
@@ -97,14 +99,18 @@ def run(options: argparse.Namespace) -> int:
     ended = pytest.main([*alone, *options.rest], plugins=[caller])
     told = caller.document()
     if options.output is not None and told is not None:
-        write_output(options.output, _rendered(told, options.output))
+        write_output(options.output, _rendered(told, options.output), _form(options.output))
     if ended == pytest.ExitCode.INTERRUPTED:
         return INTERRUPTED
     return UNUSABLE if ended in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR) else caller.status
 
 
+def _form(output: Path) -> str:
+    return "html" if output.suffix.lower() in HTML else "json"
+
+
 def _rendered(document: Mapping[str, Any], output: Path) -> str:
-    if output.suffix.lower() in HTML:
+    if _form(output) == "html":
         from pytest_bandwidth.reports.html.fleet import render_fleet
 
         return render_fleet(document)

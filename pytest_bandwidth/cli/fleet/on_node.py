@@ -1,12 +1,11 @@
 """Run pytest as a child process on a card's node, end it in time, and bring back what it left.
 
-Ray carries this module's source there by value, and the node may lack the plugin: of the package it takes no more than
-a text, and else the standard library.
+Ray carries this module there by value, with what it takes of `handed_over`, for the node may lack the plugin: all else
+is the standard library.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ from typing import Any
 
 # Ray carries its value along, and imports nothing for it there.
 from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER
+from pytest_bandwidth.session.user.handed_over import ANCESTOR_VARIABLE, FLEET_VARIABLE, hand_over
 
 # A document of 10,000 tests; what is larger stays where it is.
 LARGEST_RETURNED_BYTES = 64 * 2**20
@@ -107,8 +107,9 @@ class Runner:
         }
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         # The plugin in the child ends with this process, and its process group with it.
-        environment["PYTEST_BANDWIDTH_ANCESTOR"] = str(os.getpid())
-        environment["PYTEST_BANDWIDTH_FLEET"] = json.dumps(places)
+        environment[ANCESTOR_VARIABLE] = str(os.getpid())
+        environment[FLEET_VARIABLE] = str(folder / "places.json")
+        hand_over(folder / "places.json", places)
         # With -m the current folder stays importable, as for who types it: it is the checkout, and its tests import
         # from it. No options of Python's: the node's interpreter was started by Ray, with options of Ray's own.
         command = [task["python"] or sys.executable, "-m", "pytest", *task["arguments"]]

@@ -53,7 +53,7 @@ def show(options: argparse.Namespace, newest_days: int, search: Search) -> int:
     if options.output is not None:
         from pytest_bandwidth.reports.html.card_trends import render_card_trends
 
-        write_output(options.output, render_card_trends(told))
+        write_output(options.output, render_card_trends(told), "html")
     elif options.json:
         print_json(cards_plain(told))
     else:

@@ -58,7 +58,7 @@ def show(options: argparse.Namespace, newest: int, search: Search) -> int:
 def _write_page(output: Path, measured: Sequence[Measured], changed: Callable[[], Sequence[Trend]]) -> int:
     from pytest_bandwidth.reports.html.history import render_history
 
-    write_output(output, render_history(measured, changed))
+    write_output(output, render_history(measured, changed), "html")
     return 0
 
 
@@ -120,5 +120,5 @@ def add(options: argparse.Namespace) -> int:
             added = append(options.path, document, outcomes)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-        print(f"added {added.name}", file=sys.stderr)
+        print(f"added {printable(added.name)}", file=sys.stderr)
     return 0

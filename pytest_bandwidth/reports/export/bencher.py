@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.text import shown
 from pytest_bandwidth.reports.export.timings import BANDWIDTH, DURATION, SHARE, Spread, TimedRun, keys_of, spread_of
+from pytest_bandwidth.reports.text_safe import json_for_log
 
 LONGEST_NAME = 1024  # bytes
 # Bencher's own measure of time is in nanoseconds; the others come to be when they are first sent.
@@ -26,7 +26,7 @@ def render_bencher(runs: Sequence[TimedRun]) -> str:
             raise UsageError(f"{shown(key)} has {size} bytes, Bencher takes names of {LONGEST_NAME} at most")
         spreads = [(name, spread_of(runs, key, metric), scale) for name, metric, scale in _MEASURES]
         found[key] = {name: _plain(spread, scale) for name, spread, scale in spreads if spread is not None}
-    return json.dumps(found, indent=1, allow_nan=False) + "\n"
+    return json_for_log(found) + "\n"
 
 
 def _plain(spread: Spread, scale: float) -> dict[str, float]:

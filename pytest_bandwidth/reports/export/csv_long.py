@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from pytest_bandwidth.domain.units import format_moment
-from pytest_bandwidth.reports.csv import Cell, written
+from pytest_bandwidth.reports.csv import Cell, line_of
 from pytest_bandwidth.reports.export.timings import METRICS, TimedRun
 
 COLUMNS = (
@@ -32,5 +32,5 @@ def render_csv_long(runs: Sequence[TimedRun]) -> str:
                 value = metric.value(outcome)
                 if value is not None:
                     row = (*fixed, outcome.key, outcome.status, metric.name, metric.unit, value)
-                    writer.writerow([written(cell) for cell in row])
+                    writer.writerow([line_of(cell) for cell in row])
     return buffer.getvalue()

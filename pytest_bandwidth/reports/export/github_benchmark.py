@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from pytest_bandwidth.reports.export.timings import BANDWIDTH, SHARE, TimedRun, keys_of, spread_of
+from pytest_bandwidth.reports.text_safe import json_for_log
 
 
 def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
@@ -28,4 +28,4 @@ def render_github_benchmark(runs: Sequence[TimedRun]) -> str:
             if spread.lower is not None and spread.upper is not None:
                 entry["range"] = f"{spread.lower * scale:.6g} to {spread.upper * scale:.6g}"
             entries.append({**entry, "extra": extra})
-    return json.dumps(entries, indent=1, allow_nan=False) + "\n"
+    return json_for_log(entries) + "\n"

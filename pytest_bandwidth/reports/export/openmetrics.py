@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.reports.export.timings import BANDWIDTH, DURATION, PROBE, SHARE, UTILIZATION, Metric, TimedRun
+from pytest_bandwidth.reports.text_safe import printable_sentence
 
 # Base units, as the specification asks for; a family's name ends in its unit.
 _FAMILIES = (
@@ -16,7 +17,7 @@ _FAMILIES = (
     ("utilization", "ratio", UTILIZATION, 1.0, "Share of the device's known peak bandwidth."),
     ("duration", "seconds", DURATION, 1.0, "Median time of one run."),
 )
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def _labels(run: TimedRun, key: str) -> str:
 
 
 def _value(text: str) -> str:
-    return text.translate(_ESCAPES).encode("utf-8", "backslashreplace").decode()
+    return printable_sentence(text).translate(_ESCAPES)
 
 
 def _refuse_same_moment(runs: Sequence[TimedRun]) -> None:

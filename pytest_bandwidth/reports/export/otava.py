@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from pytest_bandwidth.domain.text import escaped
+from pytest_bandwidth.reports.csv import line_of
 from pytest_bandwidth.reports.export.timings import BANDWIDTH, TimedRun, keys_of
 
 # Its importer takes `branch` for a filter of its own; this has none.
@@ -24,9 +24,9 @@ def render_otava(runs: Sequence[TimedRun]) -> str:
     keys, _ = columns_of(runs)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    writer.writerow([*FIXED, *map(escaped, keys)])
+    writer.writerow([*FIXED, *map(line_of, keys)])
     for run in sorted(runs, key=lambda one: (one.started_at, one.run_id)):
         figures = [BANDWIDTH.value(run.by_key[key]) for key in keys]
         fixed = (run.started_at.isoformat(), run.run_id, run.commit, run.device.name)
-        writer.writerow([*map(escaped, fixed), *(f"{figure:.9g}" for figure in figures)])
+        writer.writerow([*map(line_of, fixed), *(f"{figure:.9g}" for figure in figures)])
     return buffer.getvalue()

@@ -13,7 +13,7 @@ import pytest
 from pytest_bandwidth.domain.errors import BaselineError
 from pytest_bandwidth.domain.outcomes.run_findings import Unmeasurable
 from pytest_bandwidth.session.collection.stale_entries import has_test, near_miss, of_other_rootdirs
-from pytest_bandwidth.session.user.options import RUNS_NOTHING
+from pytest_bandwidth.session.user.options import RUNS_NOTHING, usage_error
 from pytest_bandwidth.session.user.settings import settings_of
 
 COLLECTED = pytest.StashKey["Collected"]()
@@ -118,7 +118,7 @@ def concerns_baseline(config: pytest.Config, items: Sequence[pytest.Item]) -> bo
         return collected.concerns(config, keys_at(settings.baseline), items)
     except BaselineError as error:
         if settings.strict and not hasattr(config, "workerinput"):
-            raise pytest.UsageError(*str(error).splitlines()) from None
+            raise usage_error(error) from None
         return False
 
 

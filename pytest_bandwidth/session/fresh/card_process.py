@@ -6,14 +6,12 @@ import signal
 
 import pytest
 
-from pytest_bandwidth.session.fresh.parent_death import end_with_parent
 from pytest_bandwidth.session.user.fleet_card import CurrentTest, card_places
 
 
 def configure_card(config: pytest.Config) -> None:
     """Set this process up; called before any test is collected."""
-    end_with_parent()
-    places = card_places()
+    places = card_places(config)
     if places is not None and places.current is not None:
         config.pluginmanager.register(CurrentTest(places.current))
     # Ray's threads block signals, and its processes ignore some: what they start inherits that.

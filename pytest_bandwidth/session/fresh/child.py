@@ -1,6 +1,6 @@
 """Run the same tests again in fresh processes: same interpreter, options, plugins and root folder.
 
-The parent writes a ChildRequest to a file and names the file in the environment. The child's plugin (`child_plugin`)
+The parent hands a ChildRequest over (`user.handed_over`). The child's plugin (`child_plugin`)
 collects what the request names, waits for its turn, measures, and writes its outcomes to the request's report; it
 judges nothing.
 """
@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pytest_bandwidth.devices.own_processes import remember
 from pytest_bandwidth.domain.errors import BandwidthError
@@ -25,12 +25,13 @@ from pytest_bandwidth.session.fresh.interpreter import WITHOUT_CURRENT_FOLDER, t
 from pytest_bandwidth.session.fresh.parent_death import child_environment, descendant_environment
 from pytest_bandwidth.session.fresh.signals import signals_as_interrupts
 from pytest_bandwidth.session.process_group import end_group
+from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, hand_over, told
 from pytest_bandwidth.storage.atomic import write_whole
 from pytest_bandwidth.storage.own_folders import temporary_folder
 
-REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
-# The descriptor of a socket: a child says on it that it is ready, and is sent `Go`.
-LINE_VARIABLE = "PYTEST_BANDWIDTH_LINE"
+if TYPE_CHECKING:
+    import pytest
+
 OUTPUT_LINES_KEPT = 12
 # A child that counts may have a profiler under way, in a process group of its own: so long it may take to end that.
 GRACE_SECONDS = 10.0
@@ -72,7 +73,8 @@ class ChildRequest:
     counted_after: whether a profiler counts each measurement once it is taken, where the options ask for one.
     takes_turns: whether its rounds follow those of another process (see `turns`). shared_memory: the descriptor, which
     it inherits, of memory that both may have arrays in (see `shared_arrays`).
-    report: the file for its outcomes, a JSON list of plain rows; `Child` chooses it.
+    report: the file for its outcomes, a JSON list of plain rows. line: the descriptor of a socket, on which the child
+    says that it is ready, and is sent `Go`; None where it waits for no turn. `Child` chooses both.
     """
 
     device: str
@@ -83,6 +85,7 @@ class ChildRequest:
     quiet_wait_seconds: float = 0.0
     identifies_code: bool = True
     report: str = ""
+    line: int | None = None
     nodeids: Sequence[str] | None = None
     tells_code: bool = False
     counts: bool = False
@@ -94,8 +97,8 @@ class ChildRequest:
 
     def plain(self) -> dict[str, Any]:
         """Return the fields by name, the newest only where they say something: an older plugin does not know them."""
-        told = asdict(self)
-        return {f.name: told[f.name] for f in fields(self) if f.name not in _NEWEST or told[f.name] != f.default}
+        plain = asdict(self)
+        return {f.name: plain[f.name] for f in fields(self) if f.name not in _NEWEST or plain[f.name] != f.default}
 
     def selects(self, nodeid: str) -> bool:
         """Return whether the test is asked for. A fresh process may name the file from another folder."""
@@ -169,22 +172,19 @@ def started_as_module() -> bool:
     return Path(sys.argv[0]).name == "__main__.py"
 
 
-def request_of_environment(environment: Mapping[str, str] = os.environ) -> ChildRequest | None:
-    """Read the request that this process was started with; None in any other process than a child."""
-    path = environment.get(REQUEST_VARIABLE)
-    if not path:
-        return None
-    return ChildRequest(**json.loads(Path(path).read_text(encoding="utf-8")))
+def request_of(config: pytest.Config) -> ChildRequest | None:
+    """Return the request that this run was started with; None in any other process than a child."""
+    plain = told(config, REQUEST_VARIABLE)
+    return None if plain is None else ChildRequest(**plain)
 
 
 class ParentLine:
-    """Talk with the process that started this one, by lines: once a process. Where none started it, nothing is said."""
+    """Talk with the process that started this one, by lines. Without a descriptor nothing is said."""
 
-    def __init__(self) -> None:
-        descriptor = os.environ.pop(LINE_VARIABLE, None)
+    def __init__(self, descriptor: int | None) -> None:
         self._text: TextIO | None = None
         if descriptor is not None:
-            with socket.socket(fileno=int(descriptor)) as line:
+            with socket.socket(fileno=descriptor) as line:
                 self._text = line.makefile("rw", encoding="utf-8")
 
     def wait_for_turn(self) -> Go:
@@ -208,11 +208,8 @@ class ParentLine:
             self._text.close()
 
 
-def report_to_parent(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Hand a child's outcomes to its parent. Does nothing in any other process than a child."""
-    request = request_of_environment()
-    if request is None:
-        return
+def report_to_parent(request: ChildRequest, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Hand a child's outcomes to its parent."""
     write_whole(Path(request.report), json.dumps(rows).encode())
 
 
@@ -246,17 +243,15 @@ class Child:
             stack.enter_context(signals_as_interrupts())
             own = stack.enter_context(temporary_folder())
             self._report, request_file = Path(own, "report.json"), Path(own, "request.json")
-            told = replace(request, report=str(self._report)).plain()
-            request_file.write_text(json.dumps(told), encoding="utf-8")
             self._output = stack.enter_context(Path(own, "output").open("w+b"))
             self._line, theirs = socket.socketpair()
             stack.enter_context(self._line)
             inherited_too = () if request.shared_memory is None else (request.shared_memory,)
             with theirs:
+                line = theirs.fileno() if direct else None
+                hand_over(request_file, replace(request, report=str(self._report), line=line).plain())
                 # Nothing that its lines say, of which messages quote some, is cut at a terminal's width.
                 own_variables = {REQUEST_VARIABLE: str(request_file), "COLUMNS": str(OUTPUT_COLUMNS)}
-                if direct:
-                    own_variables[LINE_VARIABLE] = str(theirs.fileno())
                 inherited = child_environment(environment) if direct else descendant_environment(environment)
                 self._process = subprocess.Popen(
                     command,
@@ -296,8 +291,8 @@ class Child:
 
     def start(self, go: Go) -> None:
         """Let the child measure."""
-        told = {name: value for name, value in asdict(go).items() if value is not None}
-        self.tell(json.dumps(told))
+        said = {name: value for name, value in asdict(go).items() if value is not None}
+        self.tell(json.dumps(said))
 
     def tell(self, line: str) -> None:
         """Tell the child a line; nothing, where it has ended."""

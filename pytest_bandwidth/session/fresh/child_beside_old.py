@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from statistics import median
@@ -20,7 +20,6 @@ from pytest_bandwidth.domain.measured.measurement import Measurement
 from pytest_bandwidth.domain.measured.rounds import Rounds
 from pytest_bandwidth.domain.units import format_seconds
 from pytest_bandwidth.domain.verdict import Rule
-from pytest_bandwidth.session.fresh.child import report_to_parent
 from pytest_bandwidth.session.fresh.sectors import sectors_of_both
 
 # Old code that runs for longer than this, or for so many times as long as the new one where that is more, hangs.
@@ -28,6 +27,8 @@ HANGS_SECONDS = 10.0
 HANGS_FACTOR = 100.0
 # In what is told of it in a row's `detail`.
 DROP, RESOURCES, SECTORS, TROUBLE, REFUSED = "drop", "resources", "sectors", "trouble", "refused"
+
+Report = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,22 @@ def old_kernel_of(plain: Mapping[str, Any]) -> OldKernel:
 
 
 def measure_beside(
-    device: OldCodeDevice, asked: OldKernel, workload: Workload, measure: Callable[[Workload], Measurement]
+    device: OldCodeDevice,
+    asked: OldKernel,
+    workload: Workload,
+    measure: Callable[[Workload], Measurement],
+    report: Report,
 ) -> Measurement:
     """Measure a workload while its old code takes turns with it; its arrays hold the new code's output then.
 
     What came of it stands in `detail`: the drop, or the trouble, where the workload is measured alone. Where the old
-    code faults or hangs, that is reported and the process ends: nothing more can be measured in it.
+    code faults or hangs, `report` is given a row that says so and the process ends: it can measure nothing more.
     """
     try:
-        with _ended_if_it_hangs(asked):
+        with _ended_if_it_hangs(asked, report):
             old, refused = load_old(device, asked, workload)
     except DeviceLost as error:
-        _give_up(asked, f"it faults: {_first_line(error)}")
+        _give_up(asked, report, f"it faults: {_first_line(error)}")
     except BandwidthError as error:
         return _told(measure(workload), {TROUBLE: _first_line(error)})
     try:
@@ -81,7 +86,7 @@ def measure_beside(
         sectors = _sectors(asked, workload, old)
         device.run(replace(workload, interleaved=()))
     except DeviceLost as error:
-        _give_up(asked, f"where old and new take turns one of them faults: {_first_line(error)}")
+        _give_up(asked, report, f"where old and new take turns one of them faults: {_first_line(error)}")
     alone = replace(measured, rounds=replace(measured.rounds, interleaved=()))
     return _told(alone, {**_seen(measured.rounds, old), SECTORS: sectors, REFUSED: refused})
 
@@ -126,9 +131,9 @@ def _told(measurement: Measurement, said: Mapping[str, Any]) -> Measurement:
 
 
 @contextmanager
-def _ended_if_it_hangs(asked: OldKernel) -> Iterator[None]:
+def _ended_if_it_hangs(asked: OldKernel, report: Report) -> Iterator[None]:
     longest = max(HANGS_SECONDS, HANGS_FACTOR * asked.seconds)
-    watch = threading.Timer(longest, _give_up, (asked, f"it did not end in {format_seconds(longest)}"))
+    watch = threading.Timer(longest, _give_up, (asked, report, f"it did not end in {format_seconds(longest)}"))
     watch.daemon = True
     watch.start()
     try:
@@ -137,9 +142,9 @@ def _ended_if_it_hangs(asked: OldKernel) -> Iterator[None]:
         watch.cancel()
 
 
-def _give_up(asked: OldKernel, why: str) -> NoReturn:
+def _give_up(asked: OldKernel, report: Report, why: str) -> NoReturn:
     """Report why and end this process at once: to tidy up would wait for the device, or fail on its lost context."""
-    report_to_parent([{"label": asked.label, "detail": {Rule.OLD_KERNEL: {TROUBLE: why}}}])
+    report([{"label": asked.label, "detail": {Rule.OLD_KERNEL: {TROUBLE: why}}}])
     os._exit(1)
 
 

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from pytest_bandwidth.session.fresh.child import request_of_environment
-from pytest_bandwidth.session.fresh.parent_death import end_with_parent
+from pytest_bandwidth.session.fresh.child import request_of
 
 # These choose tests by what failed before, or write what only the parent may write.
 _NOT_IN_A_FRESH_PROCESS = ("lfplugin", "nfplugin", "stepwiseplugin")
@@ -30,8 +29,7 @@ _OUTPUTS = (
 
 def configure_child(config: pytest.Config) -> None:
     """Narrow the run to the request's test and turn off what would write files or wait for a person."""
-    end_with_parent()
-    request = request_of_environment()
+    request = request_of(config)
     if request is not None and request.target is not None:
         config.args[:] = [request.target]
     config.option.usepdb = False

@@ -16,7 +16,14 @@ from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.dram import UNCOUNTED
 from pytest_bandwidth.domain.measured.measurement import Finding, Measurement
 from pytest_bandwidth.domain.verdict import Decision, Numbers, Status
-from pytest_bandwidth.session.fresh.child import ChildRequest, Invocation, ParentLine, tell_counted, tell_reached
+from pytest_bandwidth.session.fresh.child import (
+    ChildRequest,
+    Invocation,
+    ParentLine,
+    report_to_parent,
+    tell_counted,
+    tell_reached,
+)
 from pytest_bandwidth.session.fresh.child_beside_old import load_old, measure_beside, old_kernel_of
 from pytest_bandwidth.session.fresh.counted import Counters, counting_request, is_counted
 from pytest_bandwidth.session.fresh.turns import Beside
@@ -69,7 +76,7 @@ class ChildRun(MeasuringRun):
         # In turn both load at the same time, now or later, and only what the test needs.
         if isinstance(self.device, ReadyDevice) and not self._request.takes_turns:
             self.device.make_ready()
-        line = ParentLine()
+        line = ParentLine(self._request.line)
         go = line.wait_for_turn()
         if self._request.takes_turns:
             self._beside = Beside(line, go, self._shared_arrays(go.seed))
@@ -93,7 +100,9 @@ class ChildRun(MeasuringRun):
         if old is None or untimed or self.counts or not isinstance(device, OldCodeDevice):
             return super().measure(workload, marker, progress, untimed=untimed)
         alone = super().measure
-        return measure_beside(device, old, workload, lambda both: alone(both, marker, progress))
+        return measure_beside(
+            device, old, workload, lambda both: alone(both, marker, progress), partial(report_to_parent, self._request)
+        )
 
     def judge(
         self, measurements: Mapping[str, Measurement], test: MeasuredTest, progress: Progress

@@ -13,8 +13,8 @@ import sys
 import threading
 from collections.abc import Mapping
 
-PARENT_VARIABLE = "PYTEST_BANDWIDTH_PARENT"
-ANCESTOR_VARIABLE = "PYTEST_BANDWIDTH_ANCESTOR"
+from pytest_bandwidth.session.user.handed_over import ANCESTOR_VARIABLE, PARENT_VARIABLE
+
 # <linux/prctl.h>: the signal that this process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
 

@@ -64,7 +64,7 @@ def publish(
         report.findings += [found for found in _findings(report) if found not in report.findings]
     if settings.writes_baseline:
         update_baselines(config, settings, reports, interrupted=interrupted)
-        if (card := card_places()) is not None:
+        if (card := card_places(config)) is not None:
             _hand_over(reports, card)
     for report in reports:
         _tell_unmeasurable(report, settings, config.rootpath)
@@ -183,7 +183,7 @@ def show(config: pytest.Config, reporter: pytest.TerminalReporter, reports: Sequ
         _show_device(reporter, report, width, verbose=verbose)
     # Told last and once, where nobody has to look for it among the tables of many devices.
     for text in dict.fromkeys(report.unlike.text for report in reports if report.unlike is not None):
-        _write_line(reporter, (Span(f"FLEET {text}", ("yellow", "bold")),))
+        _write_line(reporter, (Span(f"FLEET {printable(text)}", ("yellow", "bold")),))
 
 
 def _write_header(reporter: pytest.TerminalReporter, report: DeviceReport) -> None:
@@ -199,13 +199,13 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
     for path in report.written:
         reporter.write_line(f"wrote {printable(path)}")
     for note in (*skipped_lines(report.skipped), *report.notes):
-        reporter.write_line(note)
+        reporter.write_line(printable(note))
     for line_of_ci in report.commands.splitlines():
         reporter.write_line(line_of_ci)
     if report.interrupted:
         _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
     for failure in report.failures:
-        _write_line(reporter, (Span(f"FAILED: {failure}", ("red", "bold")),))
+        _write_line(reporter, (Span(f"FAILED: {printable(failure)}", ("red", "bold")),))
     for problem in report.problems:
         _write_line(reporter, (Span(f"ERROR: {printable(problem)}", ("red", "bold")),))
 

@@ -14,6 +14,7 @@ from pytest_bandwidth.reports.render import render
 from pytest_bandwidth.session.publishing.device_report import apart
 from pytest_bandwidth.session.user.settings import Settings
 from pytest_bandwidth.storage.atomic import real_path, write_whole
+from pytest_bandwidth.storage.own_documents import refuse_foreign
 
 BUNDLE_NAME = "bandwidth_report"
 KINDS = ("json", "csv", "html")
@@ -48,6 +49,8 @@ def check_outputs(settings: Settings, folder: Path, options: Mapping[str, str]) 
             _check_reachable(options[name], path)
             continue
         check_writable(options[name], folder / path, a_file=name in KINDS)
+        if name in KINDS:
+            refuse_foreign(options[name], folder / path, name)
 
 
 def check_writable(option: str, target: Path, *, a_file: bool) -> None:
@@ -106,6 +109,7 @@ def write_files(
     for kind, path in targets:
         target = folder / path
         try:
+            refuse_foreign(f"--bandwidth-{kind}", target, kind)
             text = render(kind, document, outcomes)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_whole(target, text.encode(), keep=True)

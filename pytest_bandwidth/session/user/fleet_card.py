@@ -1,20 +1,22 @@
 """Know whether this run measures one card of a fleet, and where it puts what it hands to the fleet's caller.
 
-`cli/fleet/on_node.py` starts such a run and names the places in the environment. The run writes its document there and
-nothing else: the caller alone writes baselines, histories and reports.
+`cli/fleet/on_node.py` starts such a run and hands the places over (`handed_over`). The run writes its document there
+and nothing else: the caller alone writes baselines, histories and reports.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-# JSON: `document`, `evidence`, `baseline` or null, and `current`.
-FLEET_VARIABLE = "PYTEST_BANDWIDTH_FLEET"
+import pytest
+
+from pytest_bandwidth.session.user.handed_over import FLEET_VARIABLE, told
+
+# In what xdist tells its workers.
+OF_WORKER = "bandwidth_card"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,17 @@ class CurrentTest:
             self._file.write_text(nodeid, encoding="utf-8", errors="replace")
 
 
-def card_places(environment: Mapping[str, str] = os.environ) -> CardPlaces | None:
+def plain_places(config: pytest.Config) -> dict[str, Any] | None:
+    """Return the places by name, `document`, `evidence`, `baseline` or None, and `current`; None without a fleet."""
+    places: dict[str, Any] | None = getattr(config, "workerinput", {}).get(OF_WORKER)
+    return told(config, FLEET_VARIABLE) or places
+
+
+def card_places(config: pytest.Config) -> CardPlaces | None:
     """Return the places that this run was given; None where it is no card of a fleet."""
-    told = environment.get(FLEET_VARIABLE)
-    if not told:
+    names = plain_places(config)
+    if names is None:
         return None
-    names = json.loads(told)
     baseline, current = names["baseline"], names.get("current")
     return CardPlaces(
         Path(names["document"]),

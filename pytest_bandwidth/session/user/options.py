@@ -6,6 +6,7 @@ Loaded in every pytest run, so it imports nothing of weight.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import fields
 
 import pytest
@@ -104,6 +105,43 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(dest(name), f"{text} (pytest-bandwidth)", type="bool", default=None)
         else:
             parser.addini(dest(name), f"{text} (pytest-bandwidth)", type="string", default=None)
+
+
+def usage_error(error: object) -> pytest.UsageError:
+    """Return the error that ends a run: a line for each of its problems, which may quote files of others."""
+    from pytest_bandwidth.reports.text_safe import printable  # kept out of start-up
+
+    return pytest.UsageError(*map(printable, str(error).splitlines()))
+
+
+def refuse_unknown(config: pytest.Config) -> None:
+    """Raise pytest.UsageError, one line, for a name of the ini file that looks like the plugin's and is nobody's.
+
+    pytest itself only warns, and what the name was to set would silently stay at its default.
+    """
+    # pytest tells its ini file's names nowhere else without a warning.
+    unknown: Iterable[str] = getattr(config, "_get_unknown_ini_keys", set)()
+    overridden = [text.partition("=")[0] for text in config.getoption("override_ini", default=None) or ()]
+    for name in sorted({*unknown, *overridden}):
+        if not name.lower().startswith("bandwidth") or _is_known(config, name):
+            continue
+        import difflib  # kept out of start-up
+
+        names = [option for option, _, _ in (*OPTIONS, *INI_ONLY)]
+        near = difflib.get_close_matches(
+            name.lower().removeprefix("bandwidth").replace("_", "-").strip("-"), names, n=1
+        )
+        meant = f"did you mean {dest(near[0])}?" if near else f"expected one of {', '.join(map(dest, names))}"
+        raise usage_error(f"{_place(config, name)}: unknown; {meant}")
+
+
+def _is_known(config: pytest.Config, name: str) -> bool:
+    """Return whether this plugin or another one declared the name."""
+    try:
+        config.getini(name)
+    except ValueError as error:
+        return "unknown configuration value" not in str(error)
+    return True
 
 
 def given(config: pytest.Config) -> dict[str, tuple[object, str]]:

@@ -16,7 +16,8 @@ from pytest_bandwidth.domain.errors import UsageError
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.units import parse_fraction, parse_gbps, parse_positive
 from pytest_bandwidth.session.user.fleet_card import card_places
-from pytest_bandwidth.session.user.options import given
+from pytest_bandwidth.session.user.handed_over import REQUEST_VARIABLE, told
+from pytest_bandwidth.session.user.options import given, usage_error
 
 # In place of a revision: the commit of each entry's first runs.
 ANCHOR = "anchor"
@@ -253,29 +254,33 @@ def read_settings(config: pytest.Config) -> Settings:
         try:
             read = bool(value) if parse is None else parse(str(value))
         except ValueError as error:
-            raise pytest.UsageError(f"{where}: {error}") from None
+            raise usage_error(f"{where}: {error}") from None
         if isinstance(read, Path) and config.inipath is not None and not where.startswith("-"):
             read = config.inipath.parent / read
         values[name.replace("-", "_")] = read
-    settings = _of_card(Settings(**values))
+    settings = _of_own_process(config, Settings(**values))
     _refuse_contradictions(settings, {name: where for name, (_, where) in found.items()})
     return settings
 
 
-def _of_card(settings: Settings) -> Settings:
-    """Return what one card of a fleet runs with: it judges by the caller's baseline, and writes to it alone."""
-    places = card_places()
-    if places is None:
+def _of_own_process(config: pytest.Config, settings: Settings) -> Settings:
+    """Return what a process that the plugin started runs with: it writes none of the files that its options name.
+
+    One card of a fleet judges by the caller's baseline, and writes to it alone.
+    """
+    places = card_places(config)
+    if places is None and told(config, REQUEST_VARIABLE) is None:
         return settings
-    return replace(
-        settings, baseline=places.baseline, json=places.document, html=None, csv=None, dir=None, history=None
-    )
+    settings = replace(settings, json=None, html=None, csv=None, dir=None, history=None)
+    return settings if places is None else replace(settings, baseline=places.baseline, json=places.document)
 
 
 def places_of(config: pytest.Config) -> dict[str, str]:
     """Return where each option that was given stands, as messages name it: ``--bandwidth-json``, or the ini file."""
-    of_card = {} if card_places() is None else {"json": "the fleet's document", "baseline": "the fleet's baseline"}
-    return {name: where for name, (_, where) in given(config).items()} | of_card
+    places = {name: where for name, (_, where) in given(config).items()}
+    if card_places(config) is None:
+        return places
+    return places | {"json": "the fleet's document", "baseline": "the fleet's baseline"}
 
 
 def nothing_is_judged(config: pytest.Config) -> str | None:

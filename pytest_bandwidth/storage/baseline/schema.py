@@ -48,6 +48,14 @@ def text_of(text: str) -> str:
     return text.strip()
 
 
+def line_of(text: str) -> str:
+    """Return the words of a text value of one line. Raises ValueError where it has others."""
+    line = text_of(text)
+    if len(line.splitlines()) > 1:
+        raise ValueError(f"found {shown(line)}, expected text of one line")
+    return line
+
+
 def _judged_on(text: str) -> str:
     if text not in ("relative", "gbps"):
         raise ValueError(f"found {shown(text)}, expected relative or gbps")
@@ -86,8 +94,8 @@ RUN_SCALARS: dict[str, Parser] = {
     "samples": parse_count,
     "dram_read": parse_count,
     "dram_written": parse_count,
-    "gpu": text_of,
-    "commit": text_of,
+    "gpu": line_of,
+    "commit": line_of,
     "dirty": _truth,
     "at": _instant,
 }
@@ -98,18 +106,18 @@ ENTRY_SCALARS: dict[str, Parser] = {
     "judged_on": _judged_on,
     "bytes_read": parse_count,
     "bytes_written": parse_count,
-    "method": text_of,
-    "xfail": text_of,
+    "method": line_of,
+    "xfail": line_of,
     "note": text_of,
 }
 ENTRY_MAPPINGS: dict[str, Parser] = {
     "resources": parse_count,
-    "settings": text_of,
+    "settings": line_of,
     "counts": parse_count,
     "code": _hash,
 }
 ENTRY_KEYS = (*ENTRY_SCALARS, *ENTRY_MAPPINGS, "anchor", "runs")
-DEVICE_SCALARS: dict[str, Parser] = {"name": text_of, "memory_gib": parse_count, "kind": _kind, "peak": parse_gbps}
+DEVICE_SCALARS: dict[str, Parser] = {"name": line_of, "memory_gib": parse_count, "kind": _kind, "peak": parse_gbps}
 HEADER_KEYS = ("schema", "device", "tolerance", "entries")
 
 

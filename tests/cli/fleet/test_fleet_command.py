@@ -38,7 +38,6 @@ import pytest_bandwidth.devices.open as opening
 from pytest_bandwidth.domain.device import DeviceIdentity
 
 CONTROL = Path(os.environ["FLEET_CONTROL"])
-IS_CARD = "PYTEST_BANDWIDTH_FLEET" in os.environ
 SERIAL = f"{os.environ.get('FLEET_NODE')}-{os.environ.get('CUDA_VISIBLE_DEVICES')}"
 
 
@@ -58,6 +57,8 @@ opening.open_device = scripted
 
 
 def pytest_configure(config):
+    global IS_CARD
+    IS_CARD = "pytest_bandwidth.session.fresh.card_process" in sys.modules
     if IS_CARD:
         with (CONTROL / "pids").open("a") as log:
             print(os.getpid(), file=log)
@@ -70,7 +71,9 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     hostile = CONTROL / f"hostile-{SERIAL}"
     if IS_CARD and hostile.exists():
-        Path(json.loads(os.environ["PYTEST_BANDWIDTH_FLEET"])["document"]).write_bytes(hostile.read_bytes())
+        from pytest_bandwidth.session.user.fleet_card import card_places
+
+        card_places(config).document.write_bytes(hostile.read_bytes())
 """
 TESTS = f"""
 import time

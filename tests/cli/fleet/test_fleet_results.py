@@ -87,7 +87,8 @@ def test_code_to_keep_is_what_its_row_says(code, ptx, cubin):
     [
         (Lost("the node died", can_retry=False), "the node died"),
         (returned(b"{" * 10_000), "refused: its document: found no JSON"),
-        (returned(b"[" * 10**6), "refused: its document: found no JSON"),
+        (returned(b"[" * 10**5), "refused: its document: found no JSON"),
+        (returned(b"[" * 10**6), "refused: its document: found 1,000,000 values, expected at most 183,333 in"),
         (returned(b"\xff\xfe"), "refused: its document: found no JSON"),
         (returned(b"null"), "refused: its document: found no results"),
         (returned(a_document(schema=2)), "refused: its document: found schema 2, expected 1"),

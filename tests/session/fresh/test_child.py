@@ -1,6 +1,5 @@
 """Fresh processes: what they are started with, what comes back, and that none is left behind."""
 
-import json
 import os
 import signal
 import socket
@@ -14,14 +13,11 @@ from children import HANGS_SECONDS, gone, wait_for
 
 from pytest_bandwidth.devices import own_processes
 from pytest_bandwidth.session.fresh.child import (
-    LINE_VARIABLE,
-    REQUEST_VARIABLE,
     ChildRequest,
     FreshProcessFailed,
     Go,
     Invocation,
     ParentLine,
-    request_of_environment,
     run_fresh,
     start_fresh,
 )
@@ -50,6 +46,7 @@ def invocation(tmp_path, code):
 REPORTS = """
 import json, os, sys
 request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+assert request.pop("from")[0] == os.getppid()
 json.dump([{"request": request, "args": sys.argv[1:], "stdin": sys.stdin.read()}], open(request["report"], "w"))
 """
 
@@ -59,7 +56,7 @@ def test_child_gets_options_request_and_no_input(tmp_path):
     assert row["args"] == ["--some", "option", "-n0"]
     assert row["stdin"] == ""
     request = ChildRequest(**row["request"])
-    assert request == ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5, report=request.report)
+    assert request == ChildRequest("cpu", "t.py::t", "/p/t.py::t", 0.5, report=request.report, line=request.line)
     assert not Path(request.report).parent.exists(), "the folder of the request is gone"
 
 
@@ -147,30 +144,24 @@ def test_an_interrupt_leaves_no_child_and_no_folder(tmp_path):
 
 
 @pytest.fixture
-def line(monkeypatch):
-    """A parent's end of the line to this process."""
+def line():
+    """A parent's end of the line to this process, and the descriptor of the other."""
     ours, theirs = socket.socketpair()
-    monkeypatch.setenv(LINE_VARIABLE, str(theirs.detach()))
     with ours:
-        yield ours
+        yield ours, theirs.detach()
 
 
 def test_a_child_says_that_it_is_ready_and_measures_when_it_may(line):
+    line, descriptor = line
     line.sendall(b'{"beside": 17, "processor": 1, "of_a_later_version": 2}\n')
-    go = ParentLine().wait_for_turn()
+    go = ParentLine(descriptor).wait_for_turn()
     assert line.recv(100) == b"ready\n"
     assert go == Go(beside=17, processor=1)
-    assert ParentLine().wait_for_turn() == Go(), "one turn a process: what it starts itself waits for nobody"
+    assert ParentLine(None).wait_for_turn() == Go(), "without a line it waits for nobody"
 
 
 def test_a_child_that_is_not_wanted_any_more_ends(line):
+    line, descriptor = line
     line.shutdown(socket.SHUT_WR)
     with pytest.raises(SystemExit, match="needs it no more"):
-        ParentLine().wait_for_turn()
-
-
-def test_without_the_variable_there_is_no_request(tmp_path):
-    assert request_of_environment({}) is None
-    file = tmp_path / "request.json"
-    file.write_text(json.dumps({"report": "r", "device": "cpu"}))
-    assert request_of_environment({REQUEST_VARIABLE: str(file)}) == ChildRequest("cpu", report="r")
+        ParentLine(descriptor).wait_for_turn()

@@ -40,9 +40,13 @@ class Device(ScriptedDevice):
         raise NotImplementedError
 
 
-def beside(device, asked=ASKED):
+def beside(device, told, asked=ASKED):
     workload = Workload(lambda: device.done.append("new"), Traffic(8, 8), "a")
-    return measure_beside(device, asked, workload, lambda both: device.measure(both, Budget(4, 0.1), lambda _: None))
+
+    def measure(both):
+        return device.measure(both, Budget(4, 0.1), lambda _: None)
+
+    return measure_beside(device, asked, workload, measure, told.extend)
 
 
 @pytest.fixture
@@ -52,14 +56,13 @@ def told(monkeypatch):
     def end(status):
         raise Ended(status)
 
-    monkeypatch.setattr(child_beside_old, "report_to_parent", rows.extend)
     monkeypatch.setattr(child_beside_old.os, "_exit", end)
     return rows
 
 
 def test_the_drop_is_told_and_the_new_code_runs_last(told):
     device = Device(lambda d: OldCode((lambda: d.done.append("old"),), None, lambda: d.done.append("restored"), tuple))
-    measured = beside(device)
+    measured = beside(device, told)
     assert measured.detail["old-kernel"]["drop"] != 0
     assert device.done[-2:] == ["restored", "new"]
     assert "old" in device.done
@@ -72,7 +75,7 @@ def test_code_that_cannot_be_loaded_is_measured_without(told):
     def refuse(_):
         raise KernelError("the driver does not take its PTX\nlog")
 
-    measured = beside(Device(refuse))
+    measured = beside(Device(refuse), told)
     assert measured.detail["old-kernel"] == {"trouble": "the driver does not take its PTX"}
     assert measured.samples
     assert not told
@@ -115,7 +118,7 @@ def test_a_fault_ends_the_process_with_its_reason(told):
         raise DeviceLost("the context is lost")
 
     with pytest.raises(Ended):
-        beside(Device(fault))
+        beside(Device(fault), told)
     assert told == [{"label": "a", "detail": {"old-kernel": {"trouble": "it faults: the context is lost"}}}]
 
 
@@ -129,5 +132,5 @@ def test_code_that_hangs_ends_the_process(told, monkeypatch):
         assert gave_up.wait(60)
         raise KernelError("ended")
 
-    beside(Device(hang))
+    beside(Device(hang), told)
     assert told[0]["detail"]["old-kernel"]["trouble"].startswith("it did not end in 10")

@@ -25,13 +25,13 @@ def note(text):
     with open("seen", "a") as seen:
         seen.write(text + "\\n")
 
-with socket.socket(fileno=int(os.environ["PYTEST_BANDWIDTH_LINE"])) as line, line.makefile("rw") as text:
+request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
+with socket.socket(fileno=request["line"]) as line, line.makefile("rw") as text:
     note("ready")
     Path(f"pid-{os.getpid()}").write_text(os.environ["PYTEST_BANDWIDTH_REQUEST"])
     print("ready", file=text, flush=True)
     text.readline()
 note("measures")
-request = json.loads(Path(os.environ["PYTEST_BANDWIDTH_REQUEST"]).read_text())
 Path(request["report"]).write_text(Path("rows.json").read_text())
 note("reported")
 """
@@ -116,7 +116,7 @@ def folders():
 @pytest.mark.usefixtures("fresh")
 def test_an_interrupt_ends_who_measures_and_who_stands_by(tmp_path):
     never_returns = "import time\nnote('measures')\ntime.sleep(600)\n"
-    Path("pytest.py").write_text(FRESH[: FRESH.index("request =")] + never_returns)
+    Path("pytest.py").write_text(FRESH[: FRESH.index('note("measures")')] + never_returns)
     parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, stderr=subprocess.DEVNULL)
     for _ in range(10 * HANGS_SECONDS):
         if Path("seen").exists() and seen().count("measures") == 2:

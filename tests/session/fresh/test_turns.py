@@ -18,7 +18,7 @@ from two_processes import memory_of
 
 from pytest_bandwidth.devices import own_processes
 from pytest_bandwidth.session.fresh import turns
-from pytest_bandwidth.session.fresh.child import LINE_VARIABLE, Child, ChildRequest, ParentLine
+from pytest_bandwidth.session.fresh.child import Child, ChildRequest, ParentLine
 from pytest_bandwidth.session.fresh.turns import GO, STOP, Beside, Conductor, drops, processor_of, take_turns
 
 # A process that measures what it is told to: labels, each with the seconds of its rounds; it has enough after the last.
@@ -28,7 +28,8 @@ from pytest_bandwidth.devices.own_processes import remembered
 from pytest_bandwidth.session.fresh.child import ParentLine
 from pytest_bandwidth.session.fresh.turns import Beside
 
-line = ParentLine()
+request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
+line = ParentLine(request["line"])
 go = line.wait_for_turn()
 beside = Beside(line, go)
 took = {}
@@ -42,7 +43,6 @@ for label, rounds in json.loads(sys.argv[1]):
     took[label] = number
     if "dies" in sys.argv:
         os._exit(3)
-request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
 with open(request["report"], "w") as report:
     json.dump([{"took": took, "beside": sorted(remembered()), "pid": os.getpid()}], report)
 """
@@ -222,7 +222,7 @@ from pytest_bandwidth.session.fresh.turns import Beside
 
 request = json.load(open(os.environ["PYTEST_BANDWIDTH_REQUEST"]))
 arrays = SharedArrays(request["shared_memory"])
-line = ParentLine()
+line = ParentLine(request["line"])
 beside = Beside(line, line.wait_for_turn(), arrays)
 both, own = (arrays.allocate(1 << 20) for _ in range(2))
 both[:] = 100
@@ -274,7 +274,6 @@ def test_a_workload_that_fails_gets_its_own_arrays_back_and_both_go_on_alone(tmp
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system places threads as it likes")
 def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held_there(monkeypatch):
     ours, theirs = socket.socketpair()
-    monkeypatch.setenv(LINE_VARIABLE, str(theirs.detach()))
     asked, rested, allowed = [], [], os.sched_getaffinity(0)
     monkeypatch.setattr(turns, "rest", lambda: rested.append(len(asked)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda of, processors: asked.append((of, set(processors))))
@@ -286,7 +285,7 @@ def test_each_turn_begins_on_the_processor_that_the_parent_names_and_is_not_held
 
     with ours, ThreadPoolExecutor() as pool:
         pool.submit(answer)
-        line = ParentLine()
+        line = ParentLine(theirs.detach())
         with Beside(line, line.wait_for_turn()).of("a").begin(lambda: None, ()) as turn:
             assert asked == [(0, {1}), (0, allowed)]
             assert [turn.taken(1.0, stops=True), turn.taken(1.0, stops=True)] == [False, True]

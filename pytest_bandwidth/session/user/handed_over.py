@@ -1,0 +1,108 @@
+"""Take what the process that started this one handed over, once, and check that an ancestor of this one wrote it.
+
+An environment variable names a file. Whoever inherits the variable by accident must not act on it: the variable and the
+file go when they are read, and the file says which process wrote it. `hand_over` takes the standard library alone: Ray
+carries it to nodes by value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# A fresh process's request (`fresh.child`), and the places of a fleet's card (`fleet_card`).
+REQUEST_VARIABLE = "PYTEST_BANDWIDTH_REQUEST"
+FLEET_VARIABLE = "PYTEST_BANDWIDTH_FLEET"
+# Set together with one of those (`fresh.parent_death`).
+PARENT_VARIABLE = "PYTEST_BANDWIDTH_PARENT"
+ANCESTOR_VARIABLE = "PYTEST_BANDWIDTH_ANCESTOR"
+_WRITER = "from"
+_TAKEN = pytest.StashKey[dict[str, "dict[str, Any] | None"]]()
+
+
+def hand_over(file: Path, content: Mapping[str, Any]) -> None:
+    """Write what a process that this one starts shall take."""
+    pid = os.getpid()
+    file.write_text(json.dumps({**content, _WRITER: [pid, _start_of(pid)]}), encoding="utf-8")
+
+
+def taken(name: str, environment: MutableMapping[str, str] = os.environ) -> dict[str, Any] | None:
+    """Return what the variable's file says, and remove both; None where the variable is not set.
+
+    Raises ValueError, one line, where no ancestor of this process wrote the file.
+    """
+    path = environment.pop(name, None)
+    if path is None:
+        return None
+    content = _content(Path(path))
+    if content is None:
+        raise unexpected(name)
+    os.unlink(path)
+    return content
+
+
+def take(config: pytest.Config) -> bool:
+    """Take what was handed to this run, when first called; return whether it was something.
+
+    Raises ValueError, one line, for a variable that no process of the plugin's own set for this one.
+    """
+    if _TAKEN in config.stash:
+        return False
+    config.stash[_TAKEN] = {}
+    config.stash[_TAKEN] = {name: taken(name) for name in (REQUEST_VARIABLE, FLEET_VARIABLE)}
+    is_ours = any(config.stash[_TAKEN].values())
+    for name in (PARENT_VARIABLE, ANCESTOR_VARIABLE):
+        if name in os.environ and not is_ours:
+            raise unexpected(name)
+    return is_ours
+
+
+def told(config: pytest.Config, name: str) -> dict[str, Any] | None:
+    """Return what was handed to this run by a variable; None where nothing was."""
+    return config.stash.get(_TAKEN, {}).get(name)
+
+
+def unexpected(name: str) -> ValueError:
+    """Return the error for a variable that no process of the plugin's own set for this one."""
+    return ValueError(
+        f"found {name} in the environment, expected it only in processes that pytest-bandwidth starts: unset it"
+    )
+
+
+def _content(file: Path) -> dict[str, Any] | None:
+    """Return what the file says, without its writer; None where no ancestor of this process wrote it."""
+    try:
+        content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        pid, start = content.pop(_WRITER)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return content if _is_ancestor(pid, start) else None
+
+
+def _is_ancestor(pid: int, start: str | None) -> bool:
+    """Return whether a process is an ancestor of this one; without /proc only the parent is known."""
+    ancestor = os.getppid()
+    while ancestor > 0 and ancestor != pid:
+        fields = _stat(ancestor)
+        ancestor = int(fields[1]) if fields else 0
+    return ancestor == pid and _start_of(pid) == start
+
+
+def _start_of(pid: int) -> str | None:
+    """Return when a process started, in ticks since boot: another process may have its number later."""
+    fields = _stat(pid)
+    return fields[19] if fields else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return a process's fields from its state on (man 5 proc_pid_stat); none where the system does not tell."""
+    try:
+        # The name may hold any character, and ends at the last parenthesis.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+    except OSError:
+        return []

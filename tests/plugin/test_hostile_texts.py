@@ -1,0 +1,130 @@
+"""Texts of a baseline and names of tests stay text in a log of CI, whichever way they get there."""
+
+import pytest
+from logs_of_ci import COMMANDS, commands_in
+
+pytestmark = pytest.mark.in_process
+
+COPY = """
+import numpy as np
+import pytest
+
+def copy(bandwidth, **given):
+    a, b = bandwidth.random(1 << 14, "float32"), bandwidth.empty(1 << 14, "float32")
+    bandwidth(np.copyto, b, a, reads=a, writes=b, **given)
+
+@pytest.mark.parametrize("number", range(6))
+def test_copy(bandwidth, number):
+    copy(bandwidth)
+"""
+HEAD = "schema: 1\nentries:\n"
+ENTRY = "  test_copy.py::test_copy[{}]:\n    bandwidth: 900 GB/s\n"
+SHOWN = ("-ra", "-vv", "--bandwidth-confirm=0", "--bandwidth-baseline=b.yaml", "--bandwidth-strict")
+
+
+def quoted(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def log_of(project, *args):
+    result = project.run_here(*SHOWN, *args)
+    log = f"{result.stdout.str()}\n{result.stderr.str()}"
+    assert commands_in(log) == []
+    return result, log
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "    xfail: {}\n",
+        "    method: {}\n",
+        "    settings: {{threads: {}}}\n",
+        "    settings: {{{}: a}}\n",
+        "    note: {}\n",
+        "    runs:\n      - {{gbps: 900, gpu: {}, commit: {}}}\n",
+    ],
+)
+def test_a_text_of_an_entry_is_no_command(project, entry):
+    project.file("test_copy.py", COPY)
+    entries = (ENTRY.format(number) + entry.format(quoted(text), quoted(text)) for number, text in enumerate(COMMANDS))
+    project.file("b.yaml", HEAD + "".join(entries))
+    result, log = log_of(project)
+    assert result.ret in (0, 1)
+    assert "forged" in log or not entry.startswith(("    xfail", "    method", "    settings: {{threads"))
+
+
+def test_a_name_of_an_entry_or_its_device_is_no_command(project):
+    project.file("test_copy.py", COPY)
+    entries = "".join(f"  {quoted(text.strip())}: {{bandwidth: 1}}\n" for text in COMMANDS)
+    for text in COMMANDS:
+        project.file("b.yaml", f"schema: 1\ndevice: {{name: {quoted(text)}}}\nentries:\n{entries}")
+        log_of(project)
+
+
+@pytest.mark.parametrize("name", ["xfail", "method", "settings", "gpu", "commit"])
+def test_a_text_of_one_line_has_no_other(project, name):
+    text = quoted("a\n::error::forged")
+    line = {
+        "settings": f"    settings: {{governor: {text}}}",
+        "gpu": f"    runs: [{{gbps: 900, gpu: {text}}}]",
+        "commit": f"    runs: [{{gbps: 900, commit: {text}}}]",
+    }.get(name, f"    {name}: {text}")
+    project.file("test_copy.py", COPY)
+    project.file("b.yaml", f"{HEAD}{ENTRY.format(0)}{line}\n")
+    result, log = log_of(project)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert r"found 'a\n::error::forged', expected text of one line" in log
+
+
+def test_a_note_of_several_lines_is_no_command(project):
+    project.file("test_copy.py", COPY)
+    project.file(
+        "b.yaml", HEAD + ENTRY.format(0) + "    note: |\n      a\n      ::error::forged\n      ##[error]forged\n"
+    )
+    log_of(project)
+
+
+RAISES = """
+import pytest
+
+TEXT = {text!r}
+
+def test_in_the_callable(bandwidth):
+    def call():
+        raise ValueError(TEXT)
+    bandwidth(call, reads=10**6)
+
+def test_in_a_declaration(bandwidth):
+    bandwidth(len, TEXT, reads=TEXT)
+
+def test_in_a_kernel(bandwidth):
+    bandwidth.kernel("a.cu", TEXT)
+
+@pytest.mark.bandwidth(device=TEXT)
+def test_in_a_marker(bandwidth):
+    bandwidth(len, "a", reads=10**6)
+
+@pytest.mark.parametrize("name", [TEXT], ids=[TEXT])
+def test_in_an_id(bandwidth, name):
+    bandwidth(len, name, reads=10)
+"""
+
+
+@pytest.mark.parametrize(
+    "text", ["##[error]forged", "a\n::error::forged", "a\u2028::error::forged", "\x1b[31m\u202e\x00a"]
+)
+def test_what_fails_in_a_test_prints_no_command(project, text):
+    project.file("test_raises.py", RAISES.format(text=text))
+    result = project.run_here("-ra", "-v", "--tb=line", "-o", "console_output_style=classic")
+    lines = [line for line in result.stdout.lines if "FAILED" in line or "bandwidth" in line]
+    assert lines
+    assert [line for line in commands_in("\n".join(lines)) if "test_in_an_id[" not in line] == []
+    assert not any(sign in line for line in lines for sign in "\x1b\u202e\x00\u2028")
+
+
+def test_an_option_quoted_in_an_error_is_no_command(project):
+    project.file("test_copy.py", COPY)
+    for text in COMMANDS:
+        result = project.run_here(f"--bandwidth-device={text}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert commands_in(result.stderr.str()) == []
