@@ -19,7 +19,7 @@ from pytest_bandwidth.domain.judging.by_code.last_word import Way
 from pytest_bandwidth.domain.judging.by_code.other_device import code_alone, has_code
 from pytest_bandwidth.domain.judging.confirmation import ROUNDS_SHARE
 from pytest_bandwidth.domain.judging.drift import drift_of
-from pytest_bandwidth.domain.judging.judge import Judged, PastRuns, Pools, judge_test, pools_of
+from pytest_bandwidth.domain.judging.judge import Judged, PastRuns, Pools, judge_test, pools_of, reference_in
 from pytest_bandwidth.domain.judging.limits import Limits
 from pytest_bandwidth.domain.judging.marker import MarkerOptions
 from pytest_bandwidth.domain.measured.dram import UNCOUNTED, UNPROFILED, DramTraffic
@@ -194,7 +194,7 @@ class Run(MeasuringRun):
         with self._fresh_processes(test, timeout, progress) as fresh:
             if self.revision is None:
                 judged = judge_test(measurements, self.baseline, limits, fresh.measure_again, alone, self._pools, ways)
-                judged = {key: self._with_past(_with_drift(one)) for key, one in judged.items()}
+                judged = {key: self._with_past(self._with_drift(one)) for key, one in judged.items()}
             else:
                 worktrees = self._worktrees(test, timeout, self.revision)
                 told = self._told.known(worktrees)
@@ -299,6 +299,14 @@ class Run(MeasuringRun):
         why_not = self._past[1]
         return judged if why_not is None else replace(judged, measurement=judged.measurement.with_finding(why_not))
 
+    def _with_drift(self, judged: Judged) -> Judged:
+        entry, figure = judged.entry, judged.verdict.figure
+        if entry is None or figure is None:
+            return judged
+        own = reference_in(self._pools, entry, figure, judged.measurement.device.on_host)
+        drift = drift_of(entry, own, judged.verdict)
+        return judged if drift is None else replace(judged, measurement=judged.measurement.with_finding(drift))
+
     def _users_peak(self) -> Peak | None:
         asked = super()._users_peak()
         if asked is None and self.baseline is not None and self.baseline.device and self.baseline.device.peak_gbps:
@@ -367,10 +375,3 @@ def _uncounted_before(judged: Judged, old_kernels: OldKernels | None) -> OldKern
 
 def _file_of(test: MeasuredTest) -> Path:
     return Path(test.target.partition("::")[0])
-
-
-def _with_drift(judged: Judged) -> Judged:
-    drift = drift_of(judged.entry, judged.verdict)
-    if drift is None:
-        return judged
-    return replace(judged, measurement=judged.measurement.with_finding(drift))
