@@ -153,6 +153,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    session = item.config.stash.get(_SESSION, None)
+    if session is not None:
+        session.begin(item)
     return (yield from _failing_in_one_line(item))
 
 
@@ -222,4 +225,5 @@ def pytest_runtest_makereport(
         vars(report)["bandwidth_unjudged"] = call.excinfo.exconly()
         if session is not None:
             session.attach_device(report)
+            session.note_failed(item, call.excinfo.exconly())
     return report

@@ -47,7 +47,7 @@ from pytest_bandwidth.session.fresh.child_run import ChildRun
 from pytest_bandwidth.session.fresh.whole_runs import further_runs
 from pytest_bandwidth.session.measuring.measuring_run import AskedTest, MeasuredTest, MeasuringRun
 from pytest_bandwidth.session.measuring.progress import ProgressLine
-from pytest_bandwidth.session.publishing.device_report import Row
+from pytest_bandwidth.session.publishing.device_report import Row, verdict_said
 from pytest_bandwidth.session.publishing.run_files import check_outputs
 from pytest_bandwidth.session.run import Run
 from pytest_bandwidth.session.user.errors import UserHookFailed, called_hook
@@ -81,6 +81,8 @@ class BandwidthSession:
         self._line = ProgressLine(config)
         self._writes = False
         self._unmeasurable = Unmeasurable()
+        # What tests failed by, by node id.
+        self._failing: dict[str, str] = {}
         # The run's tests, as sentences name them, by node id; once one is shown.
         self._names: dict[str, str] = {}
         # The device and its peak, and their text on reports: the same for every test.
@@ -136,12 +138,10 @@ class BandwidthSession:
             return
         if not fixture.measurements:
             if self._run.strict and item.get_closest_marker("bandwidth") is not None:
-                pytest.fail("marked bandwidth, and measured nothing: there is nothing to judge", pytrace=False)
+                self._fail(item, "marked bandwidth, and measured nothing: there is nothing to judge")
             if self._run.strict and fixture.called:
-                pytest.fail(
-                    "called bandwidth, caught its error, and measured nothing: there is nothing to judge; let it raise",
-                    pytrace=False,
-                )
+                caught = "called bandwidth, caught its error, and measured nothing: there is nothing to judge"
+                self._fail(item, f"{caught}; let it raise")
             return
         judged = self._judged(item, fixture)
         messages = self._record(item, fixture, judged)
@@ -161,11 +161,8 @@ class BandwidthSession:
         if self._problem is not None or self._run.settings.disable or not self._run.strict:
             return
         if any(mark.name == "bandwidth" for mark in marks):
-            pytest.fail(
-                "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge; "
-                "take it, or remove the marker",
-                pytrace=False,
-            )
+            without = "marked bandwidth, and does not take the fixture `bandwidth`: there is nothing to judge"
+            self._fail(item, f"{without}; take it, or remove the marker")
 
     def judge_failed(self, item: pytest.Item, fixture: Bandwidth) -> None:
         """Judge what was counted in a test whose body failed, and show it with the failure: it may be why.
@@ -184,6 +181,19 @@ class BandwidthSession:
             messages = {"": str(error)}
         if messages:
             item.add_report_section("call", "bandwidth verdict", "\n".join(messages.values()))
+
+    def begin(self, item: pytest.Item) -> None:
+        """Forget what an earlier attempt at the test failed by: a plugin may run it again."""
+        self._failing.pop(item.nodeid, None)
+
+    def note_failed(self, item: pytest.Item, said: str) -> None:
+        """Keep in mind that a test failed: its report may say otherwise before it arrives."""
+        if self._problem is None and not self._run.settings.disable:
+            self._failing.setdefault(item.nodeid, said)
+
+    def _fail(self, item: pytest.Item, said: str) -> None:
+        self.note_failed(item, said)
+        pytest.fail(said, pytrace=False)
 
     def has_entries(self, item: pytest.Item) -> bool:
         """Return whether the baseline has entries of the test, which need not take the fixture any more."""
@@ -211,6 +221,7 @@ class BandwidthSession:
         if not_measured and self._run.strict and not expected_to_fail:
             report.outcome = "failed"
             report.longrepr = "\n".join(f"{key} is in the baseline, and {why}" for key, why in not_measured.items())
+            self.note_failed(item, report.longrepr)
         if not_measured or reason is not None:
             vars(report)["bandwidth_missing"] = {"not_measured": not_measured, "skipped": reason}
             self.attach_device(report)
@@ -225,16 +236,20 @@ class BandwidthSession:
         vars(report)["bandwidth_device"] = self._told_device[2]
 
     def finish(self) -> None:
-        """Tell the controller what the collection left unmeasured, and an update's further runs.
+        """Tell the controller what failed, what the collection left unmeasured, and an update's further runs.
 
         Those are taken here in a worker with a device of its own, which only it may be able to reach.
         """
         settings = self._run.settings
         takes_further = self._writes and settings.runs > 1 and runs_every_test(self._config)
-        if not takes_further and self._unmeasurable == Unmeasurable():
+        if not takes_further and not self._failing and self._unmeasurable == Unmeasurable():
             return
         identity = self._run.device.identity
-        given: Plain = {"device": device_plain(identity, self._run.peak), "unmeasurable": asdict(self._unmeasurable)}
+        given: Plain = {
+            "device": device_plain(identity, self._run.peak),
+            "unmeasurable": asdict(self._unmeasurable),
+            "failing": self._failing,
+        }
         if takes_further:
             try:
                 self._run.device.release()
@@ -315,6 +330,7 @@ class BandwidthSession:
                 message = strict_message(self._shown_name(item, one.measurement), one.measurement)
             if message is not None:
                 failures[key] = message
+                self.note_failed(item, verdict_said(one.verdict.status))
             outcome = outcome_of(
                 item.nodeid,
                 key,

@@ -13,6 +13,7 @@ from pytest_bandwidth.domain.verdict import Status
 
 DEVICE_CHANGED = "device-changed"
 UNJUDGED = "failed-unjudged"
+HIDDEN = "failure-hidden"
 NOT_MEASURED = "not-measured"
 ABSENT = "absent"
 ONE_CAUSE = "one-cause"
@@ -106,6 +107,16 @@ def unjudged_finding(nodeid: str, said: str) -> dict[str, str]:
     """
     first = said.strip().partition("\n")[0][:SAID_AT_MOST]
     return {"code": UNJUDGED, "text": f"{nodeid} failed before it was judged: {first}"}
+
+
+def hidden_finding(nodeid: str, said: str) -> dict[str, str]:
+    """Name a test that failed and was not reported as failed, as the document holds it. said: what it failed by."""
+    first = said.strip().partition("\n")[0][:SAID_AT_MOST]
+    return {
+        "code": HIDDEN,
+        "text": f"{nodeid} failed by {first}, and was not reported as failed: look for what changes reports or "
+        "outcomes (a conftest.py, a plugin, the test)",
+    }
 
 
 def not_measured_finding(key: str, why: str) -> dict[str, str]:

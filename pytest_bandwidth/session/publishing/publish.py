@@ -16,6 +16,7 @@ from pytest_bandwidth.domain.outcomes.run_findings import (
     ABSENT,
     MOVED,
     device_finding,
+    hidden_finding,
     not_measured_finding,
     shared_causes,
     unjudged_finding,
@@ -105,6 +106,7 @@ def _findings(report: DeviceReport) -> list[dict[str, str]]:
         found.append(asdict(changed))
     found += [asdict(cause.finding()) for cause in shared_causes(report.outcomes)]
     found += [unjudged_finding(nodeid, said) for nodeid, said in report.unjudged.items()]
+    found += [hidden_finding(nodeid, said) for nodeid, said in report.hidden.items()]
     return found + [not_measured_finding(key, why) for key, why in report.not_measured.items()]
 
 
@@ -189,6 +191,8 @@ def _show_device(reporter: pytest.TerminalReporter, report: DeviceReport, width:
         reporter.write_line(line_of_ci)
     if report.interrupted:
         _write_line(reporter, (Span("interrupted: the baseline was not updated", ("red", "bold")),))
+    for nodeid, said in report.hidden.items():
+        _write_line(reporter, (Span(f"FAILED: {printable(hidden_finding(nodeid, said)['text'])}", ("red", "bold")),))
     for failure in report.failures:
         _write_line(reporter, (Span(f"FAILED with --bandwidth-strict: {failure}", ("red", "bold")),))
     for problem in report.problems:
