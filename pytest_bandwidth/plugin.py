@@ -148,7 +148,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     bandwidth_session = session.config.stash.get(_SESSION, None)
     if bandwidth_session is not None:
-        bandwidth_session.finish()
+        bandwidth_session.finish(session.items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -41,6 +41,7 @@ class Controller:
         self._failed: set[tuple[str, str]] = set()
         # Those that a mark or their entry expects to fail.
         self._expected: set[tuple[str, str]] = set()
+        self._ran: set[str] = set()
         self._session: pytest.Session | None = None
         self._reports: list[DeviceReport] = []
         self._interrupted = False
@@ -91,6 +92,8 @@ class Controller:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         worker = str(getattr(report, "worker_id", ""))
         told, test = vars(report), (worker, report.nodeid)
+        if report.when == "call" or not report.passed:
+            self._ran.add(report.nodeid)
         if report.failed or told.get("bandwidth_subtest_failed"):
             self._failed.add(test)
         elif report.when == "call":
@@ -120,7 +123,9 @@ class Controller:
             self._gather().add_told(told)
         if self._gathered is None:
             return
-        reports = self._gathered.reports(self._failed, self._expected)
+        # What stopped early with a status that says so need not name what it left.
+        ran = self._ran if session.exitstatus in _UNFAILED else None
+        reports = self._gathered.reports(self._failed, self._expected, ran)
         if not reports:
             return
         if self.is_child:

@@ -39,7 +39,7 @@ from pytest_bandwidth.reports.names import shortest_unique
 from pytest_bandwidth.reports.terminal import disabled_line, header_line
 from pytest_bandwidth.session.at_end import tell_controller
 from pytest_bandwidth.session.code_change import code_change
-from pytest_bandwidth.session.collection.collected import COLLECTED, key_of, reason_of, start_of_empty_set
+from pytest_bandwidth.session.collection.collected import COLLECTED, entries_of, key_of, reason_of
 from pytest_bandwidth.session.collection.stale_entries import by_test
 from pytest_bandwidth.session.fixture import Bandwidth, refuse_other_devices
 from pytest_bandwidth.session.fresh.child import request_of_environment
@@ -235,20 +235,28 @@ class BandwidthSession:
             self._told_device = identity, peak, json.dumps(device_plain(identity, peak))
         vars(report)["bandwidth_device"] = self._told_device[2]
 
-    def finish(self) -> None:
-        """Tell the controller what failed, what the collection left unmeasured, and an update's further runs.
+    def finish(self, running: Sequence[pytest.Item]) -> None:
+        """Tell the controller what failed, what no test was to measure, what runs, and an update's further runs.
 
         Those are taken here in a worker with a device of its own, which only it may be able to reach.
+        running: the tests that were to run in the end.
         """
-        settings = self._run.settings
+        settings, unmeasurable, due = self._run.settings, self._unmeasurable, {}
         takes_further = self._writes and settings.runs > 1 and runs_every_test(self._config)
-        if not takes_further and not self._failing and self._unmeasurable == Unmeasurable():
+        collected = self._config.stash.get(COLLECTED, None)
+        if collected is not None and self._entries_by_test:
+            left_out, exempt = collected.left_out(self._config, self._baseline_keys, running)
+            not_measured = left_out | unmeasurable.not_measured
+            unmeasurable = replace(unmeasurable, not_measured=not_measured, exempt=unmeasurable.exempt + exempt)
+            due = {item.nodeid: sorted(keys) for item in running if (keys := self._entries_of(item))}
+        if not (takes_further or self._failing or due or unmeasurable != Unmeasurable()):
             return
         identity = self._run.device.identity
         given: Plain = {
             "device": device_plain(identity, self._run.peak),
-            "unmeasurable": asdict(self._unmeasurable),
+            "unmeasurable": asdict(unmeasurable),
             "failing": self._failing,
+            "due": due,
         }
         if takes_further:
             try:
@@ -279,10 +287,7 @@ class BandwidthSession:
 
     def _entries_of(self, item: pytest.Item) -> set[str]:
         """Return the keys of the test's entries in the baseline; none where nothing is compared."""
-        empty = start_of_empty_set(item)
-        if empty is not None:
-            return {key for key in self._baseline_keys if key.startswith(empty)}
-        return self._entries_by_test.get(key_of(item), set())
+        return entries_of(item, self._entries_by_test)
 
     @property
     def _baseline_keys(self) -> Collection[str]:

@@ -38,13 +38,20 @@ class Unmeasurable:
 
     not_measured: why, by key, of those whose test may exist. gone: keys of those whose test does not. moved: a test
     without an entry, and the entry that names the same test from another folder; None where there is no such.
-    elsewhere: by key, the other rootdir whose runs measure the entry.
+    elsewhere: by key, the other rootdir whose runs measure the entry. exempt: how many of entries that a person left
+    out on the command line.
     """
 
     not_measured: dict[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     moved: tuple[str, str] | None = None
     elsewhere: dict[str, str] = field(default_factory=dict)
+    exempt: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to tell of, unless tests were measured."""
+        return not (self.not_measured or self.gone or self.moved or self.elsewhere)
 
 
 def device_finding(outcomes: Sequence[Outcome]) -> Finding | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,7 @@ class Gathered:
     def add_told(self, given: Mapping[str, Any], worker: str = "") -> None:
         """Take in what a process told at its end.
 
-        `device`, `unmeasurable`, `failing`; of an update, `further` or `trouble`.
+        `device`, `unmeasurable`, `failing`, `due`; of an update, `further` or `trouble`.
         """
         told = self._opened[worker] = _told_by(given["device"])
         self._failing.update({(worker, nodeid): said for nodeid, said in given.get("failing", {}).items()})
@@ -173,24 +173,34 @@ class Gathered:
         return {test: said for test, said in {**self._failing, **by_row}.items() if test not in expected}
 
     def reports(
-        self, failed: Collection[tuple[str, str]], expected: Collection[tuple[str, str]] = ()
+        self,
+        failed: Collection[tuple[str, str]],
+        expected: Collection[tuple[str, str]] = (),
+        ran: Collection[str] | None = None,
     ) -> list[DeviceReport]:
         """Report on each device that there is something to tell of, in a lasting order.
 
         failed, expected: tests that did, and those that were expected to and did, as (worker, node id).
+        ran: node ids of tests that ran; None where the run ended early and says so.
         """
         hidden = {test: said for test, said in self.failing(expected).items() if test not in failed}
-        found = [self._report(told, failed, hidden) for told in sorted(self._devices)]
-        return [
-            r for r in found if r.rows or r.unjudged or r.not_measured or r.hidden or r.unmeasurable != Unmeasurable()
-        ]
+        found = [self._report(told, failed, hidden, ran) for told in sorted(self._devices)]
+        return [r for r in found if r.rows or r.unjudged or r.not_measured or r.hidden or not r.unmeasurable.is_empty]
 
     def _report(
-        self, told: _Told, failed: Collection[tuple[str, str]], hidden: Mapping[tuple[str, str], str]
+        self,
+        told: _Told,
+        failed: Collection[tuple[str, str]],
+        hidden: Mapping[tuple[str, str], str],
+        ran: Collection[str] | None,
     ) -> DeviceReport:
         rows = self._rows[told].values()
         given = self._told.get(told, {})
         unmeasurable = Unmeasurable(**given.get("unmeasurable", {}))
+        if ran is not None:
+            due = (key for nodeid, keys in given.get("due", {}).items() if nodeid not in ran for key in keys)
+            not_run = dict.fromkeys(due, "its test did not run")
+            unmeasurable = replace(unmeasurable, not_measured=not_run | unmeasurable.not_measured)
         return DeviceReport(
             self._devices[told],
             [row for _, row in rows],

@@ -123,6 +123,8 @@ def _tell_unmeasurable(report: DeviceReport, settings: Settings, root: Path) -> 
         text = moved_sentence(entries.moved, root)
         report.findings.append({"code": MOVED, "text": text})
         told.append(text)
+    if entries.exempt:
+        report.notes.append(f"left out on the command line: {entries.exempt} of the baseline's entries")
     if entries.not_measured and settings.strict:
         told.append(unmeasured_sentence(entries.not_measured))
 
