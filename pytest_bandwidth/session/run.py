@@ -315,7 +315,7 @@ class Run(MeasuringRun):
 
     def _budget(self, marker: MarkerOptions, label: str | None) -> Budget:
         del label  # only a parent's request tells labels apart
-        return self._budget_of(marker, self.settings.rounds_share)
+        return self._budget_of(marker, self.settings.rounds_share, exact=self.settings.writes_baseline)
 
     def _old_kernels(self, test: MeasuredTest, timeout_seconds: float, progress: Progress) -> OldKernels | None:
         """Return what runs old kernels beside new ones; None where the device cannot, or there are none."""
